@@ -23,7 +23,7 @@ function project(files: Readonly<Record<string, string>>): { readonly root: stri
 
 const text = (folder: string, name = BUNDLED_MAIN) => readFileSync(join(folder, name), "utf8");
 
-test("the bundle resolves files next to a module and has only ASCII text", async () => {
+test("a bundled module still finds the file next to its source, and the bundle contains only ASCII text", async () => {
   const { root, target } = project({
     "src/cli/main.ts": 'export { words } from "../words.ts"; // größer',
     "src/words.ts": `import { readFileSync } from "node:fs";
@@ -37,7 +37,7 @@ test("the bundle resolves files next to a module and has only ASCII text", async
   expect(words).toBe("beside: Größe ≥ 1 😀true");
 });
 
-test("bundling fails for a module that locates its own files, and names the package or file", async () => {
+test("bundling fails for a module that looks up its own folder, and the error names the package or file", async () => {
   const ofPackage = project({
     "src/cli/main.ts": 'import "reads-files";',
     "node_modules/reads-files/package.json": '{"main":"index.js"}',
@@ -63,7 +63,7 @@ function leaveFiles(folder: string): void {
   }
 }
 
-test("the build sets the start time on the bundle and deletes files of earlier bundles after a day", async () => {
+test("the build sets its start time as the bundle's file time and deletes bundle files older than a day", async () => {
   const { root } = project({});
   const compiled = join(root, "node_modules/.cache/plenum/v24-x64");
   for (const folder of [join(root, BUNDLE), compiled]) leaveFiles(folder);

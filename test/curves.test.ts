@@ -95,7 +95,7 @@ describe("the tags of an alarm's time series", () => {
     expect(await tags.names({ site: { id: 3, displayName: "Elsewhere" } })).toEqual([]);
   });
 
-  test("are empty when several tags have the name", async () => {
+  test("are empty when several tags have the name that the alarm gives", async () => {
     const tags = await state({
       "1": ["VS1-GT11", { newest }],
       "2": ["VS1-GT11", { newest }],
@@ -122,7 +122,7 @@ describe("the tags of an alarm's time series", () => {
     expect(await tags.curves({}, later)).toHaveLength(17);
   });
 
-  test("are only the alarm's tag without systems, and empty for an unknown source", async () => {
+  test("are only the alarm's tag if that tag belongs to no system, and empty for an unknown source", async () => {
     const tags = await state({ "1": ["VS1-GT11", { newest }], "2": ["VS1-GT2", { newest, systems: ["s1"] }] });
     expect(await tags.names()).toEqual(["VS1-GT11"]);
     const building = createBuildingView(tags.store, new Map());
@@ -170,7 +170,7 @@ describe("the points of a time series", () => {
     ]);
   });
 
-  test("names are cached for a minute, values are not", async () => {
+  test("tag names are cached for a minute, and values are not cached", async () => {
     const tags = await state({ "1": ["VS1-GT11", { newest: [1, 20] }] });
     const reads = vi.spyOn(tags.store, "documents");
     await tags.curves();

@@ -5,7 +5,7 @@ import { createVirtualClock } from "./virtual-clock.ts";
 const never = new AbortController().signal;
 
 describe("wholeSecondClock", () => {
-  test("ends all sleeps at the last full second before their end, with one timer", async () => {
+  test("ends each long sleep at the last full second before its end, with one timer per full second", async () => {
     const clock = createVirtualClock(0);
     const ends: (readonly [string, number])[] = [];
     const sleep = async (name: string, ms: number) => {
@@ -33,7 +33,7 @@ describe("wholeSecondClock", () => {
     ]);
   });
 
-  test("moves a wake-up just before a full second to the next second", async () => {
+  test("extends a sleep that ends just before a full second to that full second", async () => {
     const clock = createVirtualClock(0);
     await clock.advance(996);
     const slept = wholeSecondClock(clock).sleep(1_000, never);

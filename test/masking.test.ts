@@ -34,7 +34,7 @@ const ECHOES: Readonly<Record<string, (secret: string) => string>> = {
 };
 
 test.each(Object.entries(ECHOES))(
-  "a secret echoed in this form is masked, without text around the echo: %s",
+  "a secret echoed in this form is masked, and the text around the echo is not: %s",
   (_, echo) => {
     for (const secret of [token, passphrase]) {
       const text = `401, bad: ${echo(secret.reveal())} (line 3)`;

@@ -65,7 +65,7 @@ test.each([
     `const follow = (signal) => ({ signal: AbortSignal.any([signal]), [Symbol.dispose]() {} }); ${LISTENING}`,
   ],
 ])(
-  "%s become garbage in a minor collection, unlike with the built-in equivalent of Node.js",
+  "%s are freed by a minor garbage collection, unlike with the built-in equivalent of Node.js",
   (_, name, file, ours, theirs) => {
     expect(oldSpaceGrowthMib(name, file, theirs)).toBeGreaterThan(20);
     expect(oldSpaceGrowthMib(name, file, ours)).toBeLessThan(5);

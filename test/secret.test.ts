@@ -145,7 +145,7 @@ describe("a secret", () => {
     }
   });
 
-  test("must be a reference in the configuration", () => {
+  test("must be a reference to a file or environment variable in the configuration", () => {
     expect(SecretRef.safeParse("s3cret").error?.issues[0]?.message).toContain("{file: path}");
     expect(SecretRef.safeParse({ env: "not a name" }).success).toBe(false);
     expect(SecretRef.safeParse({ file: "a", env: "B" }).success).toBe(false);

@@ -64,7 +64,7 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/engine/sync/sync.ts": "services.test.ts",
 };
 
-test("SERVICES lists every service with a test that runs the suite", () => {
+test("SERVICES maps every worker service to the test file that runs the shared tests of services", () => {
   const root = join(import.meta.dirname, "..");
   const files = readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith(".ts") && !file.endsWith("lifecycle.ts"))
@@ -239,7 +239,7 @@ describeService("createScheduler", async () => {
 });
 
 describe("startServiceOnce", () => {
-  test("skips the stop without a start, and rejects every caller of a failed start", async () => {
+  test("does nothing at a stop before any start, and rejects every caller of a failed start", async () => {
     const calls: string[] = [];
     const make = (fails: boolean) =>
       startServiceOnce({

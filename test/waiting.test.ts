@@ -154,7 +154,7 @@ describe("waiting functions", () => {
 });
 
 describe("runLoop", () => {
-  test("backs off while turns fail and ends when the signal aborts", async () => {
+  test("backs off while iterations fail and ends when the signal aborts", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();
     const faults: number[] = [];
@@ -173,7 +173,7 @@ describe("runLoop", () => {
     expect(clock.sleepers()).toBe(0);
   });
 
-  test("starts the next turn after a wake-up during a turn, and yields after a turn that returns 0", async () => {
+  test("iterates again after a wake-up during an iteration, and yields after an iteration that returns 0", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();
     const bell = createWakeup();

@@ -11,7 +11,7 @@ import type { AlarmReceiver, IncidentMessage } from "../shared/receiver/receiver
 import { createAuthorizationReader } from "../shared/receiver/ticket-receiver.ts";
 import type { AlertmanagerConfig } from "./config.ts";
 
-/** After an alert ends, its end is sent again for this time, in case Alertmanager was restarted. */
+/** Time after the end of an alert during which Plenum repeats the end, in case Alertmanager was restarted. */
 const REPEAT_ENDED_ALERT_MS = 5 * 60_000;
 
 export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: ConnectorContext): AlarmReceiver {

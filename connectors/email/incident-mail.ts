@@ -29,7 +29,7 @@ export function buildIncidentMail(
     references: mailThreadId,
     ...(incident.priority === "A" && incident.status === "active" ? { priority: "high" } : {}),
     headers: {
-      // RFC 3834, and the header of Exchange: prevent automatic replies and mail loops.
+      // Headers of RFC 3834 and of Exchange that prevent automatic replies and mail loops.
       "Auto-Submitted": "auto-generated",
       "X-Auto-Response-Suppress": "All",
     },

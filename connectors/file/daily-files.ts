@@ -87,7 +87,7 @@ export function createDailyFileWriter(config: FileConfig, { clock, log }: Connec
     await closingFile?.appender.close();
   }
 
-  /** Encodes events into a reused buffer: earlier lines are already on disk. */
+  /** Encodes events into a buffer that every write reuses, because earlier lines are already on disk. */
   function encodeEventBatch(batch: readonly Event[], sequences: BatchInfo["sequences"]): Buffer {
     const texts = batch.flatMap((event, n) => [...cloudEventParts(event, sequenceAttributes(sequences?.[n])), "\n"]);
     const byteCount = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
@@ -127,7 +127,7 @@ const compareFilesByAge = (a: DailyEventFile, b: DailyEventFile): number =>
   a.day === b.day ? a.number - b.number : a.day < b.day ? -1 : 1;
 
 export function nameNextDailyFile(name: string, today: string, latest: DailyEventFile | undefined): DailyEventFile {
-  // A clock set back must not make a new file sort before an old one.
+  // If the clock was set back, keep the day of the latest file: a new file must not sort before an old one.
   const day = latest !== undefined && latest.day > today ? latest.day : today;
   const number = latest?.day === day ? latest.number + 1 : 1;
   return { fileName: `${name}-${day}-${String(number).padStart(3, "0")}.jsonl`, day, number, isCompressed: false };

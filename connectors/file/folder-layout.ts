@@ -58,7 +58,7 @@ export function splitEventIntoDayLines(event: Event, sequence: EventNumber | nul
   const [firstDay] = pointsByDay.keys();
   if (history === null || pointsByDay.size <= 1) {
     const { type, data, time } = event as AnyEvent;
-    // The time of a total is the end of its period, often midnight of the next day.
+    // A total has the time of the end of its period, often midnight of the next day, so use the start.
     const date = firstDay ?? parseUtcDay(type === "tag-total" ? data.from : time);
     return [{ date, texts: cloudEventParts(event, sequenceFields) }];
   }
@@ -82,7 +82,7 @@ function groupPointsByDay(points: string): Map<string, string[]> {
   return pointsByDay;
 }
 
-/** Copies an event without reading `data`, because the getter may parse JSON. */
+/** Copies an event without reading `data`, whose getter may parse JSON. */
 function copyEventWithoutData(event: Event): Event {
   const names = Object.keys(event).filter((name) => name !== "data") as (keyof Event)[];
   return Object.fromEntries(names.map((name) => [name, event[name]])) as unknown as Event;

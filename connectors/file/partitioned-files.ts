@@ -184,7 +184,7 @@ export function createPartitionedFileWriter(config: FileConfig, template: string
   };
 
   async function recoverUnfinishedFile(path: string, stem: string, signal: AbortSignal): Promise<void> {
-    // Each event of the last write added at most one line to a file.
+    // The last write had at most MAX_BATCH_LINES events, and each added at most one line to a file.
     const fileAppender = await openFileAppender(path, fileMode, MAX_BATCH_LINES);
     await fileAppender.close();
     // After a crash, both the file and its compressed copy may exist.

@@ -38,7 +38,7 @@ interface HttpClientOptions {
   readonly proxy: HttpProxy | null;
 }
 
-/** Sends requests through the library's transport. Its WriteApi returns no status and takes no abort signal. */
+/** Sends requests through the library's transport, because its WriteApi returns no status and takes no abort signal. */
 export function createInfluxClient(options: HttpClientOptions) {
   setLogger({ error: () => undefined, warn: () => undefined });
   const agent = options.url.startsWith("https:")

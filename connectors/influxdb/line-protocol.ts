@@ -96,7 +96,7 @@ export function* encodeHistoryLines(
       tags: { tag_id: tag.id, alias: tag.alias, unit: tag.unit, resolution, time_zone: timeZone },
       fields: { ...buildValueFields("value", value), good: value !== null, origin, revised },
     });
-    // Fields are sorted by name, and no field name comes after `value`.
+    // Fields are sorted by name and `value` is the last name, so the line ends with the value and the time.
     const placeholderValueAndTime = `${typeof value === "number" ? "0 " : ""}0${ZERO_NANOSECONDS}`;
     return Buffer.from(line.slice(0, line.length - placeholderValueAndTime.length));
   };

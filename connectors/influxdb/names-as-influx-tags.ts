@@ -57,7 +57,7 @@ export function createNameLookup(
     return hasWaitEnded;
   }
 
-  /** Looks up a name by `find` and caches it. Returns null while the points of the source must wait. */
+  /** Looks up a name by `findName` and caches it. Returns null while the points of the source must wait. */
   async function lookUpObjectName(
     kind: ObjectNameTag,
     source: string,
@@ -110,7 +110,7 @@ export function createNameLookup(
   }
 
   return {
-    /** Looks up the names for `namesOf`. Returns the first event whose names are not listed yet; null if all are. */
+    /** Caches the names for `namesOf`. Returns a retry from the first event whose names are not listed yet, or null. */
     async prepare(batch: readonly Event[], committedAt?: readonly string[]) {
       if (nameTags.length === 0) return null;
       expireNameCache();

@@ -58,7 +58,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     return outcome;
   }
 
-  /** Classifies an error of sending. An abort is returned as a failure, so that lines stored before remain accepted. */
+  /** Classifies an error of sending. Returns an abort instead of throwing, so lines stored before remain accepted. */
   async function classifySendError(error: unknown, lines: number, signal: AbortSignal): Promise<WriteOutcome> {
     if (error instanceof HttpError && !signal.aborted) return classifyWriteError(error, config, lines, clock.now());
     const probeServerTls = (limit: AbortSignal) => probeTlsThroughProxy(proxy, hostAndPortOfUrl(url), limit);

@@ -16,7 +16,7 @@ export interface PointsBeyondRetention {
 export type WriteOutcome =
   | { readonly kind: "stored"; readonly droppedPoints: PointsBeyondRetention | null }
   | { readonly kind: "too-large" }
-  /** The server refuses at least one line for good; if `all` is true, the server refuses every line. */
+  /** The server refuses at least one line for good; if `refusesAllLines` is true, it refuses every line. */
   | { readonly kind: "poison"; readonly reason: string; readonly refusesAllLines: boolean }
   | { readonly kind: "failed"; readonly error: unknown };
 

@@ -14,7 +14,7 @@ import { type JiraConfig, RESERVED_ISSUE_FIELDS } from "./config.ts";
 
 const STATUSES_WITH_ERROR_TEXT = [400, 401, 403, 404, 409, 413];
 const MAX_ERROR_TEXT_LENGTH = 400;
-/** Header value for an unknown user, whom Jira treats as anonymous. */
+/** Values of the header X-Seraph-LoginReason for an unknown user, whom Jira treats as anonymous. */
 const UNKNOWN_USER_REASON = /AUTHENTICATED_FAILED|AUTHENTICATION_DENIED/;
 
 const JiraErrorResponse = z.object({
@@ -186,7 +186,7 @@ function checkIssueFields(config: JiraConfig, fields: readonly z.infer<typeof Is
   const configuredFieldIds = new Set([...RESERVED_ISSUE_FIELDS, ...Object.keys(config.fields)]);
   if (Object.keys(config.priority).length > 0) configuredFieldIds.add("priority");
   const missingFields = fields.filter(
-    // Jira fills the required field `reporter` with the account.
+    // Jira itself fills the required field `reporter`, with the account that creates the issue.
     ({ fieldId, required, hasDefaultValue }) =>
       required && !hasDefaultValue && !configuredFieldIds.has(fieldId) && fieldId !== "reporter",
   );

@@ -88,7 +88,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       const response = await jira.request({ method: "GET", path, allow: [404] }, signal);
       if (response.status !== 404)
         return isIssueDone(parseJiraResponse(response, IssueStatus, jira.origin)) ? "done" : "open";
-      // Jira reports a hidden project like a deleted issue.
+      // Jira responds 404 for a deleted issue, but also for a project that the account may not see.
       await jira.checkProjectIsVisible(signal);
       return null;
     },

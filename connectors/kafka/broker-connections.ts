@@ -15,7 +15,7 @@ interface KafkaRequestVersion<Arguments extends unknown[], Response> {
   async(connection: kafka.Connection, ...requestArguments: Arguments): Promise<Response>;
 }
 
-/** Returns the library's versions of a request, newest first, e.g. `metadata` from 12 down to 1. */
+/** Returns the library's implementations of a request, newest version first, e.g. `metadata` from 12 down to 1. */
 export function listRequestVersions<T>(name: string, newest: number, oldest: number): readonly T[] {
   const kafkaLibrary = kafka as unknown as Readonly<Record<string, { readonly api: T }>>;
   const requestVersions = Array.from({ length: newest - oldest + 1 }, (_, n) => kafkaLibrary[`${name}V${newest - n}`]);
@@ -133,7 +133,7 @@ export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
       }
     },
 
-    /** Finds out why a broker disconnected, by probing TLS and SASL without credentials; null for a restart. */
+    /** Finds out why a broker disconnected, by probing TLS and SASL without credentials; null if a retry may help. */
     async diagnoseDisconnect(address: HostAndPort): Promise<ConfigError | null> {
       const signal = currentSignal;
       const server = describeBroker(address);

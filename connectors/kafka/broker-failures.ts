@@ -5,7 +5,7 @@ import type { HostAndPort } from "./config.ts";
 
 // Error codes: https://kafka.apache.org/protocol#protocol_error_codes
 
-/** The broker closed the connection before its response. `diagnoseDisconnect` finds the cause. */
+/** Error for a broker that closed the connection before it responded. `diagnoseDisconnect` finds the cause. */
 export class BrokerDisconnected extends Retryable {}
 
 export const getErrorName = (code: number): string => protocolErrorsCodesById[code] ?? `error ${code}`;

@@ -130,7 +130,7 @@ export function createKafkaProducer(config: KafkaConfig, connections: BrokerConn
   return { prepare: ensureProducerId, send: sendRecords };
 }
 
-/** Assigns records to partitions by key (murmur2, as Java clients). Stops at the first record without a leader. */
+/** Assigns records to partitions by key (murmur2, as Java clients). Stops at a record whose partition has no leader. */
 function queueRecordsByPartition(
   records: readonly KafkaRecord[],
   topics: ReadonlyMap<string, TopicMetadata>,

@@ -13,7 +13,7 @@ import { NO_PACKET_LISTENER, openBrokerSocket } from "./publish-packets.ts";
 
 // Reason codes: MQTT 5.0, section 2.4. Return codes 1 to 5: MQTT 3.1.1, section 3.2.2.3.
 
-/** Error: the broker closed the connection before a readable packet. `diagnoseHangUp` finds the cause. */
+/** Error for a broker that closed the connection before it sent a readable packet. `diagnoseHangUp` finds the cause. */
 export class BrokerHungUp extends Retryable {}
 
 /** Errors of mqtt-packet for data that is not MQTT, such as a TLS alert. */
@@ -135,7 +135,7 @@ export function mapDisconnectReason(code: number | undefined, address: string): 
   }
 }
 
-/** Length in characters up to which no message is too large; also the minimum of `max_message_bytes`. */
+/** Every broker accepts messages of up to this number of characters; also the minimum of `max_message_bytes`. */
 const ALWAYS_ACCEPTED_LENGTH = 1_024;
 
 /** Adds a hint about the message size, because a broker of MQTT 3.1.1 only disconnects when a message is too large. */
@@ -174,7 +174,7 @@ export async function diagnoseHangUp(
     const probeTls = (limit: AbortSignal) => probeTlsHandshake(brokerAddress, AbortSignal.any([limit, signal]));
     if (await serverSpeaksTls(probeTls)) return needsTlsError(describeBroker(address));
   }
-  // Retry MQTT 5 first in case of a restart, then try 3.1.1.
+  // Retry MQTT 5 first, because the broker may only have restarted; then try 3.1.1.
   if (client.protocolVersion !== 5 || (await doesBrokerRespond(probeOptions, signal))) return null;
   const supportsMqtt311 = await doesBrokerRespond({ ...probeOptions, protocolVersion: 4 }, signal);
   return supportsMqtt311 ? createMqtt311OnlyError(address) : null;

@@ -89,7 +89,7 @@ function waitForConnack(
   return rejectOnAbort(connackPromise, signal);
 }
 
-/** Acknowledges a message once `onMessage` resolves; a tick between two messages keeps timers and requests running. */
+/** Acknowledges a message once `onMessage` resolves, then yields to the event loop before the next message. */
 function acknowledgeAfterHandling(client: MqttClient, onMessage: (packet: IPublishPacket) => Promise<void>): void {
   client.handleMessage = (packet, done) => {
     onMessage(packet).then(

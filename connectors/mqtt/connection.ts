@@ -15,7 +15,7 @@ interface ConnectionOptions extends Pick<LinkOptions, "clientId" | "onMessage"> 
   readonly onSession?: (present: boolean | null) => void;
 }
 
-/** Interval of the status message `online`. Corrects a late `offline` of an old connection. */
+/** Interval of the status message `online`. Repeating it corrects a late `offline` of an earlier connection. */
 const STATUS_INTERVAL_MS = 60_000;
 const RECONNECT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
 const RECONNECT_AFTER_CONFIG_ERROR_MS = 300_000;

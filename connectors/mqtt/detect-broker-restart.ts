@@ -24,7 +24,7 @@ export function detectBrokerRestart(stored: string | null, { sessionLost, ...cur
   return { instanceId: JSON.stringify(current), isNew: isNewInstance };
 }
 
-/** Returns true if the uptime grew less than the elapsed time. After a suspension, uses the wall clock. */
+/** Returns true if the uptime grew less than the elapsed time. If this machine was suspended, compares wall times. */
 function isUptimeTooShort(current: StoredBrokerState, previous: StoredBrokerState): boolean {
   if (current.uptime === null || previous.uptime === null) return false;
   const uptimeGrowthMs = (current.uptime - previous.uptime) * 1_000;

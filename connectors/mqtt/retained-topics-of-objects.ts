@@ -170,7 +170,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     }
     for (const object of affectedTags)
       if (!object.isRemoved && object.wanted !== undefined) updateTopics(object, choosePattern(object, object.wanted));
-    // Such a tag never had topics of its own, so it must not empty those of a tag with the same name.
+    // A tag removed before it was published has no topics, so it must not empty those of a tag with the same name.
     for (const [object, pattern] of removedBeforePublished) object.pattern = choosePattern(object, pattern);
     objectsToCheck.clear();
     await storeObjectTopics();
@@ -349,7 +349,7 @@ function findSubjects({ data, type }: AnyEvent): readonly EventSubject[] {
   return type === "site-removed" ? [{ kind: "site", id }, status] : [{ kind: "site", id }];
 }
 
-/** Returns the topic of an event of an object; null before the sink has published the object. */
+/** Returns the topic on which the sink publishes an event; null before it has published the event's object. */
 export async function findPublishedTopic(
   config: MqttConfig,
   event: Event,

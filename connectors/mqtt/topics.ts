@@ -33,8 +33,8 @@ const MAX_REPLY_TOPIC_LENGTH = 1_024;
 export type Topics = ReturnType<typeof createTopics>;
 
 /**
- * Builds every topic, so that no `+` or `#` reaches the broker, which would disconnect. No value becomes a reserved
- * first word, so no published message can return as a command. `source` is the only source of a fleet member.
+ * Builds all topics. Encodes `+` and `#` in values, because the broker would disconnect. Escapes reserved levels in
+ * values, so that no published message can return as a command. `source` is the only source of a fleet member.
  */
 export function createTopics(prefix: string, template: string, source?: string) {
   const layout = template.split("/");
@@ -53,7 +53,7 @@ export function createTopics(prefix: string, template: string, source?: string) 
       // A site with the name `cmd` right after the prefix must not make a command topic.
       return `${topic}/${topic === prefix && RESERVED_LEVELS.has(level) ? "_" : ""}${level}`;
     };
-    // The members of a fleet do not see each other's paths, so the source keeps these topics unique.
+    // Fleet members do not see each other's tag paths, so the source name in the topic keeps it unique.
     const pathPrefix = source === undefined ? prefix : `${prefix}/${encodeSegment(source)}`;
     if (path !== undefined) return `${path.split("/").reduce(appendName, pathPrefix)}/{aspect}`;
     // The status of a site is on the same topic with every layout.

@@ -58,7 +58,7 @@ export async function finalizeDay(day: CompleteDay, manifestContext: ManifestCon
   );
 }
 
-/** Updates the manifest of a merged day. Creates a manifest only for a day without a future `day-sealed` event. */
+/** Updates the manifest of a merged day. Creates a manifest only for a day that no `day-sealed` event will report. */
 export async function updateManifestAfterMerge(day: SiteDay, hasLedger: boolean, manifestContext: ManifestContext) {
   const previousManifest = await readDayManifest(day, manifestContext);
   if (previousManifest !== null && previousManifest.revision > 0) {

@@ -291,7 +291,7 @@ export function createDeltaTableFormat(
 
 const randomHexText = (): string => randomBytes(8).toString("hex");
 
-/** Returns an unused key: the log may refer to an uploaded file although the response was lost. */
+/** Returns a key that is not in use: after a lost response, the log may already refer to an uploaded file. */
 function chooseUnusedFileKey(key: string, digest: string, uploaded: UploadedFileDigests): string {
   let unusedFileKey = key;
   for (let n = 2; uploaded.has(unusedFileKey) && uploaded.get(unusedFileKey) !== digest; n++)

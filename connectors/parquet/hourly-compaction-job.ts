@@ -19,7 +19,7 @@ export type HourlyCompaction = ReturnType<typeof createHourlyCompaction>;
  *   a commit settles ─► its days are uncompacted ─► once an hour: join their small files
  *                                               └─► the day is over and had no commit for an hour:
  *                                                   merge each table into one file, write the manifest, forget the day
- * The transaction that settles a commit also stores its uncompacted days. A state without a compaction pass searches
+ * The transaction that settles a commit also stores its uncompacted days. If no pass was ever stored, the job searches
  * the complete lake once. `onMerged` is called when all tables of a day are merged.
  */
 export function createHourlyCompaction(
@@ -31,7 +31,7 @@ export function createHourlyCompaction(
   const uncompacted = new Map(state.uncompacted);
   const startMs = clock.monotonic();
   const startWallMs = clock.now();
-  /** Monotonic time of the last commit of each day, converted from wall time for days of an earlier process. */
+  /** Monotonic time of the last commit of each day, converted from wall time for days that an earlier process wrote. */
   const committedMsByDay = new Map(
     [...uncompacted].map(([key, { lastMs }]) => [key, startMs - elapsedSinceMs(lastMs, startWallMs)] as const),
   );
@@ -120,7 +120,7 @@ export function createHourlyCompaction(
       }
       return encodeSinkStateChange({ uncompacted: changedUncompactedDays });
     },
-    /** Does one join or merge; returns null if none is due. A failed step waits for the next pass. */
+    /** Does one join or merge; returns null if none is due. The next pass repeats a failed step. */
     async step(signal: AbortSignal): Promise<SinkStateChange | null> {
       // A pass that takes longer than an hour starts again with the open day; other days stay uncompacted.
       if (clock.monotonic() - passStartMs >= HOUR_MS) {

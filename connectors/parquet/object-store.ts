@@ -1,4 +1,4 @@
-/** Folder, or bucket of an S3-compatible storage. Keys are relative to `where`, with slashes. */
+/** Folder, or bucket of an S3-compatible storage. Keys are relative to `location`, with slashes. */
 export interface ObjectStore {
   /** Location for messages, without secrets, such as `/srv/lake` or `s3://bucket/prefix`. */
   readonly location: string;

@@ -217,7 +217,7 @@ function shiftChunkOffsets(column: ColumnChunk, offsetShift: bigint): ColumnChun
 
 type ColumnCells = ArrayLike<unknown>;
 
-/** Appends a file's rows. Missing columns become null. Throws ConfigError for an unreadable file or another type. */
+/** Appends a file's rows. Missing columns become null. Throws ConfigError for an unreadable file or a wrong type. */
 export async function readParquetRows(bytes: Uint8Array, columns: ColumnarRows, name: string): Promise<void> {
   const { table } = columns;
   const fileBuffer = toArrayBuffer(bytes);

@@ -79,7 +79,7 @@ export async function mergePartitionFiles(
   await writeMergedFile();
 }
 
-/** Joins small files without decoding. Returns null for fewer than two, or a file with other columns or writer. */
+/** Joins small files without decoding. Returns null for fewer than two files, or if columns or writers differ. */
 export async function joinSmallFiles(
   format: LakeTableFormat,
   partition: LakePartition,

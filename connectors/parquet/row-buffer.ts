@@ -63,7 +63,7 @@ export function createRowBuffer() {
     get characters() {
       return [...rowBufferByTable.values()].reduce((sum, { columns }) => sum + columns.characters, 0);
     },
-    /** Adds an event. Throws `UnmappableEvent` if the event makes no rows; the event still counts as added. */
+    /** Adds an event. Throws `UnmappableEventError` if it cannot be mapped to rows; it still counts as added. */
     add(event: Event, position: number, committedAt: string): void {
       if (events === 0) firstPosition = position;
       lastPosition = position;

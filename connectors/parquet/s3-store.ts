@@ -63,7 +63,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     if (proxy === null) return connectWithTls;
     return (target, done) => {
       proxy.tunnel(hostAndPortOfUrl(target), AbortSignal.timeout(CONNECT_TIMEOUT_MS)).then(
-        // Without TLS the proxy's tunnel is the connection; undici accepts a socket only to add TLS.
+        // Without TLS, return the tunnel's socket itself: undici uses `httpSocket` only to start TLS.
         (socket) =>
           target.protocol === "https:" ? connectWithTls({ ...target, httpSocket: socket }, done) : done(null, socket),
         (error: Error) => done(error, null),

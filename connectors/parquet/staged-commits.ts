@@ -89,9 +89,9 @@ export function createStagedCommits(options: {
 
   return {
     isSettled: () => unsettledCommits.length === 0 && interrupted.length === 0,
-    /** Returns true for an event that was added before: the engine has started again from the cursor. */
+    /** Returns true for an event that was added before: the engine offers events from the cursor on again. */
     hasPosition: (position: number) => position <= lastPosition,
-    /** Adds an event, after committing interrupted commits that end before the event. Throws `UnmappableEvent`. */
+    /** Adds an event, after committing interrupted commits that end before it. Throws `UnmappableEventError`. */
     async addEvent(event: Event, position: number, committedAt: string, signal: AbortSignal): Promise<void> {
       for (let next = interrupted[0]; next !== undefined && next.through < position; next = interrupted[0])
         await commitRowBuffer(next, signal);

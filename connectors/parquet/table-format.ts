@@ -6,7 +6,7 @@ import type { StoredCompaction } from "./sink-state.ts";
 
 export interface LakeFileReader {
   readonly location: string;
-  /** Reads a file; null if the file was removed meanwhile, which a Delta log forbids. */
+  /** Reads a file; null if the file was removed meanwhile, which is an error in a Delta table. */
   readFile(key: string, signal: AbortSignal): Promise<Uint8Array | null>;
 }
 
@@ -24,7 +24,7 @@ export interface LakeTableFormat extends LakeFileReader {
   discardFiles(keys: readonly string[], signal: AbortSignal): Promise<void>;
   /** Lists the files of a partition, ascending by key. */
   listFiles(partition: LakePartition, signal: AbortSignal): Promise<readonly StoredLakeFile[]>;
-  /** Yields the partitions of a divided table; calls `signal` for each step, because the caller may pause. */
+  /** Yields the partitions of a divided table. Calls `signal` at each step: after a pause, the caller has a new one. */
   listPartitions(table: LakeTable, signal: () => AbortSignal): AsyncGenerator<LakePartition>;
   /** Merges the files of a partition into a sorted file without duplicate rows. */
   mergeFiles(partition: LakePartition, signal: AbortSignal): Promise<void>;

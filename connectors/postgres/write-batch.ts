@@ -25,10 +25,10 @@ export interface BatchContext {
   recheckTables(): Promise<boolean>;
 }
 
-/** Maximum statement groups tried in one search for refused events. Bisection finds one event among 5,000 in 14. */
+/** Maximum statement groups tried in one search for refused events. Bisection finds one among 5,000 in 14 tries. */
 const MAX_REFUSED_EVENT_SEARCH_PARTS = 200;
 
-/** Writes a batch in one transaction. If the server refuses a value, a second transaction rejects the event. */
+/** Writes a batch in one transaction. If the server refuses a value, a second transaction stores the other events. */
 export async function writeBatch(batch: readonly CommittedEvent[], context: BatchContext): Promise<Receipt> {
   const { session, timeoutMs } = context;
   const { events, rejected, tableRows } = mapEventsToRows(batch);

@@ -52,7 +52,7 @@ export function createServiceNowTableApi(config: ServiceNowConfig, clock: Clock)
     const path = `${tablePath}/${id}?sysparm_fields=${REQUESTED_RECORD_FIELDS}`;
     const response = await callTable({ method, path, json, allow: [404] }, signal);
     if (response.status !== 404) return parseResponse(response, z.object({ result: TaskRecord }), client.origin).result;
-    // ServiceNow reports a hidden record like a deleted one; the total count of a search reveals it.
+    // ServiceNow responds 404 for a hidden record too. This search throws if the user may not see the record.
     await searchTaskRecords(`sys_id=${id}`, signal);
     return null;
   }
@@ -109,7 +109,7 @@ function mapServiceNowError(response: ReceiverResponse, errorText: string, origi
       field: /table/i.test(errorText) ? "table" : "fields",
       hint: "Check the table and the fields in the options.",
     });
-  // A rule of the instance rejected this one record; the right to write exists.
+  // A business rule rejected only this record; the user has the right to write.
   if (status === 403 && /business rule/i.test(errorText)) return new Rejected(errorSentence);
   if (status === 403 && /data policy|mandatory/i.test(errorText)) {
     const hint = "Give the mandatory fields a value: under `fields`, or with close_code and close_notes.";

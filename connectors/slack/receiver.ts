@@ -147,7 +147,7 @@ const NOT_EDITABLE_ERRORS = ["edit_window_closed", "cant_update_message"];
 
 const NO_THREAD_ERRORS = ["thread_not_found", "message_not_found"];
 
-/** Error codes of Slack for a thread without replies in a channel that accepts messages. */
+/** Slack's error codes for a message that accepts no replies although its channel accepts messages. */
 const REPLY_REFUSED_ERRORS = [
   "restricted_action_thread_locked",
   "restricted_action_non_threadable_channel",

@@ -34,7 +34,7 @@ export interface WorkerOptions {
   readonly recentLog?: () => readonly string[];
   readonly armWriting?: boolean;
   readonly configFile?: ReloadableConfigFile;
-  /** Quota store of another, paused worker that shares its quota with this worker. */
+  /** Quota store of a paused worker, with which this worker shares the quota. */
   readonly quotaStore?: QuotaStore;
   readonly transport?: Transport;
   readonly createReplacementSink?: CreateReplacementSink;
@@ -131,7 +131,7 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
   const workerServices = orderServices(
     [
       { service: createClockWatchService(clockCheck), stopTimeShare: 0.1 },
-      // Starts first and stops last, so that callers learn that the worker is starting or stopping.
+      // The control socket starts first and stops last, so callers learn that the worker is starting or stopping.
       { service: controlSocket, stopTimeShare: 0.1 },
       { service: pageServer, stopTimeShare: 0.1 },
       { service: { name: "pipeline", start: eventPipeline.start, stop: eventPipeline.stop }, stopTimeShare: 1 },

@@ -30,7 +30,7 @@ export async function runCommandLine(): Promise<never> {
   }
   // Exit after 1 s even if a library still has a running timer.
   setTimeout(() => process.exit(), EXIT_TIMEOUT_MS).unref();
-  // `drain` follows only a write that exceeded the buffer; an empty write ends after all others.
+  // Wait for an empty write, which ends after all others: `drain` follows only a write that exceeded the buffer.
   for (const stream of [process.stdout, process.stderr])
     if (stream.writableLength > 0) await new Promise((resolve) => stream.once("close", resolve).write("", resolve));
   process.exit();

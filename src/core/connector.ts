@@ -10,7 +10,7 @@ import type { Metrics } from "./runtime/metrics.ts";
 /**
  * The contract between the engine and a connector.
  *
- * A connector is a folder for one foreign system: README.md, config.ts, sink.ts and what they need. The engine
+ * A connector is a folder for one external system: README.md, config.ts, sink.ts and what they need. The engine
  * (src/engine/delivery) implements order, retries, back-off, dead letters, filters, metrics and shutdown for all connectors.
  * A sink only translates events and reports one outcome for each:
  *
@@ -35,7 +35,7 @@ export interface RequiredSinkMethods {
 }
 
 export interface SinkDeliveryMethods {
-  /** The server replaces a repeated event, e.g. a retained message, so a crash may repeat up to 100 events. */
+  /** True if the server replaces a repeated event, e.g. a retained message. A crash may repeat up to 100 events. */
   readonly toleratesRepeats?: true;
   /** True keeps all events in commit order, e.g. for a file. In other sinks, alarms and commands overtake values. */
   readonly strictOrder?: true;
@@ -46,7 +46,7 @@ export interface SinkDeliveryMethods {
 }
 
 export interface SinkDiagnostics {
-  /** Identifies the server, e.g. a hash of its address. A stopped sink starts again with another server. */
+  /** Identifies the server, e.g. a hash of its address. A sink that has ended continues if this id changes. */
   readonly serverId?: string;
   /** Tests the connection without writing an event, for `plenum check`. Rejects with the problem. */
   probe?(signal: AbortSignal): Promise<void>;
@@ -56,7 +56,7 @@ export interface SinkDiagnostics {
   detectRestart?(before: string | null, signal: AbortSignal): Promise<ServerInstance | null>;
   /** How long the server keeps data, in milliseconds; infinite when it deletes nothing, null when unknown. */
   retentionMs?(signal: AbortSignal): Promise<number | null>;
-  /** Monotonic time at which a write last made progress; its time limit starts there. */
+  /** Monotonic time at which a write last made progress; the time limit of the write starts there. */
   progressMs?(): number;
 }
 
@@ -116,9 +116,9 @@ export interface BuildingView {
   /** Values of the alarm's tag and up to 19 other tags of its systems, from the newest 75,000 events of the log. */
   timeSeries(source: string, alarm: Alarm, range: TimeRange): Promise<readonly TimeSeries[]>;
   silences(): Promise<readonly SilenceView[]>;
-  /** Sites with new alarms whose gateways were not read in time to tell whether an outage explains the alarms. */
+  /** Sites whose new alarms wait until the gateways are read, because an outage may explain the alarms. */
   pendingGatewayChecks(): Promise<readonly PendingGatewayCheck[]>;
-  /** True after the alarms and tags of every source were read once. Before that, an absent object proves nothing. */
+  /** True after the alarms and tags of every source were read once. Before that, a missing object may still exist. */
   isComplete(): Promise<boolean>;
   /** IANA time zone of a source's buildings; UTC for an unknown source. */
   timeZone(source: string): string;
@@ -251,7 +251,7 @@ export interface CommandMessage {
   /** Name of the source in the topic; null if the payload names the source or there is only one. */
   readonly source: string | null;
   readonly payload: Uint8Array;
-  /** True for a retained message that the broker delivered again. */
+  /** True for a message that the broker had stored (retained) and sent at the subscription. */
   readonly retained: boolean;
   readonly duplicate: boolean;
   /** Remaining lifetime in seconds (MQTT 5 message expiry); null when the broker states none. */

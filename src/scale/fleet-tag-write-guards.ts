@@ -93,7 +93,7 @@ export async function openFleetWritingGuards(options: {
   };
 }
 
-/** File with the digest of the database to which writing was allowed, in case the configuration changes. */
+/** File with the digest of the database for which this machine was armed; another database needs arming again. */
 const WRITING_ARMED_FILE_NAME = "ARMED-DATABASE";
 const DATABASE_ID_DIGEST_LENGTH = 64;
 

@@ -12,7 +12,7 @@ import { buildSites, type Tag } from "./simulated-sites.ts";
 import { createSimulatorControl } from "./simulator-control.ts";
 import { createHistoryBuckets, createTagHistory, type HistoryPoint, type HistoryResolution } from "./tag-history.ts";
 
-// The simulated service without HTTP. `control` changes the buildings; `truth` returns what is expected of a client.
+// The simulated service without HTTP. `control` changes the buildings; `truth` returns data to check a client against.
 
 export interface TagHistoryQuery {
   readonly tagId: string;

@@ -119,7 +119,7 @@ describe("plenum check: comparison of the configuration with the building", () =
     expect(existsSync(cli.path("state"))).toBe(false);
   });
 
-  test("passes with warnings but not with --strict, and requests no list with --no-lists", async () => {
+  test("exits with code 0 on a warning, with 78 under --strict, and requests no list with --no-lists", async () => {
     const { service, cli } = await prepared({ read: [{ name: "all", every: "5s" }] }, {}, tokenWith(ALL));
     const { code, told, stderr } = await runCheck(cli);
     expect([code, stderr]).toEqual([0, ""]);
@@ -180,7 +180,7 @@ describe("plenum check: comparison of the configuration with the building", () =
 });
 
 describe("plenum check: the token", () => {
-  test("reports missing permissions with the option that avoids each, and a near expiry", async () => {
+  test("reports each missing permission with the option to do without it, and a near token expiry", async () => {
     const soon = new Date(Date.now() + 3.5 * 86_400_000).toISOString();
     const { cli } = await prepared({}, {}, tokenWith(["read:tags", "read:alarms"], { expires_at: soon }));
     const { code, told } = await runCheck(cli);
@@ -217,7 +217,7 @@ describe("plenum check: the token", () => {
 describe("plenum check: this machine", () => {
   const NOWHERE = "http://127.0.0.1:9";
 
-  test("reports an address of another machine, a state path that is a file, and a missing sink", async () => {
+  test("reports a status address of another machine, a state path that is a file, and a missing sink", async () => {
     const cli = workplace(NOWHERE);
     writeFileSync(cli.path("secret"), "longer-than-12-letters\n", { mode: 0o600 });
     const status = { host: "192.0.2.7", port: 9850, password: { file: "secret" }, behind_tls_proxy: true };

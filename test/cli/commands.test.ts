@@ -58,7 +58,7 @@ describe("commands without a worker", () => {
 });
 
 describe("commands with a running worker", () => {
-  test("handle dead letters, writes and the stop through the worker", async () => {
+  test("handle dead letters, tag writes and the stop of writing through the worker", async () => {
     const service = await simulatedServer();
     const hook = await startStubInTest(() => ({ status: 500 }));
     const cli = workplace(service.url);

@@ -207,7 +207,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect(await follower.end("SIGINT")).toBe(0);
     });
 
-    test("add up the sinks of all sources, and resend dead letters in each source", async ({ expect }) => {
+    test("add up the sink numbers of all sources, and resend dead letters in each source", async ({ expect }) => {
       const counts = () =>
         readSourceStores(config, SOURCES, (parts) =>
           Promise.all(parts.map(async (store) => (await store.outbox.after(0, 1_000)).length)),
@@ -314,7 +314,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     });
   });
 
-  test("write, stop writing in every member, and resume writing", async () => {
+  test("writes a tag, stops writing in every member, and resumes writing", async () => {
     const [own, other] = await Promise.all([sourceHeldBy(local), sourceHeldBy(otherMachine)]);
     const write = (machine: Machine, source: string, value: number) =>
       machine.one(`write ${findService(source).tags.at(-1)} ${value} --source ${source} --json`);
@@ -372,7 +372,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     expect([code, stdout]).toEqual([0, "Writing is stopped in the whole fleet, until `plenum writes resume`.\n"]);
   }
 
-  test("stop writing in the whole fleet through a member on this machine while its configuration file is broken", async () => {
+  test("stops writing in the whole fleet through a local member while its configuration file is broken", async () => {
     const file = join(local.folder, "plenum.yaml");
     const validText = readFileSync(file, "utf8");
     for (const brokenText of ["", `state: { folder: state, postgres: { url: "\${NO_SUCH_ADDRESS}" } }\n`]) {
@@ -387,7 +387,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     writeFileSync(file, validText);
   });
 
-  test("verify the audit log of each source, and the expected head of one source", async () => {
+  test("verifies the audit log of each source, and the head of one source against an expected head", async () => {
     const heads = jsonLines<{ source: string; records: number; head: string }>(await local.one("audit verify --json"));
     expect(heads.map(({ source }) => source)).toEqual(SOURCES);
     const [first] = heads.filter(({ records }) => records > 0);
@@ -411,7 +411,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     expect(onlyLine(results[4]?.stderr ?? "")).toContain("was rewritten");
   });
 
-  test("drain a member so that the other takes over, and warn when the last member is drained", async () => {
+  test("drains a member so that the other takes over, and warns when the last member is drained", async () => {
     const drainResult = await otherMachine.one("fleet drain here --json");
     expect(json(drainResult)).toEqual({ member: "here", draining: true, lastOne: false });
     await expect.poll(countSources, LONG).toEqual([0, 3]);

@@ -133,7 +133,7 @@ test("no command prints control characters from the service, as text or JSON, wi
   );
 }, 300_000);
 
-test("the terminal removes control characters from repeated arguments and from texts of the configuration", async () => {
+test("the terminal removes control characters from echoed arguments and from texts of the configuration", async () => {
   const cli = workplace("http://127.0.0.1:9");
   const typedText = HOSTILE.replaceAll("\0", "");
   for (const args of [[typedText], ["sites", "--source", typedText], [`--${typedText}`]]) {

@@ -88,7 +88,7 @@ describe("plenum init without a terminal", () => {
     ["alarms only", token({ abilities: ["read:alarms"] }), 0, /may not read tags .* no value is read\.$/m],
     ["many tags", { sites: undefined, replicate: 96 }, 0, /^\d+ tags were looked at; units .* assumed/m],
   ])(
-    "explains a token that sees %s",
+    "prints an explanation when the token sees %s",
     async (what, options, code, words) => {
       const service = await simulatedServer(options);
       const cli = emptyPlace(service.url);

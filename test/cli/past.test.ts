@@ -64,7 +64,7 @@ describe("a backfill request", () => {
     expect((await here.plenum("backfill")).stdout).toBe("No history is left to fetch.\n");
   });
 
-  test("survives a restart, finishes next to live reads, and is emitted once as backfill", async () => {
+  test("survives a worker restart, finishes during live reads, and emits its history once, as backfill", async () => {
     const { service, cli: here } = await createSetup({ read: [{ name: "all", every: "1m" }] });
     const firstWorker = await running(here);
     await here.plenum("backfill", "--pause");

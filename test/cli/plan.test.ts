@@ -22,7 +22,7 @@ function parsePlans(stdout: string): readonly PlanReport[] {
 }
 
 describe("plenum plan without a worker", () => {
-  test("uses the lists, sends no tag requests and leaves no files behind", async () => {
+  test("uses the service's lists of sites and tags, reads no tag and leaves no files behind", async () => {
     const { service, cli } = await createPlanSetup();
     const { code, stdout, stderr } = await cli.plenum("plan");
     expect(code).toBe(0);
@@ -52,7 +52,7 @@ describe("plenum plan without a worker", () => {
     expect(plan?.lanes.map(({ lane }) => lane)).toEqual(["write", "live", "history", "spare"]);
   });
 
-  test("plans smaller history requests for a smaller outbox limit, as the worker sends them", async () => {
+  test("plans more history requests for a smaller outbox limit, because each request must be smaller", async () => {
     const ofLog = async (mebibytes: number) => {
       const { cli } = await createPlanSetup({}, { max_bytes: mebibytes * 1024 ** 2 });
       return parsePlans((await cli.plenum("plan", "--json")).stdout)[0]?.backfill?.requestsAtBest ?? 0;

@@ -86,7 +86,7 @@ function written(folder: string): string {
     .join("");
 }
 
-test("a worker under the Node.js permission model delivers alarms, restarts on its state, and cannot write to other folders", async () => {
+test("a worker under the Node.js permission model delivers alarms, restarts with its state, and cannot write elsewhere", async () => {
   const { url, simulator } = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
   const environment: Record<string, string> = {};

@@ -23,7 +23,7 @@ async function setUp() {
 describe.skipIf(absent("chromium"))("the setup page", () => {
   const openInBrowser = browserOfTests();
 
-  test("leads from the code to the status page with the keyboard alone", async () => {
+  test("can be used with the keyboard alone, from entering the setup code to the status page", async () => {
     const { service, cli, worker, url, code } = await setUp();
     const { page, complaints, elsewhere, open } = await openInBrowser(url);
     await open();

@@ -91,7 +91,7 @@ async function broker() {
   return { url: `mqtt://127.0.0.1:${(server.address() as AddressInfo).port}`, names };
 }
 
-test("a worker on a copied state reports the copy, gets another name, and writes no value until it is armed by plenum writes arm", async () => {
+test("a worker on a copied state reports the copy, uses other MQTT client ids, and writes only after plenum writes arm", async () => {
   const service = await simulatedServer({ sites: [6] });
   const { url, names } = await broker();
   const cli = workplace(service.url);

@@ -58,7 +58,7 @@ test("plenum tags reports unknown ids and still prints the known tags", async ()
   );
 });
 
-test("plenum tags prints the tags of a running worker with value, age, class and log", async () => {
+test("plenum tags prints the tags of a running worker with value, age, read class and history log", async () => {
   const { service, cli, rowsOf } = await placed();
   const worker = await cli.run();
   const ownTags = () => rowsOf("tags", "--site", "6");

@@ -72,7 +72,7 @@ test("the terminal feed does not report that all is well while a sink rejects ev
   ]);
 });
 
-test("the terminal feed prints alarms, gateways and writes but no values, and one line for all initial alarms", () => {
+test("the terminal feed prints events of alarms, gateways and writes, and one line for all initial alarms", () => {
   const { lines, happenings } = createRecordedFeed();
   const kinds: string[] = [];
   for (const event of sampleOfEveryKind()) {

@@ -55,7 +55,7 @@ test("writing is blocked after a stored write count is damaged, until a person a
   expect(rig.commands.notices()).toEqual([]);
 });
 
-test("the kill switch is audited while the store cannot record the arming request", async () => {
+test("the kill switch is recorded in the audit log while the store fails to record an arming request", async () => {
   const isArming = ({ records = [] }: Parameters<Rig["store"]["commit"]>[0]) =>
     records.some(({ body }) => (body as { readonly step?: string }).step === "writing-armed");
   const rig = await testRig({

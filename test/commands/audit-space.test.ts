@@ -39,7 +39,7 @@ describe("the space limit of the audit log", () => {
     expect(spaceOf(() => 8 * MEBIBYTE, 2 * MEBIBYTE).notice()).toContain("free some space on its disk");
   });
 
-  test("is logged as a warning once each time space becomes scarce, and exported as metrics", async () => {
+  test("causes one warning each time the log exceeds 80 % of the limit, and is exported as a metric", async () => {
     let bytes = 90 * MEBIBYTE;
     const space = spaceOf(() => bytes, null);
     for (let n = 0; n < 3; n += 1) space.updateMetrics();

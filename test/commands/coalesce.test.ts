@@ -26,7 +26,7 @@ describe("a command within min_interval, with coalesce: true", () => {
     expect(await rig.result("d")).toMatchObject({ outcome: "confirmed", readBack: 24 });
   });
 
-  test("has the wait for the end of the interval in its command-accepted event", async () => {
+  test("gets a command-accepted event with the wait until the end of the interval", async () => {
     const rig = await coalescingRig();
     await rig.sendAndWait(command("a", 21), {}, 10_000);
     await rig.send(command("b", 22));

@@ -127,7 +127,7 @@ describe("the result of one write request", () => {
     },
   );
 
-  test("is read back for each tag of a rejected group, and the tags are written singly the next time", async () => {
+  test("is refused-by-service for each tag of a rejected group; later, its tags are written singly", async () => {
     const simulator = faulty({ kind: "error", status: 422 });
     const rig = await testRig({ simulator, config: { allow: allowAll({ min_interval: "1s" }) } });
     await rig.sendAndWait({ id: "g", writes: threeWrites }, {}, 20_000);
@@ -220,7 +220,7 @@ describe("a command that waits for the quota", () => {
     expect(rig.posts).toEqual([[{ tag_id: tag, value: 23 }]]);
   });
 
-  test("has its step limit (max_step) checked against a fresh value when it arrived while another command waited", async () => {
+  test("has max_step checked against a fresh value although it arrived while another command was waiting", async () => {
     const rig = await waitingRig({ config: { allow: allowAll({ max_step: 3 }) } });
     await rig.sendAndWait({ id: "a", tag, value: 22, ttl_s: 300 }, {}, 60_000);
     await rig.send({ id: "b", tag: TAGS[1], value: 22, ttl_s: 300 });

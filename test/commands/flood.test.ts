@@ -37,7 +37,7 @@ describe("a flood of commands", () => {
     expect((await rig.results()).at(-1)?.message).toMatch(/^70 more commands were refused/);
   });
 
-  test("is rejected after 20 commands a minute and tag while commands cannot be sent", async () => {
+  test("is rejected above 20 commands a minute for one tag while no command can be sent", async () => {
     const rig = await testRig();
     await rig.pauseService(600);
     for (let n = 0; n < 300; n += 1) {

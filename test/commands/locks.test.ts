@@ -81,7 +81,7 @@ describe("a write lock", () => {
     expect(rig.posts.flat().map(({ value }) => value)).toEqual([22, 20]);
   });
 
-  test("is rejected when another owner holds one or its end is in the past, and can be ended only once", async () => {
+  test("cannot be set over another owner's lock or with an end in the past, and can be ended only once", async () => {
     const { lock } = await lockRig();
     await expect(lock(tagTarget, { ...LOCK, until: "2026-11-20T11:00:00.000Z" })).rejects.toThrow(/in the past/);
     await lock();

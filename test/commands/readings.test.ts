@@ -37,7 +37,7 @@ test("a write is reported as unknown when the response has another value and the
 test.each([
   ["is restored when a late reading shows the value", 22, "confirmed", [22, 20]],
   ["is not restored when the tag never has the value", 20, "rejected unexpected-value", [22]],
-])("an unverified timed value %s", async (_what, later, end, values) => {
+])("the previous value after an unverified timed write %s", async (_what, later, end, values) => {
   const rig = await readingRig(faulty({ kind: "reset" }), { restore: true });
   await rig.sendAndWait({ id: "a", tag, value: 22, for_s: 7200 }, {}, 60_000);
   expect(await rig.outcomes()).toEqual(["a mismatch"]);

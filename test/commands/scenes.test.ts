@@ -13,7 +13,7 @@ function sceneRig(lastEntry: object = {}, config: object = {}) {
 }
 
 describe("a message with more than 20 writes", () => {
-  test("is accepted as a whole, states its requests and seconds, and has a result for each tag", async () => {
+  test("is accepted as a whole, states the requests and seconds needed, and has a result for each tag", async () => {
     const rig = await sceneRig();
     await rig.sendAndWait(scene("s"), {}, 10_000);
     expect((await rig.outcomes()).toSorted()).toEqual(TAGS.map((tag) => `s/${tag} confirmed`));

@@ -122,7 +122,7 @@ describe("findConfigChanges (two configurations)", () => {
     expect(findConfigChanges(emptied, configured())).toMatchObject([{ path, after: '["alarm-*"]' }]);
   });
 
-  test("equals the changes in force plus the changes that wait for a restart", () => {
+  test("returns the changes that apply at once plus the changes that wait for a restart", () => {
     const oldConfig = configured();
     const newConfig = configured((whole) => {
       whole.state = { folder: "elsewhere", max_age: "3d" };

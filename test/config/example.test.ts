@@ -39,7 +39,7 @@ describe("config/example.yaml", () => {
     expect(config.sources.campus?.base_url).toBe("https://monitoring.example.com");
   });
 
-  test("names the one required variable", () => {
+  test("is rejected with the name of its one required environment variable when the variable is not set", () => {
     expect(() => loadYamlConfig({ schema: Config, file, environment: {} })).toThrow(
       /:\d+:\d+ sources\.campus\.base_url: The environment variable PLENUM_SERVICE_URL is not set\. Set it to the address/,
     );

@@ -59,7 +59,7 @@ describe("a configuration that follows the hint of an error literally", () => {
     expect(errorLines(textLines.join("\n"))).toEqual([]);
   });
 
-  test("is not proposed with other quotes when quotes do not help", () => {
+  test("gets no hint about quotes when quotes are not the mistake", () => {
     expect(errorLines(`${SOURCE}status: { port: "many" }\n`)).toEqual([
       "plenum.yaml:6:17 status.port: Write a number here, not a text.",
     ]);

@@ -115,7 +115,7 @@ describe("the configuration of two data lakes", () => {
     );
   });
 
-  test("is not compared when a lake has an error of its own", () => {
+  test("is rejected with the lakes' own errors, and no conflict, when the options of the lakes are invalid", () => {
     const lakeConflict = conflictOf(s3("endpoint: nonsense"), s3("endpoint: nonsense"));
     expect(lakeConflict).toContain("sinks.a.parquet.s3.endpoint: Write a whole address");
     expect(lakeConflict).not.toContain("The sinks");

@@ -124,7 +124,7 @@ describe("a history event of several days in the file sink", () => {
     }
   });
 
-  test("history of a single day is written as one line without a part field", async () => {
+  test("history of a single day is written as one line without the field `part`", async () => {
     const { folder, open: openSink } = setUp();
     const sink = await openSink();
     await sink.write([sampleEvent("tag-history")], never());
@@ -295,7 +295,7 @@ test("the SQL views of the README read each value with its type, whatever the ty
   connection.closeSync();
 });
 
-test("compresses a daily file when the file of the next day begins", async () => {
+test("the file sink compresses a file when the next file begins", async () => {
   const { folder, open } = setUpFolder({ gzip: true, max_file_mb: 0.001, max_total_mb: 1, keep_files: 3 });
   const sink = await open();
   for (let n = 0; n < 3; n += 1) await sink.write([valueEvent(2 * n), valueEvent(2 * n + 1)], never());

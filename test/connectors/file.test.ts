@@ -140,7 +140,7 @@ describe("the file sink", () => {
     expect(FileConfig.safeParse({ folder: "/tmp/x", name }).success).toBe(false);
   });
 
-  test("keeps the events when the disk is full, and the error says what to do", async () => {
+  test("settles no event when the disk is full, and the error says what to do", async () => {
     const appender = await openFileAppender("/dev/full", 0o600, 1_000);
     const error: unknown = await appender.append(Buffer.from("x\n")).catch((error: unknown) => error);
     await appender.close();

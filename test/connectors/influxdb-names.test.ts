@@ -136,7 +136,7 @@ describe("the name tags of InfluxDB points (tags_from)", () => {
     expect(encodeEvent(restarted, valueEvent(1))).toBe(firstLine);
   });
 
-  test("a tag without systems is not delayed once the systems of its site are known", async () => {
+  test("a point of a tag without systems is not delayed once the systems of its site are known", async () => {
     expect(await createNameLookup(NAME_TAGS, context).prepare([valueEvent(1, "9")])).toBeNull();
   });
 
@@ -148,7 +148,7 @@ describe("the name tags of InfluxDB points (tags_from)", () => {
     expect(await names.prepare([valueEvent(1, "9")])).toBeNull();
   });
 
-  test("points wait once for a list that stays unreadable, and later points stay in the same series", async () => {
+  test("points wait once, for a minute, for a missing site, and keep their name tags when redelivered", async () => {
     await removeDocument("site/main", String(SITE.id));
     const names = createNameLookup(["site_name"], context);
     expect(await names.prepare([valueEvent(1)])).toMatchObject({ from: 0 });

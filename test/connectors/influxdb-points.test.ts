@@ -27,7 +27,7 @@ describe("the mapping of events to InfluxDB points", () => {
     ]);
   });
 
-  test("encodes the alias of a tag as a tag of values and history, and its names as fields of the inventory", () => {
+  test("encodes a tag's alias as an InfluxDB tag of values and history, and its names as inventory fields", () => {
     const named = { ...TAG, alias: "Supply air", path: "b1/supply", unitCode: "Cel" };
     for (const kind of ["tag-value", "tag-history", "tag-total", "tag-changed"] as const) {
       const sample = kind === "tag-value" ? valueEvent(1, "10042", 21.5) : sampleEvent(kind);
@@ -69,7 +69,7 @@ describe("the mapping of events to InfluxDB points", () => {
     expect(points[0]?.fields).toMatchObject({ origin: "live", revised: false });
   });
 
-  test("encodes the site and the end of an alarm as fields, and its id as a tag", () => {
+  test("encodes the site and the end of an alarm as fields, and the alarm id as an InfluxDB tag", () => {
     const sample = sampleEvent("alarm-acknowledged");
     const alarm = { ...sample.data.alarm, status: "resolved", resolvedAt: "2026-11-02T08:00:00.000Z" };
     const [point] = parsePoints({ ...sample, data: { ...sample.data, alarm } });

@@ -200,7 +200,7 @@ describe("requests of the InfluxDB sink", () => {
     expect(storedPoints().length).toBe(1_000);
   });
 
-  test("rejects one invalid point of 5,000 when the server refuses complete requests", async () => {
+  test("rejects one invalid point of 5,000 when the server refuses every request with that point", async () => {
     const stub = await startStubInTest();
     const poison = Date.parse(valueEvent(3_456).time);
     const storedPoints = storing(stub, (points) =>
@@ -366,7 +366,7 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
   const failedVerdict: WriteOutcome = { kind: "failed", error: new Error("away") };
   const poison: WriteOutcome = { kind: "poison", reason: "bad", refusesAllLines: false };
 
-  test("settles all events before a failure and keeps all events after the failure", async () => {
+  test("settles all events before a failure and leaves all later events for a retry", async () => {
     let requests = 0;
     const receipt = await storeLines(oneEach(12_000), async () => {
       requests += 1;
@@ -375,7 +375,7 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
     expect(receipt).toEqual({ rejected: [], retry: { from: 10_000, error: new Error("away") } });
   });
 
-  test("does not reject an event that is offered again", async () => {
+  test("does not reject an event that will be sent again after a failed request", async () => {
     const sixLines = [0, 0, 1, 1, 2, 2].map((eventIndex) => ({ eventIndex, text: `${eventIndex}` }));
     const receipt = await storeLines(sixLines, async (part) => {
       const eventIndexes = new Set(part.map(({ eventIndex }) => eventIndex));
@@ -389,7 +389,7 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
     expect(receipt).toEqual({ rejected: [{ index: 0, reason: "bad" }], retry: { from: 1, error: new Error("away") } });
   });
 
-  test("keeps an event with an invalid point in one request and a failed second request", async () => {
+  test("retries an event when one of its requests has an invalid point and its next request fails", async () => {
     const manyLines = Array.from({ length: 6_000 }, (_, n) => ({ eventIndex: n === 0 ? 0 : 1, text: `${n}` }));
     const receipt = await storeLines(manyLines, async (part) => {
       if (part.length === 1_000) return failedVerdict;

@@ -258,7 +258,7 @@ describe("requests and responses of the webhook sink", () => {
     await expectFailure(sink.write([valueEvent(1)], never()), { kind: "retryable", message });
   });
 
-  test("events without a response are kept when a batch is aborted", async () => {
+  test("events without a response are left for a retry when a batch is aborted", async () => {
     const { stub, sink } = await signed();
     const stop = new AbortController();
     stub.answer = ({ headers }) => {

@@ -17,7 +17,7 @@ function create(outbox = { pressure: async () => pressure }) {
   return createBackPressure({ outbox, maxBytes: 100 * MEBIBYTE, clock, log: { info: note, warn: note } as never });
 }
 
-test("the backfill pauses above 10 % of the log limit, resumes at 5 %, and logs each change once", async () => {
+test("the backfill pauses above 10 % of the outbox limit, resumes at 5 %, and logs each change once", async () => {
   const gate = create();
   const at = async (mebibytes: number) => {
     pressure = { ...pressure, pendingBytes: mebibytes * MEBIBYTE };
@@ -32,7 +32,7 @@ test("the backfill pauses above 10 % of the log limit, resumes at 5 %, and logs 
   expect(said).toEqual(["the backfill pauses until the sinks have received more events", "the backfill continues"]);
 });
 
-test("the backfill gate queries the size of the log at most once a second, however many callers ask", async () => {
+test("the backfill gate queries the size of the outbox at most once a second, however many callers ask", async () => {
   let looks = 0;
   const gate = create({
     async pressure() {
@@ -47,17 +47,17 @@ test("the backfill gate queries the size of the log at most once a second, howev
   expect(looks).toBe(2);
 });
 
-test("a history response is limited to one fiftieth of the log limit", () => {
+test("a history response is limited to one fiftieth of the outbox limit", () => {
   expect(maxHistoryResponseBytes(100 * MEBIBYTE)).toBe(2 * MEBIBYTE);
 });
 
-describe("the backfill with an almost full log of 100 MiB", () => {
+describe("the backfill with an almost full outbox of 100 MiB", () => {
   test.each([
     [95, 14, false],
     [95, 15, true],
     [90, 1, true],
   ])(
-    "with %d MiB in the log and an oldest value of %d minutes, may continue: %s",
+    "with %d MiB in the outbox and an oldest value that is %d minutes old, may continue: %s",
     async (mebibytes, minutes, expected) => {
       const oldestTelemetry = new Date(clock.now() - minutes * 60_000).toISOString();
       pressure = { bytes: mebibytes * MEBIBYTE, pendingBytes: 0, oldestTelemetry };

@@ -38,7 +38,7 @@ function steppingSink(eachMs: number, hangsAt = Number.POSITIVE_INFINITY) {
 }
 
 describe("the deadline of a write", () => {
-  test("restarts with each step of the write", async () => {
+  test("restarts each time the sink reports progress", async () => {
     const sink = steppingSink(29_000);
     await started({ a: sink });
     await commit(values(0, 10), 10 * 29_000);
@@ -47,7 +47,7 @@ describe("the deadline of a write", () => {
     expect(sink.writes).toHaveLength(1);
   });
 
-  test("aborts a write that hangs after three steps, and settles those three events", async () => {
+  test("aborts a write that hangs after three events, and settles those three events", async () => {
     const sink = steppingSink(20_000, 3);
     const dispatcher = await started({ a: sink });
     await rig.store.commit({ events: values(0, 10) });
@@ -60,7 +60,7 @@ describe("the deadline of a write", () => {
     ]);
   });
 
-  test("ignores the steps of an earlier write", async () => {
+  test("ignores the progress of an earlier write", async () => {
     const sink = steppingSink(1_000);
     await started({ a: sink });
     await commit(values(0, 1), 60_000);
@@ -78,7 +78,7 @@ describe("the deadline of a write", () => {
     expect(abortedAtMs - beganMs).toBe(30_000);
   });
 
-  test("restarts with each step of a tick", async () => {
+  test("restarts each time the tick function of a sink reports progress", async () => {
     const { clock } = rig;
     let steppedMs = Number.NEGATIVE_INFINITY;
     let ended = 0;

@@ -71,7 +71,7 @@ describe("delivery", () => {
     expect((await lag()).again).toBe(0);
   });
 
-  test("wakes once a second for all sinks together while the log receives no event", async () => {
+  test("wakes once a second for all sinks together while the outbox receives no event", async () => {
     const asked: number[] = [];
     const sinks = Object.fromEntries(["a", "b", "c", "d", "e"].map((name) => [name, scriptedSink()]));
     const asking = Object.assign(scriptedSink(), {
@@ -287,7 +287,7 @@ describe("delivery", () => {
     expect(await rig.store.outbox.deadLetters()).toMatchObject([{ reason: "attempts-exhausted: 500" }]);
   });
 
-  test("does not call a sink that ignores the abort again, and uses the sink's late response", async () => {
+  test("waits for a sink that ignores the abort instead of calling it again, and uses its late result", async () => {
     const sink = waitingSink();
     const dispatcher = await started({ a: sink });
     await commit(values(0, 1), 3_600_000);

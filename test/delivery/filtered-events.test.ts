@@ -22,7 +22,7 @@ async function trial() {
   return { clock, settled, filtered };
 }
 
-describe("filtered events of a sink", () => {
+describe("the tracker of filtered events", () => {
   test("settles 1,000 filtered events together", async () => {
     const { settled, filtered } = await trial();
     await filtered.addBatch(batchThrough(999, 999));
@@ -46,7 +46,7 @@ describe("filtered events of a sink", () => {
     expect(settled).toEqual([past(2)]);
   });
 
-  test("is due after the returned time at any fraction of a millisecond", async () => {
+  test("is due once the returned time has passed, at any fraction of a millisecond", async () => {
     const random = seededRandom(17);
     for (let n = 0; n < 3_000; n += 1) {
       const { clock, settled, filtered } = await trial();

@@ -47,7 +47,7 @@ test("pruning removes expired events every minute, and logs how many matching ev
   expect(clock.sleepers()).toBe(0);
 });
 
-test("events do not age while the clock is in doubt or the process is suspended", async () => {
+test("the age of events does not grow while the clock is unverified or the process is suspended", async () => {
   const { store, clock, lines } = rig;
   await store.outbox.register("alarms", "beginning");
   await store.commit({ events: [sampleEvent("alarm-raised")] });

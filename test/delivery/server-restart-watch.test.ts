@@ -141,7 +141,7 @@ describe("a restarted server", () => {
     expect(new Set(since(sink, before))).toEqual(new Set([...first, ...ids(values(25, 5))]));
   });
 
-  test("receives the events delivered since the last stored point again when the worker was killed too", async () => {
+  test("receives the events delivered since the last check again when the worker was killed too", async () => {
     const first = mortalSink();
     const dispatcher = await started({ a: first });
     await minutes(0, 25);

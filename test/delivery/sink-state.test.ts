@@ -34,7 +34,7 @@ describe("the state of a sink", () => {
     expect(await lag()).toMatchObject({ depth: 1, remembered: 0 });
   });
 
-  test("is written even if no event is settled; `put` is durable before the sink sends", async () => {
+  test("is written even if no event is settled, and is durable once `put` resolves", async () => {
     const sink = scriptedSink(async () => {
       await memory().put(new Map([["intent", true]]));
       return { rejected: [], retry: { from: 0, error: new Retryable("away") }, stateChanges: new Map([["said", 1]]) };
@@ -58,7 +58,7 @@ describe("the state of a sink", () => {
   });
 });
 
-describe("positions of a batch in the log", () => {
+describe("positions of a batch in the outbox", () => {
   test("ascend, and are the same in a replay", async () => {
     const seen: BatchInfo[] = [];
     const sink = scriptedSink((_batch, _signal, _accepted, offer) => {
@@ -78,7 +78,7 @@ describe("positions of a batch in the log", () => {
   });
 });
 
-describe("a sink with ticks", () => {
+describe("the tick function of a sink", () => {
   function ticking(tick: () => Promise<void> | void = () => undefined) {
     const at: number[] = [];
     const sink: ScriptedSink & Sink = Object.assign(scriptedSink(), {
@@ -100,7 +100,7 @@ describe("a sink with ticks", () => {
     expect(await remembered()).toEqual({ ticks: 4 });
   });
 
-  test("waits after a failed tick as after a failed write, and loses no event", async () => {
+  test("is delayed after a failure like a write after a failure, and no event is lost", async () => {
     let failure: Error | null = new Throttled("Wait.", 60_000);
     const { sink, at } = ticking(() => {
       if (failure !== null) throw failure;
@@ -121,7 +121,7 @@ describe("a sink with ticks", () => {
     expect(dispatcher.status()).toMatchObject([{ state: "idle" }]);
   });
 
-  test("is called ten times a second when its tick returns 0 ms", async () => {
+  test("is called ten times a second when it returns 0 ms", async () => {
     let ticks = 0;
     const tick = async () => {
       ticks += 1;

@@ -65,7 +65,7 @@ const ALL = {
 };
 
 describe("a snapshot of the current state", () => {
-  test("is the start of a new sink: each object once, marked as snapshot, containers before their contents", async () => {
+  test("is sent first to a new sink: each object once, marked as snapshot, sites before tags and values", async () => {
     await rig.store.commit({ events: [valueEvent(1)] });
     const sink = scriptedSink();
     await started(sink);

@@ -30,7 +30,7 @@ function fleet() {
   };
 }
 
-test("approvers are shared among members, with each machine's own path, and survive a failed write", async () => {
+test("members share the stored approvers, each with its own file path, and a failed write keeps them", async () => {
   const { guards, documents } = fleet();
   const [one, two, none] = [await guards("/one/approvals"), await guards("/two/approvals"), await guards()];
   const pinned = { file: "/one/approvals" } as NonNullable<ReturnType<typeof one.approverStore.read>>;
@@ -51,7 +51,7 @@ test("approvers are shared among members, with each machine's own path, and surv
   expect(two.approverStore.read()).toBeNull();
 });
 
-test("a document is read when it is opened, and a failed open leaves no listener", async () => {
+test("a fleet document is read when it is opened, and a failed open leaves no listener", async () => {
   const { documents } = fleet();
   documents.bodies.set("key", '{"n":1}');
   const { database } = documents.connect();
@@ -66,7 +66,7 @@ test("a document is read when it is opened, and a failed open leaves no listener
   expect(away.asked).toBe(asked);
 });
 
-test("a document has the result of the latest query, in whatever order responses arrive", async () => {
+test("a fleet document has the result of its latest query, in whatever order responses arrive", async () => {
   const { documents } = fleet();
   documents.bodies.set("key", '"old"');
   const { database } = documents.connect();

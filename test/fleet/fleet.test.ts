@@ -53,7 +53,7 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
     expect(await count("source where holder is not null")).toEqual([[0]]);
   });
 
-  test("a fleet rejects a name in use and another configuration, but accepts a restart and a new configuration for all", async () => {
+  test("a fleet rejects a running member's name and another configuration, and accepts both once it has ended", async () => {
     const rig = begin();
     const refusal = (...options: Parameters<typeof rig.member>) =>
       rig.member(...options).catch((error: unknown) => errorText(error));
@@ -93,7 +93,7 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
     expect(await rig.ask("select name from member order by name")).toEqual([["a"], ["b"]]);
   });
 
-  test("all members read a document, and remove it only in the version that they have read", async () => {
+  test("all members read the same fleet document, and can remove only the version that they have read", async () => {
     const rig = begin();
     const key = "approvers";
     const open = async () => openFleetDocument<{ readonly at: number }>({ database: await rig.database(), key, log });

@@ -45,7 +45,7 @@ test.each([
   ["is not reported while other members run", [AT, 1, true], null],
   ["is reported without members", [null, null, false], "took over), and no member was heard of in it. Receivers"],
   ["is reported with age 0 when its clock is behind", [AT, -5, false], "it lies back 0 s: a member"],
-] as const)("a changed database %s", async (_, lastHeartbeat, message) => {
+] as const)("a database with another identity %s", async (_, lastHeartbeat, message) => {
   const { state, detect } = databaseWith(lastHeartbeat);
   await detect();
   state.identity = "two";

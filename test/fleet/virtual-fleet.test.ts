@@ -65,7 +65,7 @@ describe("members of a fleet", () => {
     expect(a.holding()).toHaveLength(20);
   });
 
-  test("members of a fleet read the tables every 30 s without notifications", async () => {
+  test("members of a fleet read the fleet tables every 30 s when they receive no notifications", async () => {
     const { clock } = startNewFleet();
     const [a] = await started("a");
     a.link.hears = false;

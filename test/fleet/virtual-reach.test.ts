@@ -28,7 +28,7 @@ async function live(seconds: number, members: readonly VirtualMember[], polls: P
 const takeoversOf = (source: string) => fleet.tables.takeovers.filter(([of, from]) => of === source && from !== null);
 
 describe("a member that cannot reach the services", () => {
-  test("a member that cannot reach the services hands its sources over after one trial, and receives sources again once it reaches the services", async () => {
+  test("a member that cannot reach the services hands over one source, then all, and regains some after recovery", async () => {
     startNewFleet();
     const members = await started("a", "b", "c");
     const [a, b, c] = members;
@@ -65,7 +65,7 @@ describe("a member that cannot reach the services", () => {
     expect(members.map(({ network }) => network.checks > 25)).toEqual([false, false, false]);
   });
 
-  test("a member that cannot reach the services repeats failed trials of a handover after growing waits", async () => {
+  test("a member that cannot reach the services repeats failed handovers of a source after growing waits", async () => {
     startNewFleet();
     const members = await started("a", "b", "c");
     const source = members[0]?.holding()[0] ?? "";
@@ -78,7 +78,7 @@ describe("a member that cannot reach the services", () => {
     expect(lateHalf.length, waits.join()).toBeLessThan(times.length / 2);
   });
 
-  test("a member that cannot reach the services takes no source while other members can, and takes all sources as the only member", async () => {
+  test("a member that cannot reach the services takes no source, except when it is the only member", async () => {
     startNewFleet();
     const members = await started("a", "b", "c");
     const [a, b, c] = members;

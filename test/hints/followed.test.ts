@@ -68,7 +68,7 @@ describe("the system command in the hint of an error", () => {
     expect(parseSigningKey(new Secret(generated))).toHaveLength(32);
   });
 
-  test("generates a key that can approve", () => {
+  test("generates a private key that can sign approvals", () => {
     const generated = run(extractCommand(() => parsePrivateKey("nothing", "key.pem")));
     expect(parsePrivateKey(generated, "key.pem").asymmetricKeyType).toBe("ed25519");
   });

@@ -120,7 +120,7 @@ const setSecret = (secret: string) => {
   process.env.PLENUM_TEST_S3_SECRET = secret;
 };
 
-test("a wrong S3 key keeps every event, delays no other sink, and delivery continues with the right key", async () => {
+test("a wrong S3 key loses no event and delays no other sink, and delivery continues with the right key", async () => {
   const s3 = closeAfterTest(await startS3());
   onTestFinished(() => setSecret(KEYS.secret));
   const config = inS3(s3);
@@ -135,7 +135,7 @@ test("a wrong S3 key keeps every event, delays no other sink, and delivery conti
   await expectOnce(lake, events);
 }, 120_000);
 
-test("a full disk keeps every event, delays no other sink, and delivery continues when there is space", async (context) => {
+test("a full disk loses no event and delays no other sink, and delivery continues once there is space", async (context) => {
   const disk = smallDisk(2);
   if (disk === null) return context.skip();
   const lake = join(disk, "lake");
@@ -193,7 +193,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink", () => {
   });
   afterAll(() => server.stop());
 
-  test("the PostgreSQL sink keeps every event after a column was renamed until the repair, and delays no other sink", async () => {
+  test("the PostgreSQL sink retries all events while a column is renamed, and delays no other sink", async () => {
     const delivery = await deliver((context) => database.sink({}, context));
     const before = values(20);
     await delivery.commit([...before, LONG_DAY]);

@@ -81,7 +81,7 @@ test("every table has unique column names, a key without null, a time column, a 
   expect(() => findColumnIndex(HISTORY_TABLE, "nothing")).toThrow("history has no column nothing");
 });
 
-test("a tag has its names as cells, and a Parquet file without these columns is read with null names", async () => {
+test("a tag's row has its names, and a Parquet file without the name columns is read with null names", async () => {
   const { tag } = sampleEvent("tag-added").data;
   const named = { ...tag, alias: "Supply air", path: "b1/supply", unitCode: "Cel" };
   const cells = cellsIn("tag", sampleWith("tag-added", { tag: named }))[0];
@@ -273,7 +273,7 @@ test.each<[EventKind, object, object]>([
     { wanted: 20, inForce: 22 },
     { requested_number: 20, read_back_number: 22, reason: "expired", expires_at: null },
   ],
-])("a %s event has its values as numbers or booleans", (type, data, cells) => {
+])("the command row of a %s event has its values in columns for numbers or booleans", (type, data, cells) => {
   expect(cellsIn("command", sampleWith(type, data as never))[0]).toMatchObject(cells);
 });
 
@@ -281,7 +281,7 @@ test.each([
   ["gateway-online", true, true],
   ["gateway-offline", false, true],
   ["gateway-added", true, null],
-] as const)("a %s event has a gateway state with online %s and whole_site %s", (type, online, whole_site) => {
+] as const)("the gateway_state row of a %s event has online %s and whole_site %s", (type, online, whole_site) => {
   expect(cellsIn("gateway_state", sampleEvent(type))[0]).toMatchObject({ online, whole_site });
 });
 

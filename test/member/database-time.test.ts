@@ -159,7 +159,7 @@ test.each([-600_000, 600_000])(
   },
 );
 
-test("a member that starts between a clock step and its discovery uses the stored step", async () => {
+test("a member that starts between a clock step of the database and its detection uses the stored step", async () => {
   const { member, passes, setDatabaseClock } = world();
   const old = await member();
   await lookOften(old, passes);

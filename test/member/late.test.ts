@@ -59,7 +59,7 @@ describeWithServers("a request to the service", () => {
     expect(requests("history")).toHaveLength(1);
   }, 180_000);
 
-  test("a request to the service is sent immediately after a slow database has recorded its slot", async () => {
+  test("a request to the service is sent immediately after a slow database has recorded its quota slot", async () => {
     const stage = await createFleetStage({ sources: [SOURCE] });
     const { requests, requestHistory, slots } = observeStage(stage);
     await stage.process("a");

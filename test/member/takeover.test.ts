@@ -47,7 +47,7 @@ describeWithServers("two members of a fleet", () => {
     expectQuotaKept(stage);
   }, 240_000);
 
-  test("two members of a fleet recover from a kill: the other member polls, completes the open write, and emits no false event", async () => {
+  test("two members recover from a kill: the other member polls, completes the pending write, and emits no false event", async () => {
     const { stage, observer, statusOf, eventCount } = await begin({ sources: TWO_SOURCES, isWritable: true });
     const killed = await stage.process("killed");
     const other = await stage.member("other");

@@ -161,7 +161,7 @@ describe("createTagPlots", () => {
     expect(await restartedPlots.samples("other", ...half)).toEqual({ times: [], values: [] });
   });
 
-  test("stores only finished chunks between restarts", async () => {
+  test("stores only finished chunks while the worker runs", async () => {
     const store = await opened();
     const plots = await plotsOver(store);
     plots.add("t", 1, NOW_MS);
@@ -188,7 +188,7 @@ describe("createTagPlots", () => {
     expect(await plots.hours("t", NOW_MS, NOW_MS + 86_400_000)).toEqual([]);
   });
 
-  test("ignores damaged chunks, and chunks when the document with the number of groups is missing", async () => {
+  test("ignores damaged chunks, and all chunks if the document with the number of groups is missing", async () => {
     const store = await opened();
     const plots = await plotsOver(store);
     plots.add("a", 1, NOW_MS);
@@ -243,7 +243,7 @@ describeService("plots", async () => {
 });
 
 describe("the plotted series about the worker", () => {
-  test("store levels and the increase of counters for each minute", async () => {
+  test("store current values, and the increase of counters, for each minute", async () => {
     const clock = createVirtualClock(NOW_MS + 10_000);
     const store = createMemoryStore();
     let accepted = 5;

@@ -36,8 +36,8 @@ describe.each([-60, 0, 60])("a receiver with hold: 5m and a service whose clock 
   });
 });
 
-describe("the time from which the option hold of a receiver counts", () => {
-  test("does not matter for an ended alarm without an end time that began in the local future: the alarm is sent", async () => {
+describe("the start of the hold period of a receiver", () => {
+  test("does not matter for an ended alarm that began in the future and has no end time: the alarm is sent", async () => {
     const sinkTest = createSinkTest(undefined, { hold: "5m" });
     await sinkTest.offer(alarmAhead(60).raised());
     await sinkTest.clock.advance(10 * MINUTE);
@@ -67,7 +67,7 @@ describe("the time from which the option hold of a receiver counts", () => {
 });
 
 describe("a wall clock that is set back by a day", () => {
-  test("does not make an alarm wait longer than the option hold", async () => {
+  test("does not make an alarm wait longer than its hold period", async () => {
     const sinkTest = createSinkTest(undefined, { hold: "5m" });
     await sinkTest.offer(sampleAlarm(1).raised());
     await sinkTest.passTime(3 * MINUTE);
@@ -75,7 +75,7 @@ describe("a wall clock that is set back by a day", () => {
     expect(await minutesUntilSent(sinkTest)).toBe(2);
   });
 
-  test("makes the option hold count again from the first restart of the worker, and not from the next one", async () => {
+  test("restarts the hold period at the first restart of the worker, and not at the next one", async () => {
     const sinkTest = createSinkTest(undefined, { hold: "5m" });
     await sinkTest.offer(sampleAlarm(1).raised());
     sinkTest.clock.stepWall(-24 * HOUR);
@@ -106,7 +106,7 @@ describe("a wall clock that is set back by a day", () => {
     expect(sinkTest.board.said.at(-1)).toBe("open active Alarm 3, Building 1");
   });
 
-  test.each([false, true])("does not stop the repetition of incidents (worker restarted: %s)", async (isRestarted) => {
+  test.each([false, true])("does not stop the resending of incidents (worker restarted: %s)", async (isRestarted) => {
     const sinkTest = createSinkTest(createNoticeBoard("same", { resendIntervalMs: MINUTE }));
     await sinkTest.offer(sampleAlarm(1).raised());
     sinkTest.clock.stepWall(-24 * HOUR);
@@ -116,7 +116,7 @@ describe("a wall clock that is set back by a day", () => {
     expect(sinkTest.board.said).toHaveLength(6);
   });
 
-  test("does not stop the search for an unverified opening, also after a restart", async () => {
+  test("does not stop the search for an incident whose opening is unverified, also after a restart", async () => {
     const sinkTest = createSinkTest();
     const { find } = sinkTest.board;
     let isSearched = false;

@@ -18,7 +18,7 @@ const listSeries = (sinkTest: Awaited<ReturnType<typeof withValues>>) =>
   sinkTest.board.notes.map(({ message: told }) => told.text.curves);
 
 describe("the time series in an alarm message", () => {
-  test("is sent with the opening of priorities A and B only", async () => {
+  test("is sent with the first message of alarms of priority A and B only", async () => {
     const sinkTest = await withValues();
     for (const [n, priority] of ["A", "B", "C"].entries()) await sinkTest.offer(sampleAlarm(n, { priority }).raised());
     expect(listSeries(sinkTest)).toEqual([SERIES_LINES, SERIES_LINES, []]);

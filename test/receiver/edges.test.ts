@@ -50,7 +50,7 @@ describe("the list of a gateway's alarms", () => {
     expect([list.slice(0, 20).every((line) => line.startsWith("B Alarm")), list[20]]).toEqual([true, last]);
   });
 
-  test("has one list per source, even if two services use the same gateway id", async () => {
+  test("is separate for each source, even if two services use the same gateway id", async () => {
     const sinkTest = createSinkTest(createNoticeBoard("same"));
     await sinkTest.gatewayIs(false);
     const fromOtherSource = (event: Event): Event => ({ ...event, source: sourceUri("other") });
@@ -101,7 +101,7 @@ describe("a failed incident", () => {
     expect(attemptCount).toBe(2);
   });
 
-  test("keeps the next search time of its unverified opening across a restart", async () => {
+  test("is searched for at the planned time after a restart when its opening is unverified", async () => {
     const sinkTest = createSinkTest();
     let findCount = 0;
     sinkTest.board.find = async () => {
@@ -123,7 +123,7 @@ test("the key of an incident is the same as in earlier versions", () => {
   expect(computeIncidentKey("main", "alarm", "600001 2026")).toBe("158924e7c3fa90afdc37b44bec509c3a");
 });
 
-test("opens a returning alarm again when the close request before had no response", async () => {
+test("opens a returning alarm again when the preceding close request got no response", async () => {
   for (const sort of ["same", "another"] as const) {
     const sinkTest = createSinkTest(createNoticeBoard(sort));
     await sinkTest.offer(sampleAlarm(1).raised());
@@ -138,7 +138,7 @@ test("rejects opening a sink with an aborted signal and reads nothing", async ()
   await expect(sink.open?.(AbortSignal.abort(new Error("ended")))).rejects.toThrow("ended");
 });
 
-test("limits the options of a receiver as the reference documents", () => {
+test("accepts and rejects the options of a receiver at the limits that the reference documents", () => {
   const isTaken = (options: object) => ReceiverOptions.safeParse(options).success;
   const storm = (more: object) => ({ fold: { storm: { openings: 5, ...more } } });
   const quiet = (more: object) => ({ quiet: [{ priorities: ["C"], from: "22:00", to: "06:00", ...more }] });

@@ -409,7 +409,7 @@ describe("the delay of an alarm", () => {
   test.each([
     ["hold", { dossier: false, hold: "10m" }, 10],
     ["quiet hours", { dossier: false, quiet: [{ priorities: ["B"], from: "12:00", to: "13:30" }] }, 30],
-  ])("by %s renders no message text before its end, and then sends all alarms", async (_, options, minutes) => {
+  ])("by %s renders no message text before the delay ends, and then sends all alarms", async (_, options, minutes) => {
     const board = createNoticeBoard("same");
     const sinks = createSinks([board], [options]);
     await sinks.offer(...raisedEvents(500, "B"));

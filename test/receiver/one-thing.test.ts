@@ -232,7 +232,7 @@ test("counts a redelivered return of an alarm only once", async () => {
 });
 
 describe("a receiver that forgets incidents", () => {
-  test("gets open incidents repeatedly, and closed incidents for a while", async () => {
+  test("is sent an open incident every minute, and a closed incident for five minutes", async () => {
     const sinkTest = createSinkTest(
       createNoticeBoard("same", { resendIntervalMs: 60_000, resendAfterCloseMs: 300_000 }),
     );

@@ -48,7 +48,7 @@ describe("alarms attributed to an offline gateway", () => {
     expect(listTitles(sinkTest)[1]).toMatch(/^closed/);
   });
 
-  test("join the incident of the site's only gateway while they wait for the time of the option hold", async () => {
+  test("join the incident of the site's only gateway while their hold period lasts", async () => {
     const sinkTest = createSinkTest(createNoticeBoard("findable"), { hold: "2m" });
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(sampleAlarm(1).raised(), sampleAlarm(2).raised());
@@ -218,7 +218,7 @@ describe("a storm of alarms", () => {
 });
 
 describe("a short alarm", () => {
-  test("is not sent if it ends before the time of the option hold, unlike a longer alarm", async () => {
+  test("is not sent if it ends within the hold period, unlike a longer alarm", async () => {
     const sinkTest = createSinkTest(createNoticeBoard("findable"), { hold: "2m" });
     const [short, long] = [sampleAlarm(1), sampleAlarm(2)];
     await sinkTest.offer(short.raised(), long.raised());
@@ -304,7 +304,7 @@ describe("a silence of alarms", () => {
     ["its beginning", 0, 5, 1],
     ["its end", 8, 20, 1],
     ["its beginning and its end", 0, 20, 0],
-  ])("covering %s of an alarm: a late sink receives the ended alarm", async (_, from, to, things) => {
+  ])("of an ended alarm covers %s (minute %i to %i): the sink sends %i messages", async (_, from, to, things) => {
     const sinkTest = await silenced(to, { from: time(from) });
     await sinkTest.clock.advance(15 * MINUTE);
     await sinkTest.offer(sampleAlarm(1).raised(), sampleAlarm(1).resolved(10));

@@ -4,7 +4,7 @@ import { addTicketsOnCommit, alarmTicketKey, readAlarmTickets } from "#src/engin
 import { createNoticeBoard } from "./notice-board.ts";
 import { createSinkTest, sampleAlarm } from "./trial.ts";
 
-test("ticketsOf returns the ticket of each single or folded alarm, open or closed", async () => {
+test("ticketsOf returns open and closed tickets, for single alarms and for alarms grouped behind a gateway", async () => {
   const sinkTest = createSinkTest(createNoticeBoard("findable"));
   const [own, behind, over] = [sampleAlarm(1), sampleAlarm(2, { behind: "7" }), sampleAlarm(3)];
   await sinkTest.offer(own.raised(), behind.raised(), over.raised());

@@ -28,7 +28,7 @@ describe("the notification time of an alarm with quiet hours from 22:00 to 06:00
     expect(from([NIGHT], 0, time)).toBe(expected);
   });
 
-  test("ignores quiet hours of other priorities, and is in the morning if the option hold ends in the night", () => {
+  test("ignores quiet hours of other priorities, and is 06:00 if the delay of the option hold ends in the night", () => {
     expect(from([NIGHT], 120_000, "2026-11-02T23:30:00Z", "A")).toBe("2026-11-02T23:32:00.000Z");
     expect(from([NIGHT], 120_000, "2026-11-02T20:59:00Z")).toBe("2026-11-03T05:00:00.000Z");
   });

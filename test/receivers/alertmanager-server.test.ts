@@ -77,7 +77,7 @@ describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alert
     expect(await firing()).toHaveLength(1);
   });
 
-  test("accepts every awkward name", async () => {
+  test("opens and closes an alert for every name with unusual characters", async () => {
     for (const [index, text] of AWKWARD_TEXTS.entries()) {
       const trigger = { id: index, displayName: text, description: text, priority: text, enabled: true };
       const alarm = { trigger, site: { id: index, displayName: text }, description: text };

@@ -25,7 +25,7 @@ async function startReceiver(options: object = {}) {
 }
 
 describe("alertmanager: sent alerts", () => {
-  test("posts an alarm as one alert that ends in a week", async () => {
+  test("posts an alarm as one alert with an end time a week ahead", async () => {
     const { receiver, posted, server } = await startReceiver({ labels: { team: "operations" } });
     const message = alarmMessage({ link: "https://plenum.example.com/#alarm" });
     const reference = await receiver.open(message, never());
@@ -89,7 +89,7 @@ describe("alertmanager: sent alerts", () => {
     expect(new Set(posted().map(([{ labels }]) => JSON.stringify(labels))).size).toBe(1);
   });
 
-  test("keeps one alert when it is opened again with another priority", async () => {
+  test("keeps one alert when an alarm is sent again with another priority", async () => {
     const { receiver, server } = await startReceiver();
     const { key } = alarmMessage();
     const identity: unknown = JSON.parse(JSON.stringify(receiver.identify?.(alarmMessage())));
@@ -149,7 +149,7 @@ describe("alertmanager: times", () => {
 });
 
 describe("alertmanager: hostile and long texts", () => {
-  test("disables markup and cuts between characters", async () => {
+  test("disables markup in names, and truncates a long text without splitting a character", async () => {
     const { receiver, posted } = await startReceiver();
     const hostile = "<!channel> @everyone \u202egnp.exe\u0000\u001b[31m\r\n{{ .Labels }} a@example.com";
     const trigger = { ...ALARM.trigger, displayName: hostile, description: "👨‍👩‍👧".repeat(4_000) };

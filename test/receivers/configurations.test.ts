@@ -99,7 +99,7 @@ const RECEIVERS = {
 } as const;
 
 describe.each(Object.entries(RECEIVERS))("configuration of %s", (_, { Config, smallest, defaults, rejected }) => {
-  test("fills the defaults of the smallest configuration", () => {
+  test("adds the default values when only the required options are configured", () => {
     expect(Config.parse(smallest)).toMatchObject(defaults);
   });
 
@@ -114,7 +114,7 @@ describe.each(Object.entries(RECEIVERS))("configuration of %s", (_, { Config, sm
 });
 
 test.each([{ host: "localhost" }, { allow_plain: true }])(
-  "configuration of email accepts no TLS with %j",
+  "configuration of email accepts security: none with %j",
   (options) => {
     expect(EmailConfig.safeParse({ ...RECEIVERS.email.smallest, security: "none", ...options }).success).toBe(true);
   },

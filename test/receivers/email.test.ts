@@ -105,7 +105,7 @@ describe("email: sent mails", () => {
     expect(new Set(ids).size).toBe(3);
   });
 
-  test("sends only acknowledgements of priority A, unless the option tell has other changes", async () => {
+  test("while an alarm is open, mails only acknowledgements of priority A, or the changes in the option tell", async () => {
     const { receiver, mailServer } = await startReceiver();
     const reference = await receiver.open(alarmMessage(), never());
     const recovering = alarmMessage({ change: "recovering", status: "recovering" });
@@ -165,7 +165,7 @@ describe("email: replies of the mail server", () => {
     ["to", "550 5.1.1 No such user", { kind: "rejected" }, "accepts none of the recipients"],
     ["to", "450 4.2.0 Greylisted", { kind: "throttled", retryAfterMs: 300_000, scope: "allowance" }, "4.2.0 Grey"],
     ["data", "552 5.2.2 Mailbox full", { kind: "rejected" }, "5.2.2 Mailbox full"],
-  ])("reports the server reply to %s, %s, with its error kind and text", async (step, reply, expected, words) => {
+  ])("when the server responds to the SMTP step %s with %s, reports the matching error kind and text", async (step, reply, expected, words) => {
     const { receiver, mailServer } = await startReceiver();
     mailServer.refuse = (at) => (at === step ? reply : undefined);
     const error = await catchFailure(receiver.open(alarmMessage(), never()));
@@ -212,7 +212,7 @@ describe("email: an endpoint that is no mail server", () => {
     ["speaks HTTP", (socket) => socket.end(http), { kind: "config", field: "host" }, NO_MAIL_SERVER],
     ["closes the connection", (socket) => socket.destroy(), { kind: "retryable" }, "it broke the connection"],
     ["sends nothing", () => undefined, { kind: "retryable" }, "security: tls"],
-  ])("is reported when it %s instead of a greeting", async (_what, speak, expected, wantedText) => {
+  ])("is reported as an error when the endpoint %s instead of sending a greeting", async (_what, speak, expected, wantedText) => {
     const { receiver } = createMailReceiver(await rawServer(speak));
     const error = await catchFailure(receiver.open(alarmMessage(), never()));
     expect(error).toMatchObject(expected);
@@ -227,7 +227,7 @@ describe("email: an endpoint that is no mail server", () => {
     await expectFailure(receiver.open(alarmMessage(), never()), failure);
   });
 
-  test("times out after the option timeout when it sends single letters", async () => {
+  test("causes a timeout after the option timeout when it sends one character at a time", async () => {
     const letters: ReturnType<typeof setInterval>[] = [];
     onTestFinished(() => letters.forEach(clearInterval));
     const options = await rawServer((socket) => {
@@ -242,7 +242,7 @@ describe("email: an endpoint that is no mail server", () => {
     }
   });
 
-  test("does not delay an abort, which rejects with the signal's reason", async () => {
+  test("does not delay an aborted call, which rejects with the signal's reason", async () => {
     const connection = Promise.withResolvers<void>();
     const { receiver } = createMailReceiver({ ...(await rawServer(() => connection.resolve())), timeout: "60s" });
     for (const call of [
@@ -346,7 +346,7 @@ describe("email: TLS and authentication", () => {
     await expectFailure(receiver.open(alarmMessage(), never()), { kind: "config", field: "ca_file" });
   });
 
-  test("probes with TLS and login and sends nothing", async () => {
+  test("the connection check uses TLS and logs in, and sends no mail", async () => {
     const login = { user: "plenum", password: secretFile("correct horse battery") };
     const { receiver, mailServer } = await startReceiver({ ...tlsOptions, ...login }, tlsServer);
     await receiver.probe(never());

@@ -63,7 +63,7 @@ describe.each(RECEIVERS)("the receiver $name", (row) => {
     }
   });
 
-  test("has one incident after the response to its opening was lost", async () => {
+  test("has one incident after the response to the request that opened the incident was lost", async () => {
     const { clock, create, server, open } = await startReceiver(row);
     server.loseResponses(1);
     expect(await catchFailure(open())).toMatchObject({ kind: "retryable" });
@@ -76,7 +76,7 @@ describe.each(RECEIVERS)("the receiver $name", (row) => {
     expect(server.things()).toMatchObject([{ key: KEY, isOpen: false }]);
   });
 
-  test("opens nothing while the server requests a wait, and opens the incident afterwards", async () => {
+  test("opens no incident while the server asks the client to wait, and opens the incident afterwards", async () => {
     const { server, open } = await startReceiver(row);
     server.tellToWait(1);
     await expectFailure(open(), { kind: "throttled", retryAfterMs: row.waitMs, scope: "allowance" });
@@ -85,7 +85,7 @@ describe.each(RECEIVERS)("the receiver $name", (row) => {
     expect(server.things()).toHaveLength(1);
   });
 
-  test("changes nothing when it is probed", async () => {
+  test("the connection check changes no incident", async () => {
     const { server, open, receiver } = await startReceiver(row);
     await open();
     const incidentsBefore = structuredClone(server.things());
@@ -140,7 +140,7 @@ describe.each(RECEIVERS)("the receiver $name", (row) => {
     }
   });
 
-  test("reports the start of its last request, so the write deadline interrupts no request", async () => {
+  test("reports when its last request started, so the write deadline interrupts no running request", async () => {
     let monotonicMs = 1_000;
     const clock = { ...systemClock, now: () => START, monotonic: () => monotonicMs };
     const server = stopAfterTest(await row.start(clock.now));
@@ -201,7 +201,7 @@ describe.each(RECEIVERS.filter(({ connector }) => connector !== "email"))("the r
   test.each([
     ["the log-in page of a proxy", "<html>Sign in</html>"],
     ["a response that is too long", "x".repeat(2_000_000)],
-  ])("does not count %s as an opening", async (_, body) => {
+  ])("does not treat %s as the confirmation of an opened incident", async (_, body) => {
     const { server, open } = await startReceiver(row);
     if (server.stub === null) throw new Error("no HTTP");
     server.stub.answer = () => ({ status: 200, body });

@@ -68,7 +68,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       expect(secondIssue?.fields).not.toHaveProperty("priority");
     });
 
-    test("has no links but its own and no markup for any names", async () => {
+    test("contains no markup and only Plenum's own link when names are hostile", async () => {
       for (const name of HOSTILE_NAMES) {
         await openIncident(namedMessage(name));
         const { description } = server.issues.at(-1)?.fields ?? {};
@@ -149,7 +149,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     });
   });
 
-  test("an alarm that returns counts as open again when its closed issue refuses comments", async () => {
+  test("when an alarm returns and its closed issue refuses comments, the incident still counts as open", async () => {
     server.refuseLateComments = true;
     const closed = (await receiver.close(endMessage(), await openIncident(), never())) as IncidentReference;
     const reopened = await receiver.update(alarmMessage({ change: "retriggered" }), closed, never());
@@ -169,7 +169,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       [{ summary: "too long" }, { kind: "rejected" }],
       [{ project: "valid project is required" }, { kind: "config", field: "project" }],
       [{ issuetype: "The issue type selected is invalid." }, { kind: "config", field: "issue_type" }],
-    ])("maps status 400 with the errors %j", async (errors, expectedError) => {
+    ])("maps status 400 with the field errors %j to the matching error kind", async (errors, expectedError) => {
       server.stub.answer = () => ({ status: 400, body: JSON.stringify({ errorMessages: [], errors }) });
       await expectFailure(openIncident(), expectedError);
     });
@@ -180,7 +180,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       [{ status: 201, body: `{"id":"1","key":"FM-1/../x?y"}` }, { kind: "retryable" }],
       [{ status: 200, body: `{"errorMessages":["No."],"errors":{}}` }, { kind: "rejected" }],
     ] as [StubAnswer, object][])(
-      "maps the response %j to the opening of an issue to its error",
+      "when Jira responds to a new issue with %j, reports the matching error kind",
       async (answer, expectedError) => {
         server.stub.answer = () => answer;
         await expectFailure(openIncident(), { ...expectedError });

@@ -79,12 +79,12 @@ describe("servicenow: opening an incident", () => {
     expect(onlyRecord().fields.description?.match(/^Priority: /gm)).toHaveLength(1);
   });
 
-  test("cuts a short description between characters at 160 units", async () => {
+  test("truncates the short description to 160 characters", async () => {
     await openIncident(namedMessage("å".repeat(400)));
     expect(onlyRecord().fields.short_description).toBe(`${"å".repeat(159)}…`);
   });
 
-  test("logs once that a record did not keep its key", async () => {
+  test("logs once that ServiceNow did not store the incident key in correlation_id", async () => {
     server.columns.delete("correlation_id");
     await openIncident();
     await openIncident();
@@ -161,7 +161,7 @@ describe("servicenow: search for an incident", () => {
       await expectFailure(failingCall(), { kind: "config", field: "table" });
   });
 
-  test("finds no closed record and no record of another incident", async () => {
+  test("ignores closed ServiceNow records and records of other incidents", async () => {
     await openIncident();
     onlyRecord().fields.state = "7";
     await openIncident(gatewayMessage(2));
@@ -170,7 +170,7 @@ describe("servicenow: search for an incident", () => {
 });
 
 describe("servicenow: error responses", () => {
-  test("rejects an incident that a business rule aborts, with its text", async () => {
+  test("reports a rejection with the text of the business rule that aborted the incident", async () => {
     server.ruleRefuses = true;
     await expectFailure(openIncident(), { kind: "rejected", message: /aborted by Business Rule/ });
   });

@@ -85,7 +85,7 @@ describe("slack: the message of an alarm", () => {
     expect(update?.args).toMatchObject({ parse: "none", link_names: false, metadata, blocks: { length: 3 } });
   });
 
-  test("edits the message at the end and replies once, for priority A also in the channel", async () => {
+  test("at the end of the alarm, edits the message and replies once, for priority A also in the channel", async () => {
     const { server, receiver, reference } = await openIncident();
     const closed = await receiver.close(linkedEnd(), reference, never());
     expect(closed).toEqual({ ...reference, ref: { ...(reference.ref as object), closed: true } });
@@ -104,7 +104,7 @@ describe("slack: the message of an alarm", () => {
     ["B", { broadcast: ["B", "C"] }, true],
     ["A", { broadcast: [] }, false],
   ])(
-    "a reply to an end of priority %s with the options %j appears in the channel: %s",
+    "a reply about the end of an alarm of priority %s with the options %j appears in the channel: %s",
     async (priority, options, isBroadcast) => {
       const { server, receiver } = await startReceiver(options);
       const reference = await receiver.open(linkedMessage({ priority }), never());
@@ -172,7 +172,7 @@ describe("slack: size limits", () => {
   const familyEmoji = "👩‍👩‍👧‍👦";
   const texts = ["x", "&", "é", "🌡️", familyEmoji, "<>&", "\n", "a\nb"].map((text) => text.repeat(12_000));
 
-  test.each([FULL_TEXT_LENGTHS, SHORT_TEXT_LENGTHS])("keeps the sizes %j for every text", (sizes) => {
+  test.each([FULL_TEXT_LENGTHS, SHORT_TEXT_LENGTHS])("builds a message within the sizes %j for every text", (sizes) => {
     for (const text of texts) {
       const long = withText({
         title: text.replaceAll("\n", " "),
@@ -200,7 +200,7 @@ describe("slack: size limits", () => {
     expect(section?.type === "section" && "fields" in section && section.fields[1]?.text).toBe(`${"y".repeat(1_999)}…`);
   });
 
-  test("sends a message again with cut texts when Slack rejects it as too large", async () => {
+  test("sends a message again with shortened texts when Slack rejects the message as too large", async () => {
     const { server, receiver } = await startReceiver();
     const long = { fields: [{ label: "Description", text: "z".repeat(1_900) }] };
     const rejectLonger = (most: number) => (call: { readonly args: Readonly<Record<string, unknown>> }) =>
@@ -243,7 +243,7 @@ describe("slack: recovery after a crash or a lost response", () => {
     },
   );
 
-  test("finds no message of another alarm or sink, no reply, and no deleted message", async () => {
+  test("ignores messages of other alarms and sinks, thread replies and deleted messages", async () => {
     const { server, receiver } = await startReceiver();
     expect(await receiver.find?.(linkedMessage(), Date.now(), never())).toBeNull();
     const otherReceiver = createTestReceiver(server, {}, "second");
@@ -282,7 +282,7 @@ describe("slack: recovery after a crash or a lost response", () => {
     expect(lines.join()).toContain("too many messages to be sure");
   });
 
-  test("replies once to an end when the response to the reply was lost", async () => {
+  test("posts one reply about the end of an alarm although Slack's response to that reply was lost", async () => {
     const { server, receiver, reference } = await openIncident();
     const loseReply = () => {
       server.loseResponses(1);
@@ -306,7 +306,7 @@ describe("slack: recovery after a crash or a lost response", () => {
     expect(server.messages).toHaveLength(4);
   });
 
-  test("searches a thread page by page and replies again when the thread is too long", async () => {
+  test("searches a thread page by page for an earlier reply, and replies again when the thread is too long", async () => {
     const { server, receiver, reference } = await openIncident();
     await receiver.close(linkedEnd(), reference, never());
     const closed = { ...reference, ref: { ...(reference.ref as object), closed: true } };

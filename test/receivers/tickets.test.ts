@@ -157,7 +157,7 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
     expect(lines[0]).toContain("stays open although its alarm is over");
   });
 
-  test("reopens a ticket closed by Plenum when the alarm returns, after any change", async () => {
+  test("reopens a ticket closed by Plenum at any change of an alarm that is active again", async () => {
     const reopening = receiverWith(reopen);
     const back = alarmMessage({ change: "acknowledged", status: "acknowledged" });
     const reference = await reopening.update(back, await closeIncident(reopening), never());
@@ -166,7 +166,7 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
     expect(onlyTicket().notes.join()).toContain("Since: ");
   });
 
-  test("reopens a ticket closed by a person when the alarm is retriggered, or returns after its end", async () => {
+  test("reopens a ticket closed by a person when the alarm is retriggered or becomes active again after its end", async () => {
     const reopening = receiverWith(reopen);
     const reference = await openIncident();
     system.closeByHand(0);
@@ -202,7 +202,7 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
       expect(await catchFailure(request())).toMatchObject({ kind: "config", reason });
   });
 
-  test("does not conclude that no ticket was opened until the search index is up to date", async () => {
+  test("searches again for a ticket until the search index is up to date, and only then reports that none exists", async () => {
     await openIncident(gatewayMessage(2));
     const sinceMs = clock.now();
     clock.set(new Date(sinceMs + settledMs - 10_000).toISOString());

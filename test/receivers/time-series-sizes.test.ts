@@ -59,7 +59,7 @@ test.each<[string, number, IncidentMessage, (incident: IncidentMessage) => strin
   expect(shownCount).toBeLessThan(all.length - 1);
 });
 
-test.each(FORMAT_NAMES)("%s: has the time series after the fields", (name) => {
+test.each(FORMAT_NAMES)("a message in the format %s has the time series after the fields", (name) => {
   const text = formatWith(name)(withSeries(alarmMessage(), [HEADING, seriesLine(1)]));
   expect(text).toContain("▇▆▅▄\u00a0\u00a0▁▁ 18.2–21.4 °C, last 18.2, 3 h");
   expect(text.indexOf("Values until 2026-11-02 07:15:04")).toBeGreaterThan(text.indexOf("Priority"));
@@ -78,7 +78,7 @@ describe("time series in a Slack message", () => {
     expect(blockTypes).toEqual(["header", "section", "section", "context"]);
   });
 
-  test("have complete lines of at most 3,000 escaped characters, and are omitted from the small message", () => {
+  test("have complete lines of at most 3,000 escaped characters, and are omitted from a shortened message", () => {
     const incident = withSeries(alarmMessage(), twentyLines("<".repeat(60)));
     const text = sections(incident)[0]?.text ?? "";
     expect(text.length).toBeLessThanOrEqual(3_000);

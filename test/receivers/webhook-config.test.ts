@@ -22,7 +22,7 @@ function smallestConfig(format: keyof typeof ALARM_FORMATS): object {
 describe.each(FORMAT_NAMES)("the webhook format %s", (format) => {
   const { address, key, ...rest } = getFormatRequirements(format);
 
-  test("accepts the smallest configuration and a secret address", () => {
+  test("accepts a configuration with only the required options, and an address from a secret", () => {
     expect(listErrors(smallestConfig(format))).toEqual([]);
     expect(listErrors({ ...smallestConfig(format), url: SECRET })).toEqual([]);
   });

@@ -34,7 +34,7 @@ test("the webhook format pagerduty does not send changes that would reopen an al
 });
 
 describe("the webhook format slack", () => {
-  test("sends a message for the beginning, the unknown state and the end", async () => {
+  test("sends a message when an alarm begins, when its state becomes unknown, and when it ends", async () => {
     const { server, receiver } = await startServer(startSlackWebhookStub);
     expect(receiver.repeatedOpenEffect).toBe("another");
     const reference = await receiver.open(alarmMessage(), never());
@@ -75,7 +75,7 @@ describe("the webhook format slack", () => {
       { kind: "throttled", retryAfterMs: 30_000 },
     ],
     [{ status: 200, body: `ok${"x".repeat(5_000_000)}` }, { kind: "rejected" }],
-  ])("maps the response %j to its error", async (answer, expected) => {
+  ])("maps the response %j to the matching error", async (answer, expected) => {
     const stub = await startStubInTest(() => answer);
     const url = secretFile(`${stub.url}/services/T0/B0/abcdefghijklmnop`);
     const receiver = createTestReceiver({ format: "slack", url, ...LOOPBACK });
@@ -120,7 +120,7 @@ function createConfig(format: string, address: string) {
 }
 
 describe.each(Object.entries(RESPONSES))("the webhook format %s", (format, [confirmation, failure, kind]) => {
-  test("accepts a confirmation and reports the failure in a response with status 2xx", async () => {
+  test("accepts a confirming response, and reports a failure that a response with status 2xx contains", async () => {
     const stub = await startStubInTest(() => confirmation);
     const receiver = createTestReceiver(createConfig(format, `${stub.url}/in/topic`));
     const reference = await receiver.open(alarmMessage(), never());

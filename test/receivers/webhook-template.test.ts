@@ -39,7 +39,7 @@ function listErrors(template: object): readonly string[] {
 }
 
 describe("requests of a webhook template", () => {
-  test("replace a text of one field by its value, and fields in other texts by text", async () => {
+  test("replace a text that is exactly one {{field}} by its typed value, and fields within longer texts by text", async () => {
     const { receiver, bodies } = await withTemplate({
       open: {
         body: {

@@ -100,7 +100,7 @@ describe("a changed allow-list", () => {
     expect((await results()).get(lateId)?.reason).toBe("disabled");
   });
 
-  test("rejects waiting commands when writing is disabled, and restores a timed value when writing is enabled again", async () => {
+  test("rejects waiting commands when writing is disabled, and reverts a timed write when writing is enabled again", async () => {
     const { tags, allowed, send, results, posts } = await startWriting();
     const [tag = ""] = tags;
     await virtual.reload(

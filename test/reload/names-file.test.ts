@@ -97,8 +97,8 @@ describe("the names of tags", () => {
   });
 });
 
-describe("the follower of the names file", () => {
-  test("reports a missing or removed file and mistakes until the file is valid, and reads a new path at once", async () => {
+describe("the watch of the names file", () => {
+  test("reports a missing or invalid file until the file is valid, and reads the file at a new path at once", async () => {
     const clock = createVirtualClock(Date.UTC(2026, 0, 1));
     const applied: TagNamesById[] = [];
     const lines: string[] = [];

@@ -5,7 +5,7 @@ import { ConfigError, Retryable } from "#src/core/errors/errors.ts";
 import { startReloader } from "./reloader-rig.ts";
 
 describe("a reload of the configuration", () => {
-  test("prepares every part before the first part takes over, and emits the changes and those that wait for a restart", async () => {
+  test("prepares all components before any applies the change, and emits applied changes and those that need a restart", async () => {
     const { reloader, world, notes, told, counts } = await startReloader();
     world.written = { every: "5m", port: 9851 };
     const reloadReport = await reloader.reload("command", false);
@@ -25,7 +25,7 @@ describe("a reload of the configuration", () => {
     expect(await counts()).toMatchObject({ pending: 1, isRefused: 0, changed: 1 });
   });
 
-  test("emits no event without changes, and is recorded as the last reload only on request", async () => {
+  test("without changes, emits no event, and counts as the last reload only if a person requested the reload", async () => {
     const { reloader, world, told, counts, lines } = await startReloader();
     await reloader.reload("file", false);
     expect([told(), reloader.state().last]).toEqual([[], null]);
@@ -51,7 +51,7 @@ describe("a reload of the configuration", () => {
     ]);
   });
 
-  test("compares with the configuration in force, also after a second change", async () => {
+  test("compares the file with the configuration in force, also after a second change", async () => {
     const { reloader, world, told } = await startReloader();
     for (const interval of ["5m", "2m"]) {
       world.written = { every: interval };
@@ -68,7 +68,7 @@ describe("a reload of the configuration", () => {
     ]);
   });
 
-  test("reports the changes in a dry run and discards the prepared parts", async () => {
+  test("reports the changes in a dry run and discards what the components prepared", async () => {
     const { reloader, world, notes, told, counts } = await startReloader();
     world.written = { every: "5m", port: 9851 };
     const dryRunReport = await reloader.reload("command", true);
@@ -119,7 +119,7 @@ describe("an invalid configuration file", () => {
     expect([notes.filter((note) => note.includes("takes")).length, told().length]).toEqual([6, 1]);
   });
 
-  test("is rejected when one part cannot prepare, and the prepared parts are discarded", async () => {
+  test("is rejected when one component cannot prepare the change, and other components discard their preparation", async () => {
     const { reloader, world, notes, second } = await startReloader();
     world.written = { every: "5m" };
     second.prepare = () => Promise.reject(new ConfigError("The secret cannot be opened."));
@@ -131,8 +131,8 @@ describe("an invalid configuration file", () => {
   });
 });
 
-describe("a part that fails to take over a change", () => {
-  test("is reported until every part has taken over a later change", async () => {
+describe("a component that fails to apply a configuration change", () => {
+  test("is reported until all components have applied a later change", async () => {
     const { reloader, world, notes, first } = await startReloader();
     world.written = { every: "5m" };
     first.takeOver = () => Promise.reject(new Error("no room"));

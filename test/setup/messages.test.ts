@@ -21,7 +21,7 @@ test.each([
   expect(englishText(tokenMessage(building, NOW))).toBe(`Token "Plenum" of Kari Nordmann, ${words}`);
 });
 
-test("buildingLines lists 8 of 10 sites and the systems with tags, and prints no lines for unread lists", () => {
+test("buildingLines lists 8 of 10 sites and the systems with tags, and omits lists that were not read", () => {
   const sites = sitesNamed(...Array.from({ length: 10 }, (_, n) => `Site ${n + 1}`));
   const building = {
     ...buildingWith({ "°C": 3 }, { sites }),

@@ -197,7 +197,7 @@ describe("the control interface for alarms", () => {
     expect(findAttributes(service, "500088")).toMatchObject({ status: "resolved", acknowledged: true });
   });
 
-  test("deletes its alarms that ended before the retention", () => {
+  test("deletes alarms raised through it when they ended longer ago than the retention", () => {
     const service = withAlarms({ recorded: false, resolved_retention_h: 1 });
     const { control } = service.simulator;
     const openId = control.raiseAlarm({ siteId: 6 });

@@ -120,7 +120,7 @@ describe("injected faults", () => {
   test.each([
     ["none", false],
     ["applied", true],
-  ])("end a write in an error with the effect %s: the value is written: %s", (effect, isApplied) => {
+  ])("respond to a write with an error and, with the effect %s, write the value: %s", (effect, isApplied) => {
     const service = serviceWithFaults({ match: { method: "POST" }, fault: { kind: "error", effect } });
     service.post("tags/write", { tags: [{ tag_id: "10169", value: 61.5 }] });
     expect(service.simulator.truth.value("10169", service.nowMs()) === 61.5).toBe(isApplied);

@@ -95,7 +95,7 @@ describe("pauses that the service requests", () => {
     expect(now).toBeGreaterThanOrEqual(22_500 + 45_000 + 90_000 + 180_000 + 360_000 + 675_000);
   });
 
-  it("a pause applies before the refused request frees its slot", async () => {
+  it("a pause begins before the refused request frees its slot, so no other request is sent", async () => {
     const order: string[] = [];
     const trial = trialSource(() => reply(429, { errors: [{ status: 429 }] }), {
       limiter: {
@@ -117,7 +117,7 @@ describe("pauses that the service requests", () => {
 });
 
 describe("a stale kept-alive socket (trap 15)", () => {
-  it("makes the client repeat a GET once, in its own slot", async () => {
+  it("makes the client repeat a GET once, using a second request slot", async () => {
     let first = true;
     const trial = trialSource(() => {
       if (!first) return reply(200, GOOD.read);
@@ -256,7 +256,7 @@ describe("a 401 while the token is being replaced", () => {
       (error: Error & { reason?: string }) => error.reason,
     );
 
-  it("repeats the request with the new token, in its own slot", async () => {
+  it("repeats the request with the new token, using a second request slot", async () => {
     for (const name of ["read", "me"]) {
       const trial = refusing("18|new");
       expect(await outcomeOf(CALLS[name]?.(trial.source))).toBe("answered");

@@ -45,7 +45,7 @@ describe("createClockSkew", () => {
     expect(log.info).toHaveBeenCalledOnce();
   });
 
-  it("drops comparisons from before a clock step and then compares each reply", () => {
+  it("after a clock step, drops the earlier comparisons and compares the Date header of each reply", () => {
     const { clock, skew, compared } = trialSkew();
     const truth = () => new Date(START_MS + clock.monotonic()).toUTCString();
     for (let i = 0; i < 15; i++) skew.observe(truth(), clock.monotonic());

@@ -165,7 +165,7 @@ describe("the rate limit of lists (trap 32)", () => {
     expect(pace.rate().perMinute).toBe(7);
   });
 
-  it("treats refusals with a wait of 0 s as a lower limit only in the third minute in a row", async () => {
+  it("halves the rate for refusals with a wait of 0 s only in the third consecutive minute of refusals", async () => {
     const { clock, pace } = limited();
     for (const atMs of [0, 10_000, 20_000, 70_000, 80_000]) {
       await clock.run(atMs);
@@ -189,7 +189,7 @@ describe("the rate limit of lists (trap 32)", () => {
     },
   );
 
-  it("sends one other list in two minutes when the rate only suffices for the alarms", async () => {
+  it("sends one list other than the alarms in two minutes when the rate only suffices for the alarms", async () => {
     const { ask, clock, starts } = limited(2);
     ask(30, "urgent");
     await clock.run(20 * 60_000);

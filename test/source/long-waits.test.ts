@@ -75,7 +75,7 @@ describe.each([
   ["a 503 with a wait of 30 days", maintenance],
   ["a 429 of a list with a wait of 30 days", tooMany],
 ])("a pause of 30 days: %s", (_name, refusal) => {
-  test("lets the list continue within three minutes after the health check succeeds", async () => {
+  test("ends within three minutes after the health check succeeds, and the list continues", async () => {
     const trial = rig();
     trial.service.refusal = refusal;
     trial.service.healthy = false;
@@ -94,7 +94,7 @@ describe.each([
     expect(asked(trial, /healthcheck/)).toHaveLength(health);
   });
 
-  test("repeats a refused trial after 5, 10 and 20 minutes", async () => {
+  test("allows another trial request 5, 10 and 20 minutes after refused trial requests", async () => {
     const trial = rig();
     trial.service.refusal = refusal;
     listing(trial);
@@ -104,7 +104,7 @@ describe.each([
     expect(gaps.map(Math.round)).toEqual([2, 5, 10, 20]);
   });
 
-  test("permits no trial after one healthy response between unhealthy ones", async () => {
+  test("permits no trial request while healthy and unhealthy responses of the health check alternate", async () => {
     const trial = rig();
     trial.service.refusal = refusal;
     listing(trial);
@@ -116,7 +116,7 @@ describe.each([
   });
 });
 
-test("a 503 without a time lets the list continue after one successful health check", async () => {
+test("after a 503 without a wait, the list continues after one successful health check", async () => {
   const trial = rig();
   trial.service.refusal = () => reply(503, { errors: [{ status: 503 }] });
   trial.service.healthy = false;
@@ -134,7 +134,7 @@ test("a 503 without a time lets the list continue after one successful health ch
 });
 
 describe("a 429 of the tag endpoints with a wait of 30 days", () => {
-  test("sends a read as the trial, and a waiting write after the trial", async () => {
+  test("is followed by a read as trial request, and by a waiting write only after that request", async () => {
     const trial = rig();
     const { clock, source, sent, service } = trial;
     service.refusal = tooMany;

@@ -37,7 +37,7 @@ describe("a list page with unchanged bytes", () => {
     expect(other).toMatchObject({ number: 2, lastPage: 2, total: 4, hasMore: false });
   });
 
-  it("a page is cached per request, and only for callers that store the records", async () => {
+  it("a page is cached separately for each page size and filter, and only for callers that store the records", async () => {
     const list = listOfTags();
     const [first] = await list.tags();
     expect((await list.tags(NONE_STORED, 2))[0]).not.toBe(first);
@@ -53,7 +53,7 @@ describe("a list page with unchanged bytes", () => {
     expect(second.map((tag, n) => tag === first[n])).toEqual([false, false, true, true]);
   });
 
-  it("a cached page counts its unusual fields each time", async () => {
+  it("the unusual fields of a cached page are counted at each request of the page", async () => {
     const strange = { ...tagRecord("3"), attributes: { ...tagRecord("3").attributes, description: 5 } } as never;
     const list = listOfTags([tagRecord("1"), tagRecord("2"), strange, tagRecord("4")]);
     for (const times of [1, 2, 3]) {
@@ -78,7 +78,7 @@ describe("a list page with unchanged bytes", () => {
   });
 });
 
-it("a stored record is returned as the stored object if both are equal", async () => {
+it("a listed record that equals a stored record is returned as the stored object", async () => {
   const tag = (id: string, displayName: string): Tag => ({ id, displayName, description: null, unit: "°C" });
   const stored = new Map([tag("1", "Tag 1"), tag("2", "Old")].map((each) => [each.id, each]));
   const listed = await listOfTags().tags((id) => stored.get(id));

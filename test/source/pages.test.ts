@@ -124,7 +124,7 @@ describe("endless lists (trap 10)", () => {
     expect(trial.requests).toHaveLength(requests);
   });
 
-  it("an endless list ends after 1,000 pages, or after 300 s without the time in Plenum's queues", async () => {
+  it("an endless list ends after 1,000 pages, or after 300 s, not counting the time in Plenum's queues", async () => {
     let nowMs = 0;
     const clock = { now: () => nowMs, monotonic: () => nowMs, sleep: async () => {} };
     const listing = (queuedMs: number, ownMs: number) => {

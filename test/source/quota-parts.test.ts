@@ -10,7 +10,7 @@ import { createRig, START_MS, usedBefore } from "./quota-rig.ts";
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 
-describe("the slowdown after refusals", () => {
+describe("the slowdown of requests after refusals (429)", () => {
   const LIMIT = 20;
   const terms = (changes: object = {}) => ({
     ...{ marginMs: 0, perWindow: LIMIT, isSlowed: false, limitsSpacing: false, suggestsOtherClient: false },
@@ -18,7 +18,7 @@ describe("the slowdown after refusals", () => {
   });
   const oneLess = (marginMs: number) => terms({ marginMs, perWindow: LIMIT - 1, isSlowed: true });
 
-  test("takes one slot and adds a margin for an hour after the first refusal, and nothing before it", () => {
+  test("uses one slot less and adds a margin for an hour after the first refusal", () => {
     const caution = createRefusalSlowdown(LIMIT);
     expect(caution.currentTerms(0)).toEqual(terms());
     caution.noteRefusal(1_000, 19, true);
@@ -52,7 +52,7 @@ describe("the slowdown after refusals", () => {
     expect([marginAfter(10.999), marginAfter(11)]).toEqual([640, 512]);
   });
 
-  test("spaces the requests of all lanes when a refusal came with two or more slots unused", () => {
+  test("spaces the requests of all lanes when a refusal comes although two or more slots were unused", () => {
     const spaced = terms({ marginMs: 4_000, perWindow: LIMIT - 1, isSlowed: true, limitsSpacing: true });
     const taught = (used: number, known: boolean) => {
       const caution = createRefusalSlowdown(LIMIT);
@@ -122,7 +122,7 @@ describe("the slots of sent requests", () => {
     expect(spent.slots().map(({ sentAtMs: sentAt }) => sentAt)).toEqual([119_999, 120_000]);
   });
 
-  test("subtracts its own requests in any usual window from the service's count", () => {
+  test("counts another client's requests as the service's count minus Plenum's own, in any usual window", () => {
     expect(spentAt(0, 1_000).countUnexplained(2, 2_000)).toBe(0);
     expect(spentAt(0, 1_000).countUnexplained(3, 2_000)).toBe(1);
     expect(spentAt().countUnexplained(4, 0)).toBe(4);
@@ -158,7 +158,7 @@ describe("the detection of another client", () => {
     expect([foreign.slotsUsedByOthers(at + 59_999), foreign.slotsUsedByOthers(at + 60_000)]).toEqual([5, 0]);
   });
 
-  test("reports another client immediately after unexplained refusals, for half an hour", () => {
+  test("reports another client at once when refusals have no other explanation, for half an hour", () => {
     const { told, foreign } = watch();
     expect(foreign.currentUse(0)).toBeNull();
     foreign.noteRefusals(1_000, 5_000);
@@ -220,7 +220,7 @@ describe("limits and pauses stated by the service", () => {
     expect(limits()).toEqual([2]);
   });
 
-  test("a pause stops one endpoint by name, and all endpoints without a name", async () => {
+  test("a pause with an endpoint name stops that endpoint, and a pause without a name stops all endpoints", async () => {
     const held = async (...[forMs, scope, endpoint]: Parameters<typeof quota.pause>) => {
       const { quota } = await ready({ sharing: "separate" });
       quota.pause(forMs, scope, endpoint);
@@ -233,7 +233,7 @@ describe("limits and pauses stated by the service", () => {
     expect(await held(10_000, "allowance", undefined)).toHaveLength(3);
   });
 
-  test("rejects a request while the stored record is unreadable, and reads the record again for the next request", async () => {
+  test("rejects a request while the stored quota is unreadable, and reads the quota again for the next request", async () => {
     const store = usedBefore();
     let isBroken = true;
     const load = async (key: string) => (isBroken ? Promise.reject(new Error("The disk is broken.")) : store.load(key));
@@ -245,7 +245,7 @@ describe("limits and pauses stated by the service", () => {
     expect(await asked).toBe("write");
   });
 
-  test("failures of the store are logged and stop no request", async () => {
+  test("a failed save of a slot or pause is logged and stops no request", async () => {
     const told: string[] = [];
     const store = usedBefore();
     let isBroken = false;
@@ -268,7 +268,7 @@ describe("limits and pauses stated by the service", () => {
     expect(told).toHaveLength(2);
   });
 
-  test("a slot counts for a minute and 12 ms and is stored in wall-clock time", async () => {
+  test("a slot stays in use for a minute and 12 ms, and is stored with wall-clock times", async () => {
     const { ask, clock, left, store } = await ready();
     for (let n = 0; n < 21; n += 1) void ask("on-demand", `${n}`, { latencyMs: 0 });
     await clock.run(60_000);

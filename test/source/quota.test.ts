@@ -25,8 +25,8 @@ async function sentUntil(rig: Rig, atMs: number): Promise<number> {
 const names = (rig: Rig) => rig.left.map(({ name }) => name);
 const times = (rig: Rig) => rig.left.map(({ at }) => Math.round(at / 100) / 10);
 
-describe("the pace and window of requests", () => {
-  test("lets polls leave about every three seconds, never 21 in a minute", async () => {
+describe("the rate of requests and the limit of 20 a minute", () => {
+  test("sends a poll about every three seconds, and never 21 requests in a minute", async () => {
     const rig = createRig();
     asked(rig, 60, "live");
     await rig.clock.run(180_000);
@@ -35,7 +35,7 @@ describe("the pace and window of requests", () => {
     expect(mostInAMinute(rig.left)).toBeLessThanOrEqual(20);
   });
 
-  test("lets urgent requests skip the pace but not the window", async () => {
+  test("sends urgent requests at once, but never more than 20 in a minute", async () => {
     const rig = createRig();
     asked(rig, 25, "on-demand");
     expect(await sentUntil(rig, 59_000)).toBe(20);
@@ -47,7 +47,7 @@ describe("the pace and window of requests", () => {
     ["until its response and one minute", { latencyMs: 2_000 }, 62_000],
     ["for at most 3 s longer than the window when the response is slow", { latencyMs: 30_000 }, 63_000],
     ["for 3 s longer without a response", { latencyMs: 10, fails: new Retryable("cut") }, 63_000],
-  ])("occupies a slot for a request %s", async (_until, request, freeMs) => {
+  ])("keeps the slot of a request in use %s", async (_until, request, freeMs) => {
     const rig = createRig({ concurrency: 40 });
     const first = Promise.allSettled(Array.from({ length: 20 }, () => rig.ask("on-demand", "first", request)));
     void rig.ask("on-demand", "next");
@@ -58,7 +58,7 @@ describe("the pace and window of requests", () => {
     await first;
   });
 
-  test("never has more simultaneous requests than connections", async () => {
+  test("never sends more requests at the same time than it has connections", async () => {
     const rig = createRig({ concurrency: 3 });
     asked(rig, 6, "on-demand", "each", { latencyMs: 5_000 });
     expect(await sentUntil(rig, 4_000)).toBe(3);
@@ -76,7 +76,7 @@ describe("lanes (trap 31)", () => {
     expect(names(rig).slice(4)).toEqual(["write", "on-demand", "live", "history"]);
   });
 
-  test("a flood of writes leaves every tenth slot to polls, also with a reserve", async () => {
+  test("a flood of writes leaves every tenth slot to polls, also when slots are reserved for writes", async () => {
     for (const reserve of [0, 1]) {
       const rig = createRig({ reserve });
       asked(rig, 300, "write", "write", { endpoint: "write" });
@@ -133,7 +133,7 @@ describe("pauses after a refusal", () => {
     expect(await sentUntil(rig, 1_100)).toBe(1);
   });
 
-  test("continued refusals report another client once (trap 30)", async () => {
+  test("repeated refusals cause one report of another client (trap 30)", async () => {
     const told: string[] = [];
     const rig = createRig({ onOtherClient: ({ evidence }) => told.push(evidence) });
     const refuse = async () => {
@@ -154,7 +154,7 @@ describe("pauses after a refusal", () => {
   });
 });
 
-describe("one shared count or three separate counts (trap 28)", () => {
+describe("one request counter for all endpoints, or three separate counters (trap 28)", () => {
   const alternate = async (rig: Rig, separate: boolean) => {
     const taken = { read: 0, history: 0, all: 0 };
     for (let i = 0; i < 30; i += 1) {
@@ -168,7 +168,7 @@ describe("one shared count or three separate counts (trap 28)", () => {
     }
   };
 
-  test("begins with one count and splits when the service's counts prove three", async () => {
+  test("begins with one counter, and uses three when the service's remaining counts prove separate counters", async () => {
     const rig = createRig();
     await rig.quota.start();
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
@@ -178,14 +178,14 @@ describe("one shared count or three separate counts (trap 28)", () => {
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
   });
 
-  test("keeps one count if the service's counts rise together, or if configured as shared", async () => {
+  test("keeps one counter if the service's counts rise together, or if configured as shared", async () => {
     for (const [rig, separate] of [[createRig(), false] as const, [createRig({ sharing: "shared" }), true] as const]) {
       await alternate(rig, separate);
       expect(rig.quota.status().buckets).toHaveLength(1);
     }
   });
 
-  test("moves waiting requests when the count is split", async () => {
+  test("moves waiting requests to the new counters when one counter becomes three", async () => {
     const rig = createRig();
     const waiting = Array.from({ length: 30 }, () => rig.ask("history", "waiting"));
     const answers = Promise.all(waiting);
@@ -195,7 +195,7 @@ describe("one shared count or three separate counts (trap 28)", () => {
     expect(await answers).toHaveLength(30);
   });
 
-  test("sends three times as many requests with separate counts by configuration", async () => {
+  test("sends three times as many requests when separate counters are configured", async () => {
     const rig = createRig({ sharing: "separate", concurrency: 20 });
     for (const endpoint of ["read", "write", "history"] as const) asked(rig, 25, "on-demand", endpoint, { endpoint });
     expect(await sentUntil(rig, 59_000)).toBe(60);
@@ -205,7 +205,7 @@ describe("one shared count or three separate counts (trap 28)", () => {
 describe("the stored quota after restarts (trap 29)", () => {
   const stored = (rig: Rig) => [...rig.store.slots.values()].flatMap((slots) => [...slots.values()]);
 
-  test("stores a slot, with the latest time it can count, before its request leaves", async () => {
+  test("stores a slot, with the latest time at which the service can count it, before the request is sent", async () => {
     const clock = createVirtualClock(START_MS);
     const store = usedBefore(createVolatileMemory(() => clock.sleep(50)));
     const rig = createRig({ clock, store });
@@ -220,7 +220,7 @@ describe("the stored quota after restarts (trap 29)", () => {
     expect(stored(rig).find(({ id }) => id === 2)?.countedByMs).toBe(START_MS + 1_050);
   });
 
-  test("stores a slot again when the disk was slower than the assumed time", async () => {
+  test("stores a slot again when storing it took longer than assumed", async () => {
     const clock = createVirtualClock(START_MS);
     let commitMs = 5_000;
     const store = usedBefore(createVolatileMemory(() => clock.sleep(commitMs)));
@@ -260,7 +260,7 @@ describe("the stored quota after restarts (trap 29)", () => {
     }
   }
 
-  test("stores the next slot in the reply's transaction for requests every 3 s", async () => {
+  test("with a request every 3 s, stores the slot of the next request in the transaction of a reply", async () => {
     const { rig, savedAtMs } = countingSaves();
     await askEvery3s(rig, 10);
     expect(rig.left.map(({ at }) => at)).toEqual([0, 3, 6, 9, 12, 15, 18, 21, 24, 27].map((s) => s * 1_000));
@@ -300,7 +300,7 @@ describe("the stored quota after restarts (trap 29)", () => {
     expect(savedAtMs).toEqual([0, 3_000, 6_000, 9_000]);
   });
 
-  test("makes a new process wait after a kill only for the pre-recorded slot", async () => {
+  test("after a kill, counts only the pre-recorded slot as used in addition to the sent requests", async () => {
     const before = createRig();
     await askEvery3s(before, 18);
     const clock = createVirtualClock(before.clock.now());
@@ -334,7 +334,7 @@ describe("the stored quota after restarts (trap 29)", () => {
     ["the same machine whose clock was set a day forward", 86_400_000, true, 53_000, 54_000],
     ["the same machine whose clock was set back", -3_600_000, true, 53_000, 54_000],
   ])(
-    "makes a new process wait for the slots of the old process: %s",
+    "makes a new process wait until the slots of the old process are free: %s",
     async (_where, stepMs, isSameMachine, least, most) => {
       const waited = await restart(stepMs, isSameMachine);
       expect(waited).toBeGreaterThanOrEqual(least);
@@ -342,7 +342,7 @@ describe("the stored quota after restarts (trap 29)", () => {
     },
   );
 
-  test("keeps the wait when the clock was set twice between processes", async () => {
+  test("makes a new process wait for old slots although the clock was set twice between processes", async () => {
     const clock = createVirtualClock(START_MS);
     const store = usedBefore();
     const first = createRig({ clock, store, concurrency: 20 });
@@ -360,7 +360,7 @@ describe("the stored quota after restarts (trap 29)", () => {
     expect(last.left[0]?.at).toBeLessThan(61_000);
   });
 
-  test("keeps a pause, which ends on time for any clock step", async () => {
+  test("continues a pause after a restart and ends the pause on time for any clock step", async () => {
     for (const stepMs of [0, 461_924, -3_600_000]) {
       const clock = createVirtualClock(START_MS);
       const before = createRig({ clock });
@@ -375,7 +375,7 @@ describe("the stored quota after restarts (trap 29)", () => {
     }
   });
 
-  test("a stored pause that ended delays nothing, and one ordered in the future starts again", async () => {
+  test("an ended stored pause delays no request, and a pause whose stored start is in the future starts again", async () => {
     const store = usedBefore();
     await store.savePause("test/read", { orderedAtMs: START_MS - 60_000, untilMs: START_MS - 1_000 });
     await store.savePause("test/everything", { orderedAtMs: START_MS + 3_600_000, untilMs: START_MS + 3_620_000 });
@@ -403,7 +403,7 @@ describe("the stored quota after restarts (trap 29)", () => {
     }
   });
 
-  test("without a record allows at most 17 requests in the first window, or waits if configured", async () => {
+  test("without a stored quota, allows at most 17 requests in the first minute, or waits if configured", async () => {
     const first = createRig({ store: createVolatileMemory() });
     asked(first, 40, "on-demand");
     await first.clock.run(60_000);
@@ -415,7 +415,7 @@ describe("the stored quota after restarts (trap 29)", () => {
     expect(await sentUntil(waits, 64_000)).toBe(1);
   });
 
-  test("has the rate of the first window and the lasting rate in its status", async () => {
+  test("the status states the reduced rate of the first minute and the lasting rate", async () => {
     const rig = createRig({ store: createVolatileMemory() });
     asked(rig, 40, "live");
     await rig.clock.run(30_000);
@@ -429,7 +429,7 @@ describe("the stored quota after restarts (trap 29)", () => {
 });
 
 describe("requests that choose their content when a slot is free", () => {
-  test("a free slot is offered lane by lane to requests that choose their content late", async () => {
+  test("a free slot is offered to these requests lane by lane, until one of them uses the slot", async () => {
     const rig = createRig();
     const decidedAt: string[] = [];
     const wants = { live: false, history: false };
@@ -522,7 +522,7 @@ describe("a changed share of the quota", () => {
     expect(await sentUntil(rig, 181_000)).toBe(35);
   });
 
-  test("a higher share of the quota applies up to the service's 20, less the used slots", async () => {
+  test("a higher share of the quota applies at once, up to the service's 20 a minute including the used slots", async () => {
     const rig = createRig({ perMinute: 10 });
     asked(rig, 30);
     expect(await sentUntil(rig, 30_000)).toBe(10);
@@ -532,7 +532,7 @@ describe("a changed share of the quota", () => {
     expect(mostInAMinute(rig.left)).toBeLessThanOrEqual(20);
   });
 
-  test("a changed share keeps the reserve for writes with separate counts", async () => {
+  test("a changed share keeps the reserve for writes free, except with separate counters, where writes have their own", async () => {
     for (const sharing of ["shared", "separate"] as const) {
       const rig = createRig({ sharing });
       const first = rig.ask("live");

@@ -29,7 +29,7 @@ describe("errors with HTTP 200 (trap 1)", () => {
     Object.keys(CALLS).map((endpoint) => ({ status, endpoint, meaning })),
   );
   it.each(combinations)(
-    "status $status of $endpoint gives its error after one request",
+    "an error with status $status in a body of $endpoint gives the matching error after one request",
     async ({ status, endpoint, meaning }) => {
       const trial = trialSource(() => reply(200, { errors: [{ status, message: "no", meta: [] }] }));
       expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject(meaning);
@@ -44,7 +44,7 @@ describe("errors with HTTP 200 (trap 1)", () => {
     ["write", { kind: "rejected" }],
     ["tags", { kind: "config", reason: "settings" }],
     ["me", { kind: "config", reason: "settings" }],
-  ])("status 404 of %s gives its error", async (endpoint, meaning) => {
+  ])("an error with status 404 in a body of %s gives the matching error", async (endpoint, meaning) => {
     const trial = trialSource(() => reply(200, { errors: [{ status: 404, message: "All tags must have logs." }] }));
     expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject(meaning);
   });
@@ -129,7 +129,7 @@ describe("several errors in a reply (trap 3)", () => {
 });
 
 describe("an HTTP error status without errors in the body", () => {
-  it.each(MEANINGS)("HTTP %i gives its error with a message, an empty body, or a proxy's page", (status, meaning) => {
+  it.each(MEANINGS)("HTTP %i gives the error of that status, whether the body is a message, empty or a proxy's page", (status, meaning) => {
     expect(outcome(status, { message: "no" })).toMatchObject(meaning);
     expect(outcome(status, { data: [] })).toMatchObject(meaning);
     const page = outcome(status, "<html><body>no</body></html>", { "content-type": "text/html" });

@@ -141,7 +141,7 @@ describe("a 429 or 503 whose body is lost (traps 4 and 5)", () => {
     }
   });
 
-  it("rejects with the reason of an abort instead of the requested wait", async () => {
+  it("when the request is aborted, rejects with the reason of the abort instead of the service's requested wait", async () => {
     const stop = new AbortController();
     const answer = `HTTP/1.1 503 Wait\r\nRetry-After: 40\r\n${LOST["cut off"]}`;
     const url = await raw(
@@ -154,7 +154,7 @@ describe("a 429 or 503 whose body is lost (traps 4 and 5)", () => {
 });
 
 describe("redirects (trap 7)", () => {
-  it.each([301, 302, 303, 307, 308])("status %i is not followed by any endpoint", async (status) => {
+  it.each([301, 302, 303, 307, 308])("the client follows no redirect with status %i, for any endpoint", async (status) => {
     const seen: string[] = [];
     const attacker = await service((request, response) => {
       seen.push(`${request.method} ${request.url} ${request.headers.authorization}`);
@@ -278,7 +278,7 @@ describe("broken connections (trap 15)", () => {
     ["closed", (socket: Socket) => socket.end()],
     ["reset", (socket: Socket) => socket.resetAndDestroy()],
   ])(
-    "a kept-alive socket %s under the second request is reported as stale, and a new socket is not",
+    "a kept-alive socket that is %s during the second request is reported as stale; a new socket is not",
     async (_name, breakIt) => {
       let requests = 0;
       const url = await listening(

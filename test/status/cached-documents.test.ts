@@ -21,7 +21,7 @@ function readCounting(count: number) {
   };
 }
 
-test("the document cache reads an unchanged set every 15 s at most, and a changed set within 1 s of the change", async () => {
+test("the document cache reads an unchanged document set at most every 15 s, and a changed set within 1 s", async () => {
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(0);
   const cache = createCachedDocuments(store, clock);

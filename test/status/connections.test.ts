@@ -212,7 +212,7 @@ describe("the connection limits", () => {
     ["2001:db8:0:0:ffff:1:2:3", "2001:db8:0:0::/64"],
     ["2001:db8:0:7::1", "2001:db8:0:7::/64"],
     ["fe80::1%eth0", "fe80:0:0:0::/64"],
-  ])("count the address %s for %s", (address, owner) => {
+  ])("count a connection from %s as a connection of %s", (address, owner) => {
     expect(clientOfAddress(address)).toBe(owner);
   });
 });

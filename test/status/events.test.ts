@@ -50,14 +50,14 @@ describe("the summary of an event", () => {
     return summarizeEvent({ ...event, data: { ...event.data, ...data } } as unknown as AnyEvent);
   };
 
-  test("contains a missing value, omits a missing unit, and contains an uncertain quality", () => {
+  test("states that a value is missing or uncertain, and omits a missing unit", () => {
     const { tag } = sampleEvent("tag-value").data;
     expect(summaryWith("tag-value", { value: null, quality: "bad" })).toBe("VS1-GT11: no value (bad)");
     expect(summaryWith("tag-value", { value: true, tag: { ...tag, unit: null } })).toBe("VS1-GT11: true");
     expect(summaryWith("tag-value", { quality: "uncertain" })).toBe("VS1-GT11: 21.5 °C (uncertain)");
   });
 
-  test("omits missing parts", () => {
+  test("omits missing fields or replaces them by a placeholder", () => {
     expect(summaryWith("command-result", { tagId: null })).toBe("confirmed: The tag holds the value.");
     expect(summaryWith("command-not-restored", { inForce: null })).toContain("tag 10042 holds ?, not 20: ");
     expect(summaryWith("tag-systems-changed", { systems: [] })).toBe("VS1-GT11: no system");

@@ -28,7 +28,7 @@ import {
   WORKER,
 } from "./status-building.ts";
 
-describe("the report", () => {
+describe("the status report", () => {
   test("counts sites, tags, values, gateways and alarms per source", async () => {
     const { store, status } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["a", "b", "c"], alarms: [{}, {}] });

@@ -141,7 +141,7 @@ describe("the count of a list", () => {
     expect([counts.alarms, sites[0]?.alarms]).toEqual([null, { A: 1 }]);
   });
 
-  test("is unknown as never read when an incomplete poll had no result", async () => {
+  test("is unknown and marked as never read when the only poll was incomplete and had no result", async () => {
     const { store, clock } = await statusBuilding();
     const noSite = poll(NOW, { problem: "No site is known yet." });
     await commitPolls(store, { tags: noSite, gateways: noSite, live: poll(NOW) });

@@ -82,7 +82,7 @@ function onDisk() {
   return { clock: createVirtualClock(Date.parse("2026-11-22T06:00:00Z")), database };
 }
 
-test("a deferred cursor is written at once after a failed deferred write, so that the failure is reported", async () => {
+test("after a failed deferred write, the next cursor is written at once, so that the failure is reported", async () => {
   const { clock, database: inner } = onDisk();
   prepareSchema(inner, true);
   let isFull = false;

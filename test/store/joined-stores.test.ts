@@ -45,7 +45,7 @@ describe("joinStores", () => {
     expect(joinSourceStores([{ source: "north", store }])).toBe(store);
   });
 
-  test("stores a set with a source's name at that source, and other sets at every source", async () => {
+  test("stores a document set whose name contains a source at that source, and other sets at every source", async () => {
     const stores = await stage({ north: [], south: [] });
     const { all, north, south } = stores;
     const tags = documentSet("tag", "south");
@@ -149,7 +149,7 @@ describe("joinStores", () => {
     expect(ids(await all.outbox.latest(9))).toHaveLength(6);
   });
 
-  test("rejects queries by position and appends", async () => {
+  test("rejects queries by log position and appended events", async () => {
     const { all, north, south } = await stage({ north: [1], south: [2] });
     const { outbox, quotaStore } = all;
     const asked: readonly (() => Promise<unknown>)[] = [

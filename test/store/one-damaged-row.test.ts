@@ -136,7 +136,7 @@ describe("a damaged cursor", () => {
     expect(await store.outbox.register("b", "now")).toMatchObject({ position: 9 });
   });
 
-  test("restarts every new sink at the beginning of the log while its damaged name has no known owner", async () => {
+  test("makes every new sink start at the beginning of the log while the sink of the damaged cursor is unknown", async () => {
     await damage("update sink set name = 'q' where name = 'a'");
     expect(await store.outbox.register("new", "now")).toMatchObject({ position: 0 });
     expect(await store.outbox.register("a", "now")).toMatchObject({ position: 0 });

@@ -98,7 +98,7 @@ describe("dead letters", () => {
   });
 });
 
-describe("a published gap", () => {
+describe("a gap in the deliveries that was published as an event", () => {
   test("is listed for 90 days", async () => {
     const bounds = { maxBytes: 2 ** 30, maxAgeMs: 7 * DAY_MS, replayMs: 0, ranMs: 0 };
     await store.commit({ events: values(0, 1) });

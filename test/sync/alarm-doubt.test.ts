@@ -48,7 +48,7 @@ test("emits an alarm of a site outside the token's scope without requesting the 
 });
 
 describe("a sudden drop of the list of active alarms", () => {
-  test("is read again and reported, and causes no event, also after a restart and when the alarms return", async () => {
+  test("causes a second reading and a warning, but no event, also after a restart and when the alarms return", async () => {
     await startWithAlarms(12);
     const requests = trial.requests.length;
     trial.rewriteLists(emptyLists);

@@ -21,7 +21,7 @@ async function shortAlarm(siteId = 3): Promise<string> {
   return id;
 }
 
-test("the resolved sweep finds a short alarm although another alarm has an end in the future", async () => {
+test("the search in the list of resolved alarms finds a short alarm although another alarm has an end in the future", async () => {
   createAlarmTrial();
   const odd = trial.control.raiseAlarm({ siteId: 3 });
   trial.rewriteLists(

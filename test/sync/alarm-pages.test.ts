@@ -47,7 +47,7 @@ test("emits 700 alarms of 300 sites within one poll interval, then their ends, w
   await expectEndAndVanish(service, 3 * MINUTE);
 });
 
-test("emits a new alarm on page 2 while page 3 fails in all its parts", async () => {
+test("emits a new alarm on page 2 while page 3 fails, also when requested in smaller parts", async () => {
   const service = await started(1, 1_400);
   service.alter = ({ data }) => (data.some(({ id }) => Number(id) > 1_000 && id !== "1401") ? PAGE_FAILURE : undefined);
   await trial.clock.advance(20_000);
@@ -92,7 +92,7 @@ describe("a list of active alarms with inconsistent pages", () => {
     };
   }
 
-  test("in another order on each page causes no false end; the worker lists each site separately, and the status states why", async () => {
+  test("with a different order on each page, causes no false end; each site is listed separately, as the status states", async () => {
     const service = await started(30, 700, shuffled(7));
     await trial.clock.advance(10 * MINUTE);
     expect([raised().length, new Set(raised()).size]).toEqual([700, 700]);
@@ -103,7 +103,7 @@ describe("a list of active alarms with inconsistent pages", () => {
     await expectEndAndVanish(service, 10 * MINUTE);
   });
 
-  test("in another order on each page is not reported when its pages arrive more than 10 s apart", async () => {
+  test("with a different order on each page, is not reported when its pages arrive more than 10 s apart", async () => {
     await started(30, 700, shuffled(7), 11_000);
     await trial.clock.advance(10 * MINUTE);
     expect(new Set(raised()).size).toBe(700);

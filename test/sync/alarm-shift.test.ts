@@ -110,7 +110,7 @@ test("emits nothing when two replicas of the service alternate between different
   expect(emitted(id)).toEqual(["raised"]);
 });
 
-test("when records have no event numbers, a later start time begins a new episode; for many alarms at once, only the next poll confirms it", async () => {
+test("without event numbers, a later start time begins a new episode, for many alarms at once only at the next poll", async () => {
   createAlarmTrial();
   const change = (byMs: number) =>
     changeRecords((attributes) => {

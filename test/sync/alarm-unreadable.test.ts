@@ -35,7 +35,7 @@ describe.each<[string, unknown]>([
   });
 });
 
-test("a record with only a readable id counts as a listing of its alarm", async () => {
+test("an alarm whose listed record has only a readable id stays active", async () => {
   const [id = ""] = await startWithAlarms(2);
   trial.rewriteLists(replaced(id, { type: "alarms", id, attributes: "broken" }));
   await trial.clock.advance(10 * MINUTE);
@@ -44,7 +44,7 @@ test("a record with only a readable id counts as a listing of its alarm", async 
   expect(await doubtful("unreadable")).toBe(1);
 });
 
-test("the resolved sweep reports an unreadable record and applies the other records", async () => {
+test("an unreadable record in the list of resolved alarms is reported, and the other records are applied", async () => {
   const [id = "", other = ""] = await startWithAlarms(2);
   trial.rewriteLists(replaced(id, null, false));
   trial.simulator.control.resolveAlarm(id);

@@ -140,7 +140,7 @@ describe("the comparison of a writable tag with the building", () => {
   });
 });
 
-test("describes a token without sites, and shortens a long list", () => {
+test("findSiteMismatches describes a token without sites, and joinWords shortens a long list", () => {
   expect(findSiteMismatches([4], { sites: [], followed: null })).toEqual([
     { path: [0], message: "The token sees no site 4; it sees none." },
   ]);

@@ -33,7 +33,7 @@ const RULES = {
 };
 
 describe("stored counts of points per UTC day", () => {
-  test("the count text of a series equals a plain map after random additions, and joins equal consecutive days", () => {
+  test("the stored count text equals a map of counts after random additions, and merges equal consecutive days", () => {
     const random = seededRandom(seed);
     let counts = "";
     const expectedCounts = new Map<number, { had: number; null: number }>();

@@ -42,7 +42,7 @@ describe("the beginning of an alarm episode", () => {
     ]);
   });
 
-  test("with an acknowledgement emits it after alarm-raised, unless alarm-raised is marked initial", () => {
+  test("emits the acknowledgement of an acknowledged alarm after alarm-raised, unless that is marked initial", () => {
     const alarm = { ...ALARM, ...ACKNOWLEDGED };
     expect(kindsOf(beginEpisode(alarm, false, CONTEXT).events)).toEqual(["raised", "acknowledged"]);
     const met = beginEpisode(alarm, true, CONTEXT).events;

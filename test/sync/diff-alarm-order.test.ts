@@ -221,7 +221,7 @@ describe("the lists of active and resolved alarms when they disagree about an en
     expect(one.sweep([ended, again])).toEqual([]);
   });
 
-  test("cause a second end in the same second if a later event reopened the alarm in between", () => {
+  test("cause a second alarm-resolved with the same end time if a later event reopened the alarm in between", () => {
     const one = follow([open]);
     one.poll([], [ended]);
     one.poll([reopened]);
@@ -299,7 +299,7 @@ describe("the lists of active and resolved alarms when they disagree about an en
     expect(one.sweep(rows)).toEqual([]);
   });
 
-  test("cause no repeated event id when random lists are repeated 60 times, and only changes after forty repetitions", () => {
+  test("cause no repeated event id in 60 repetitions of random lists, and only alarm-changed after the fortieth", () => {
     const time = fc.constantFrom(START, at("06:15:00.123"), at("06:14:57.000"), at("07:15:00"), "2026-11-02T07:15:00");
     const row = fc.tuple(time, fc.constantFrom(null, 9000, 9001, 9002)).map(([start, id]) => record(start, id));
     const end = fc
@@ -350,7 +350,7 @@ describe("an earlier episode found after a later episode of the same alarm", () 
     expect(new Set(one.ids).size).toBe(4);
   });
 
-  test("is stored without an event if it is older than the followed time", () => {
+  test("is stored without an event if it is older than the time from which alarms are followed", () => {
     const one = follow([second]);
     expect(one.sweep([first], { isBeforeFollowing: () => true })).toEqual([]);
     expect(one.sweep([first])).toEqual([]);
@@ -386,7 +386,7 @@ describe("an earlier episode found after a later episode of the same alarm", () 
     expect(one.sweep([unread])).toEqual([]);
   });
 
-  test("is not emitted when the stored alarm becomes active, if it was stored as history", () => {
+  test("is not emitted when a later episode becomes active, if it was stored without an event before", () => {
     const one = follow();
     one.sweep([first, { ...second, ...over(at("06:18:00.000")) }], { isBeforeFollowing: () => true });
     expect(one.poll([second])).toEqual(["raised"]);

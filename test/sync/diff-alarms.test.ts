@@ -181,8 +181,8 @@ const complete: Step = { kind: "poll", coverage: ["complete", "complete"], seen:
 const factOf = (event: Event) => event.data as AlarmFact & { readonly initial?: boolean };
 const episodeOfEvent = (event: Event) => factOf(event).episode;
 
-describe("diffAlarms for random worlds and observations", () => {
-  test("ends only alarms that the service states as resolved, emits all alarms within two complete polls, and repeats no id", () => {
+describe("diffAlarms for random alarms of the service and random polls", () => {
+  test("ends only alarms the service reports as resolved, emits all within two complete polls, repeats no event id", () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
         const world = createWorld();
@@ -297,7 +297,7 @@ test("diffAlarms yields after each alarm that may have changed, and not after an
   expect(stops(put, asHeld.slice(100))).toBe(100);
 });
 
-test("cutDiff keeps the document and the events of an alarm in one part, and marks the last part", () => {
+test("splitAlarmDiff keeps the document and the events of an alarm in one part, and marks the last part", () => {
   const stored = (id: string) => [id, { alarm: { id } } as StoredAlarm] as const;
   const event = (id: string, n: number) => ({ id: `${id}.${n}`, data: { alarm: { id } } }) as unknown as Event;
   const events = [event("1", 1), event("2", 1), event("1", 2), event("4", 1)];

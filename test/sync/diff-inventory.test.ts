@@ -138,7 +138,7 @@ describe("the inventory compared with one list", () => {
       hostsBehind: (id) => [{ id: `host of ${id}`, displayName: "" }] as never,
     });
 
-  test("writes no unchanged object, and keeps the first time of an object listed again", () => {
+  test("writes no unchanged object, and keeps the time when a returning object was first listed", () => {
     expect(diff("tag", [known(tag("1"))], [whole(1, tag("1"))])).toEqual({ put: new Map(), remove: [], events: [] });
     const returned = diff("tag", [known(tag("1"), 1, at(3))], [partly(1, tag("1"))]);
     expect(returned.put).toEqual(new Map([known(tag("1"))]));

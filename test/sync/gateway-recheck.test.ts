@@ -127,7 +127,7 @@ test("after an outage, a new alarm names the gateway that went offline during th
   expect(raised?.data).toMatchObject({ alarm: { id }, behindGateway: expect.stringMatching(/./) });
 });
 
-test("an alarm names the gateway that went offline 30 s after an alarm of its own", async () => {
+test("an alarm names the gateway that went offline 30 s after an earlier alarm of the same site", async () => {
   const { clock, simulator, gateways } = await started([12], {
     read: [{ name: "all", every: "15m" }],
     schedules: { gateways: "0 0 1 1 *" },
@@ -145,7 +145,7 @@ test("an alarm names the gateway that went offline 30 s after an alarm of its ow
   ]);
 });
 
-test("stores the sites whose gateways are not read 5 s after a new alarm, until the list is read", async () => {
+test("stores each site whose gateways are still unread 5 s after a new alarm, until the list is read", async () => {
   let isSlow = false;
   const { clock, simulator } = await started([2, 3], { read: [] }, () => (isSlow ? 20 * SECOND : 0));
   const pending = async () => [...(await virtual.worker.store.documents("gateway-check/main")).keys()];
@@ -159,7 +159,7 @@ test("stores the sites whose gateways are not read 5 s after a new alarm, until 
   expect(await pending()).toEqual([]);
 });
 
-test("stores no site whose gateways are not read after a list of gateways failed", async () => {
+test("after a failed list of gateways, stores no site as waiting for its gateways", async () => {
   let isSlow = false;
   const { clock, simulator } = await started([2, 3], { read: [] }, () => (isSlow ? 20 * SECOND : 0));
   simulator.control.setFaults([{ match: { endpoints: ["gateways"] }, fault: { kind: "error", status: 500 } }]);
@@ -194,7 +194,7 @@ async function startWithReceiver(sites: number, latencyMs = 50) {
 test.each([
   [20, 50, 60],
   [50, 400, 60.5],
-])("sends %i messages when as many sites lose their only gateway at once", async (sites, latencyMs, minute) => {
+])("when %i sites lose their only gateway at once, sends one message per site", async (sites, latencyMs, minute) => {
   const { board, clock, kinds, simulator, worker } = await startWithReceiver(sites, latencyMs);
   const { control, world } = simulator;
   await clock.advance(minute * MINUTE);
@@ -215,7 +215,7 @@ test.each([
   expect(kinds(), "alarms that end minutes after the return have no message").toHaveLength(sites);
 });
 
-test("sends an alarm of each of 20 sites with an online gateway within 10 s", async () => {
+test("sends one message per alarm within 10 s when 20 sites with online gateways have an alarm at once", async () => {
   const { clock, events, kinds, simulator } = await startWithReceiver(20);
   await clock.advance(63 * MINUTE);
   for (const siteId of simulator.world.sites.keys()) simulator.control.raiseAlarm({ siteId });

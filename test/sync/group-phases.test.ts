@@ -36,7 +36,7 @@ describe("the read times of groups of 20 tags within the interval of their class
     expect(after.at(-1)).toBe(before.at(-1));
   });
 
-  test("avoid the slots of classes whose interval divides their own", () => {
+  test("avoid the slots of other classes whose interval divides the interval of the class", () => {
     const classes = [cadenceClass("a", 60, 200), cadenceClass("b", 300, 600), cadenceClass("c", 900, 600)];
     const phases = assignGroupPhases(classes, SLOT_MS, SIZE);
     const slotsOfA = new Set(slotsOf(phases.get("a")));

@@ -328,7 +328,7 @@ test.each([
   // Weeks from Sunday, without daylight saving.
   ["weeks from Sunday on", "1w", "Africa/Lagos", 7 * DAY_MS, 3 * DAY_MS - HOUR_MS],
 ] as const)(
-  "emits a bucket across two ranges once and with its complete value: %s",
+  "emits a bucket that two requested ranges share once and with its complete value: %s",
   (_name, resolution, timeZone, lengthMs, shiftMs) => {
     const lengths = { everyMs: lengthMs, backfillMs: 40 * lengthMs, lookBackMs: 3 * lengthMs };
     const bucketRules: SeriesRules = { ...RULES, resolution, timeZone, ...lengths };

@@ -180,7 +180,7 @@ describe("a 403 for history", () => {
     expect(tags.flatMap(listMissing)).toEqual([]);
   });
 
-  test("of a group of tags leads to at most 22 smaller requests when the scope may be requested once a minute", async () => {
+  test("for three tags of a group leads to at most 22 smaller requests when the scope may be requested once a minute", async () => {
     const tags = logged(ids(33));
     const bad = ["103", "104", "121"];
     service.trouble = ({ tagIds }) =>
@@ -209,7 +209,7 @@ describe("a 403 for history", () => {
 });
 
 describe("a 422, or another failure that says nothing about a log", () => {
-  test("a 422 for one range is logged once and not recorded, and following continues", async () => {
+  test("a 422 for one range is logged once, leaves no gap in the history ledger, and does not stop new history", async () => {
     const tags = logged(ids(20));
     const metrics = createMetrics();
     const untilMs = START + 15 * MINUTE_MS;
@@ -329,7 +329,7 @@ describe("the monthly overview of a tag's log", () => {
 });
 
 describe("log discovery", () => {
-  test("requests for log discovery use the slots that live reads leave, and following starts afterwards", async () => {
+  test("requests for log discovery use slots that live reads do not need, and new history is fetched afterwards", async () => {
     const tags = logged(ids(60));
     service.withoutLog.add("130");
     const demand = createHistoryDemand();
@@ -356,7 +356,7 @@ describe("log discovery", () => {
     expect(emitted.values.size).toBe(59);
   });
 
-  test("the progress states since when log discovery is due without a request", async () => {
+  test("the progress states since when log discovery has been due but could send no request", async () => {
     const tags = logged(ids(20));
     const history = await pull({ 1: tags }, [FIVE]);
     const pullRun = startFollower(history);

@@ -246,7 +246,7 @@ test("a refused request for a tag without a log keeps the count of missing-log r
   expect(refusal).toMatchObject({ times: 1, againAt: isoUtc(START + 10 * MINUTE_MS) });
 });
 
-test("a refusal stored by a version that counted none is treated as not counted: the next one counts as the first", () => {
+test("a refusal that an older version stored without a count is not counted: the next refusal is the first", () => {
   expect(noLog({ ...noLog(LEDGER), refusal: null }).refusal?.times).toBe(1);
   const before = { ...LEDGER, spans: toStoredRanges([{ ...RANGE, why: "refused" }]) };
   expect(recordPastRefusal(before, RANGE, "not now", START).spans).toMatchObject([{ why: "refused", times: 1 }]);

@@ -10,7 +10,7 @@ const KNOWN = new Set(["1", "2", "3", "77"]);
 const parse = (...lines: string[]) => parseNamesFile(Buffer.from([HEADER, ...lines].join("\n")), KNOWN);
 
 describe("the names file", () => {
-  test("gives a tag the names of its filled cells", () => {
+  test("gives a tag only the names whose cells are filled", () => {
     const { entries, problems } = parse('1,b1/432.001/OE001,"Energy, main",kW.h', "2,,Pump\r", "", "3");
     expect(problems).toEqual([]);
     expect([...entries]).toEqual([
@@ -66,7 +66,7 @@ describe("the names file", () => {
     expect(parseNamesFile(Buffer.from(`${HEADER}\n99,b`), new Set()).unknownTags).toEqual([]);
   });
 
-  test("reads what it formats", () => {
+  test("has the same entries after it is formatted and parsed again", () => {
     const cell = fc
       .string({ unit: fc.constantFrom(..."aø,\"'.b "), minLength: 1 })
       .filter((text) => text === text.trim());
@@ -103,7 +103,7 @@ describe("splitComponentCode", () => {
     expect(splitComponentCode(name)).toBeNull();
   });
 
-  test("splits every tag name of the recorded buildings and gives each tag of a site another path", () => {
+  test("splits every tag name of the recorded buildings and gives each tag of a site a distinct path", () => {
     const metadata = new URL("../../src/simulator/data/metadata.json", import.meta.url);
     const { tags } = JSON.parse(readFileSync(metadata, "utf8")) as {
       readonly tags: readonly { readonly site_id: number; readonly display_name: string }[];

@@ -30,7 +30,7 @@ async function* pages(fails = false): AsyncIterable<ListPage<Gateway>> {
   if (fails) throw new Error("403");
 }
 
-test("an offline gateway explains values until two lists of gateways are overdue", async () => {
+test("an offline gateway counts as the cause of null values until two lists of gateways are overdue", async () => {
   const { clock, gateways, list } = stage();
   await clock.advance(2 * MINUTE);
   await list(pages());

@@ -76,13 +76,13 @@ describe("the figures of a plan", () => {
     expect(plan.load).toBeCloseTo(0.263 / 0.97, 3);
   });
 
-  test("states no age below the length of a slot, even with two tags", () => {
+  test("states no age of values below the length of a request slot, even with two tags", () => {
     expect(lanes(reportPlan(facts([readClass("one", 1, 6)]))).live).toBe(1);
     const plan = reportPlan(facts([readClass("one", 1, 10), readClass("two", 1, 3_600)]));
     expect(plan.classes.map(({ atBestSeconds }) => atBestSeconds)).toEqual([3, 60.15]);
   });
 
-  test("gives the spare lane nothing and the backfill its minimum share at full load", () => {
+  test("at full load, gives no requests to the spare lane and the minimum share to the backfill", () => {
     const backfill = { requestsLeft: 60, requestsAtBest: 6, paused: false };
     const more = { history: [follow(3_000, 15)], backfill, tagsWithoutKnownLog: 5 };
     const plan = reportPlan(facts([readClass("all", 100_000, 60)], more));
@@ -159,7 +159,7 @@ describe("a plan that does not fit", () => {
     }
   });
 
-  test("counts tags that stay null with the lower number of requests that they need", () => {
+  test("counts fewer requests for tags that stay null, because they are read less often", () => {
     const loud = readClass("all", 3_000, 300);
     expect(reportPlan(facts([loud])).fits).toBe(false);
     const plan = reportPlan(facts([{ ...loud, tags: 1_700 }]));

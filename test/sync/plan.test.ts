@@ -33,7 +33,7 @@ describe("the choice of tags for the next read request", () => {
     expect(planGroup([quick, tag("quicker", 0, 6_000)], 0, one).group).toHaveLength(1);
   });
 
-  test("counts a tag that is due in every slot once per slot, also when only the reply time makes it due", () => {
+  test("reserves every slot for a tag that is due in every slot, also when only its reply time makes it due", () => {
     const one = { ...RULES, tagsPerRequest: 1 };
     const slow = tag("slow", 51_000, 60_000);
     expect(planGroup([tag("each", 0, 3_000), tag("slow", 54_000, 60_000)], 0, one).group).toHaveLength(1);
@@ -86,13 +86,13 @@ describe("the choice of tags for the next read request", () => {
     expect(planGroup([away, tag("next", 57_000, 60_000)], 0, { ...RULES, tagsPerRequest: 1 }).group).toEqual([]);
   });
 
-  test("prefers a tag whose early reading frees a place in a later full slot", () => {
+  test("prefers a tag whose early reading makes room in a later slot that would be full", () => {
     const quick = tag("quick", 3_000, 6_000);
     const others = crowd(3, 3_000, 15_000);
     expect(planGroup([quick, ...others], 0, { ...RULES, tagsPerRequest: 1 }).group).toEqual(["x000"]);
   });
 
-  test("alternates between sites whose failing tag is searched, so that a refused site does not delay another site", () => {
+  test("alternates between sites with a search for a failing tag, so that a refused site delays no other site", () => {
     const refused = searched("refused", 900_000, -3_000);
     const expected = { group: ["waits"], isBisection: true };
     expect(planGroup([refused, searched("waits", 61_000, -60_000)], 0, RULES)).toEqual(expected);

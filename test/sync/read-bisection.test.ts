@@ -74,7 +74,7 @@ const qualities = async (id: string) => (await events(id)).map(({ data }) => `${
 const leftOut = () => store.documents<StoredLeftOut>(syncSet("left-out", "trial"));
 
 describe("an unreadable value", () => {
-  test("is stored as its reason, and the last value is kept", async () => {
+  test("causes its reason to be stored, and does not replace the last good value", async () => {
     let isReadable = true;
     const { run, reads } = await rig(3, "°C", (id) => (id === "101" && !isReadable ? UNREADABLE : 20));
     await run(5_000);
@@ -108,7 +108,7 @@ describe("an unreadable value", () => {
     expect(inCompany).toHaveLength(2);
   });
 
-  test("makes its tag be requested with other tags again, with growing waits, when single requests do not help", async () => {
+  test("makes its tag be requested with other tags again, at growing intervals, when single requests do not help", async () => {
     const { run, requests, reads } = await rig(20, "°C", (id) => (id === "105" ? UNREADABLE : 20));
     await run(600_000);
     const tagRequests = requests.filter((group) => group.includes("105"));

@@ -249,7 +249,7 @@ describe("requests for live values", () => {
     expect(asked.slice(oldCount).flatMap((group) => (group.length > 1 ? [group.length] : []))).toEqual([20, 20, 20]);
   });
 
-  test("clear the suspicion of tags when a tag that was readable before fails too", async () => {
+  test("suspect no tag any more after failed requests when a tag that was readable before fails too", async () => {
     let failuresLeft = 0;
     const { source } = building((group) => (failuresLeft-- > 0 ? new Retryable("500") : all(1)(group)));
     const reads = await startLiveReads(source, ids(60));

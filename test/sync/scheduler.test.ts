@@ -119,7 +119,7 @@ describe("jobs of the scheduler", () => {
     expect(await metrics.registry.getSingleMetricAsString("plenum_polls_total")).toMatch(/outcome="overlap"[^\n]* 4\d/);
   });
 
-  test("runs each job with a constant delay after its tick, below the spread", async () => {
+  test("runs each job with a constant delay after its tick, shorter than the configured spread", async () => {
     const times = new Map<string, number[]>();
     const names = ["a", "b", "c", "d", "e"];
     const { clock } = await schedule(
@@ -156,7 +156,7 @@ describe("jobs of the scheduler", () => {
   test.each([
     [25_000, [10, 35, 40, 50, 60, 70]],
     [200_000, [10, 70]],
-  ])("runs a job that has to wait %i ms after that time, and after a minute at the latest", async (waitMs, times) => {
+  ])("when the service requests a wait of %i ms, runs the job again after that time, at the latest after a minute", async (waitMs, times) => {
     const runs: number[] = [];
     const { clock } = await schedule((time) => {
       const run = async () => {
@@ -193,7 +193,7 @@ describe("jobs of the scheduler", () => {
     ]);
   });
 
-  test("requests the token at most once a minute while followers fail", async () => {
+  test("requests the token information at most once a minute while continuous tasks (followers) fail", async () => {
     const follow = async () => {
       throw new Malformed("A page.", "<html>");
     };
@@ -288,7 +288,7 @@ describe("jobs of the scheduler", () => {
   });
 });
 
-describe("followers of the scheduler", () => {
+describe("continuous tasks (followers) of the scheduler", () => {
   test("emits at most two outages while token requests and reads fail but alarms succeed", async () => {
     const tries: number[] = [];
     const follow = async () => {
@@ -310,7 +310,7 @@ describe("followers of the scheduler", () => {
     await scheduler.stop(0);
   });
 
-  test("only the next run of a follower after an outage gets afterOutage", async () => {
+  test("sets afterOutage only in the first run of a follower after an outage", async () => {
     const afterOutages: (boolean | undefined)[] = [];
     let fail: (error: Error) => void = () => undefined;
     const follow: Follower["follow"] = async ({ draining, afterOutage }) => {
@@ -331,7 +331,7 @@ describe("followers of the scheduler", () => {
     await scheduler.stop(0);
   });
 
-  test("a follower that an outage drained gets afterOutage in its next run", async () => {
+  test("sets afterOutage in the next run of a follower that ended because another job found an outage", async () => {
     const afterOutages: (boolean | undefined)[] = [];
     const alarms = (time: VirtualClock) => async () => {
       if (seconds(time) < 70) throw new Throttled("503", 20_000, { scope: "everything" });

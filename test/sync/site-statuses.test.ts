@@ -50,7 +50,7 @@ test("a site whose gateways go offline one after the other is degraded, then off
   ]);
 });
 
-test("every site is offline while the service is unavailable, once, also over a restart", async () => {
+test("every site is reported offline once while the service is unavailable, also over a restart", async () => {
   const virtual = await startWorker();
   virtual.simulator.control.setFaults(UNAVAILABLE);
   await virtual.clock.advance(5 * MINUTE);
@@ -66,7 +66,7 @@ test("every site is offline while the service is unavailable, once, also over a 
   ]);
 });
 
-test("a site that the token loses is offline since the loss, until the token sees it again", async () => {
+test("a site that the token no longer sees is offline from that moment until the token sees the site again", async () => {
   const virtual = await startWorker();
   virtual.simulator.control.changeToken(SERVICE_TOKEN, { sites: [6] });
   await virtual.clock.advance(5 * MINUTE);

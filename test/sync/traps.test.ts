@@ -27,7 +27,7 @@ for (const file of files) {
   }
 }
 
-test.each(ROWS)("the title of a test names trap %i", (row) => {
+test.each(ROWS)("a test title names trap %i, a known problem of the service", (row) => {
   expect(named.get(row) ?? []).not.toHaveLength(0);
 });
 

@@ -4,11 +4,11 @@ import allowed from "./allowed.json" with { type: "json" };
 
 const wordsIn = (file: string, text: string) => findingsIn(file, text).map(({ line, words }) => `${line} ${words}`);
 
-test("each package and page has the findings that allowed.json lists, until all are gone", () => {
+test("each package and page has exactly as many wording findings as allowed.json lists", () => {
   expect(differences(allFindings(), allowed.findings)).toEqual([]);
 });
 
-describe("comparing findings with the list", () => {
+describe("comparing wording findings with the numbers in allowed.json", () => {
   const found = new Map([["src/app", ["src/app/worker.ts:1 “anew”: again"]]]);
 
   test.each<[string, Record<string, number>, string | null]>([
@@ -28,12 +28,12 @@ describe("comparing findings with the list", () => {
     ["connectors/mqtt/sink.ts", "connectors/mqtt"],
     ["connectors/mqtt/README.md", "connectors/mqtt/README.md"],
     ["tools/release/main.ts", "tools"],
-  ])("%s counts for %s", (file, entry) => {
+  ])("a finding in %s counts for the entry %s", (file, entry) => {
     expect(entryOf(file)).toBe(entry);
   });
 });
 
-describe("findings in a program", () => {
+describe("wording findings in program code", () => {
   test.each<[string, string, readonly string[]]>([
     ["a comment that begins with What", "/** What a sink gets. */", ["1 What"]],
     ["a block that begins on its second line", "\n/**\n * Of the first.\n */", ["3 Of"]],
@@ -46,13 +46,13 @@ describe("findings in a program", () => {
     expect(wordsIn("src/a.ts", text)).toEqual(expected);
   });
 
-  test("strings, addresses and later lines that begin with a listed word are none", () => {
+  test("a listed word in a string, in an address or at the start of a later line of a comment is no finding", () => {
     const text = '// Reads all parts\n// of the file.\nconst nobody = "http://anew // beside";';
     expect(wordsIn("src/a.ts", text)).toEqual([]);
   });
 });
 
-test("code, comments and addresses of links in a page are no prose", () => {
+test("a page has no wording findings in code, comments and addresses of links", () => {
   const page = "# A\n\n```sh\nanew\n```\n\n`beside` <!-- nobody --> [a](anew.md)\n\nA broker that nobody\nuses.\n";
   expect(wordsIn("docs/a.md", page)).toEqual(["9 nobody"]);
 });
@@ -63,7 +63,7 @@ describe("the title of a commit", () => {
     "Process rows in batches",
     "Seed the random tests",
     "Embed the schema",
-  ])("%s", (title) => {
+  ])("is accepted: %s", (title) => {
     expect(titleFindings(title)).toEqual([]);
   });
 
@@ -74,7 +74,7 @@ describe("the title of a commit", () => {
     ["caps the back-off", "imperative"],
     ["Read the list anew", "again"],
     [`Cap ${"the back-off ".repeat(6)}`, "72"],
-  ])("%s", (title, finding) => {
+  ])("is rejected: %s", (title, finding) => {
     expect(titleFindings(title)).toEqual([expect.stringContaining(finding)]);
   });
 });

@@ -188,7 +188,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
         return !files.has(path) && !tombstones.has(path);
       });
     },
-    /** Removes up to `atMost` expired files. Call again while the result is `atMost`. */
+    /** Removes up to `maxFiles` expired files. Call again while the result is `maxFiles`. */
     vacuum: async (signal: AbortSignal, maxFiles?: number) =>
       removeExpiredFiles(await readSnapshot(signal), signal, maxFiles),
   };

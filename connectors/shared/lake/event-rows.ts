@@ -156,7 +156,7 @@ function typedValueCells(name: string, value: TagValue): RowCells {
   };
 }
 
-/** Adds a row without an object of cells by name, which would double the work: most events are values. */
+/** Adds the row of a live value directly: an object of cells by name would double the work for most events. */
 function addTagValueRow(
   event: Event<"tag-value">,
   observedMs: number,

@@ -116,7 +116,7 @@ function delayObjectStateStart(table: LakeTable, previousRow: LakeRow, row: Lake
   );
 }
 
-/** Ends a state. If no state follows, the row takes time and id of the ending event, to ignore older events. */
+/** Ends a state. If no state follows, the row gets time and id of the ending event: older events are then ignored. */
 function endObjectState(table: LakeTable, row: LakeRow, endingRow: LakeRow, isFollowed: boolean): LakeRow {
   const rowWithEnd = replaceCell(
     row,

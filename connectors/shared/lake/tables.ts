@@ -46,7 +46,7 @@ const UNIT_COLUMNS = [
   optionalTextColumn("unit_ucum", "The unit as a UCUM code, if it is certain."),
 ];
 
-/** Columns of a time that the service states: the time, its original text and its offset. */
+/** Columns for a time from the service: the time, its original text and its offset. */
 const serviceTimeColumns = (name: string, about: string) => [
   optionalTimeColumn(name, `${about}; null where the service's word is no moment, as one without an offset.`),
   optionalTextColumn(`${name}_raw`, "The same time as the service wrote it."),

@@ -39,7 +39,7 @@ export interface DeliveryContext {
   readonly isRedelivery: boolean;
 }
 
-/** Applies an event to the ledger of incidents; returns the keys of the changed incidents. Repeating is harmless. */
+/** Applies an event to the ledger of incidents; a repetition changes nothing. Returns the keys of changed incidents. */
 export function applyEvent(update: LedgerUpdate, event: Event, context: DeliveryContext): readonly string[] {
   const { ledger } = update;
   const { isRedelivery, nowMs, position } = context;
@@ -119,7 +119,7 @@ function computeNextIncident(
   };
 }
 
-/** Returns the time at which the wait `hold` begins: when the worker got the alarm, or when an older alarm began. */
+/** Returns the start of the wait `hold`: when the event was stored, or when an already active alarm began. */
 function findHoldStartMs(event: AlarmEvent, { committedAt, nowMs }: DeliveryContext): number {
   const receivedMs = Math.min(nowMs, parseTimeMsOr(committedAt, nowMs));
   const alarmExistedBefore = event.snapshot === true || (event.type === "alarm-raised" && event.data.initial);
@@ -151,7 +151,7 @@ export const mayJoinGatewayGroup = (event: Event): boolean =>
   event.type === "gateway-offline" || (event.data as Partial<AlarmFact>).behindGateway != null;
 
 interface GatewayReconnection {
-  /** Log position of the event with which the gateway came back. An outage from after this position continues. */
+  /** Log position of the event with which the gateway came back. Outages that began later stay open. */
   readonly position: number;
   readonly time: string;
   readonly changeId: string;
@@ -160,7 +160,7 @@ interface GatewayReconnection {
 
 /** Time after a gateway came back in which its alarms may still end together with their group. */
 const GATEWAY_RETURN_WAIT_MS = 180_000;
-/** Longest wait while alarms of other gateways still end: the ends at 50 sites need 80 lists, which take 5 minutes. */
+/** Longest wait while alarms of other gateways still end: to read the ends at 50 sites, 80 requests take 5 minutes. */
 const MAX_GATEWAY_RETURN_WAIT_MS = 600_000;
 
 function addAlarmToGroup(update: LedgerUpdate, key: string, behindGateway: string | null): void {
@@ -216,7 +216,7 @@ export function endSettledGatewayGroups(update: LedgerUpdate, keys: readonly str
   }
 }
 
-/** Returns when the last alarm of the source's other gateways ended. */
+/** Returns the latest end of an alarm behind another gateway of the source. */
 function findLastGatewayAlarmEndMs(ledger: IncidentLedger, groupKey: string, source: string): number {
   return ledger.values().reduce((latestMs, stored) => {
     const isEndedMember = stored.into !== null && stored.into !== groupKey && isResolved(stored);
@@ -225,7 +225,7 @@ function findLastGatewayAlarmEndMs(ledger: IncidentLedger, groupKey: string, sou
   }, Number.NEGATIVE_INFINITY);
 }
 
-/** Finds the open group of a gateway whose last event is before a position. */
+/** Finds the open group of a gateway whose last applied event is before a log position. */
 function findOpenGatewayGroup(ledger: IncidentLedger, source: string, id: string, position = Number.POSITIVE_INFINITY) {
   return [...ledger].find(
     ([, { gateway, kind, ...stored }]) =>

@@ -8,7 +8,7 @@ import type { AlarmReceiver } from "./receiver-interface.ts";
 import { findMembers, type IncidentLedger, isResolved, type StoredIncident } from "./stored-incident.ts";
 
 /**
- * Queue of incidents to process. A change costs the same for one and for many incidents.
+ * Queue of incidents to process. The cost of a change does not depend on the number of incidents.
  *     changed ──► (evaluated by the sink) ──► ready: A before B before C, first come first
  *        ▲                                └─► later: at a time ──┐
  *        └───────────────────────────────────────────────────────┘
@@ -145,7 +145,7 @@ export type NotificationTiming = ReturnType<typeof createNotificationTiming>;
 
 const MINUTE_MS = 60_000;
 const MAX_CACHED_QUIET_MINUTES = 1_000;
-/** Longest wait of an alarm until the gateways of its site are read: two windows of the list rate, for up to 56 sites. */
+/** Longest wait of an alarm until its site's gateways are read; 56 sites need two windows of the list rate limit. */
 const MAX_GATEWAY_CHECK_WAIT_MS = 125_000;
 const GATEWAY_CHECK_INTERVAL_MS = 1_000;
 /** Wait after the gateway list of a site was read, so that its event `gateway-offline` arrives first. */
@@ -161,7 +161,7 @@ export function createNotificationTiming(
 ) {
   let silences: readonly SilenceView[] = [];
   let silencesDigest = "[]";
-  /** Sites with a pending gateway check. Value: time from which the site is not pending if its check is not stored. */
+  /** Sites with a pending gateway check. Value: time when the entry ends unless the check is reported again. */
   const pendingGatewayChecks = new Map<string, number>();
   const quietUntilMsByMinute = new Map<string, number>();
 

@@ -117,7 +117,7 @@ export function buildIncidentText(incident: Incident, phrases: MessagePhrases, t
   if (alarm !== null) {
     if (alarm.description !== formatAlarmTitle(alarm)) addTextField(phrases.description, alarm.description);
     const { description } = alarm.trigger;
-    // The service often repeats the description after the name of the trigger.
+    // The alarm's description often contains the description of its trigger already.
     if (description !== null && !alarm.description.includes(description))
       addTextField(phrases.description, description);
     const { lastActiveEvent } = alarm;

@@ -239,7 +239,7 @@ export function createIncidentNotifier(
     digestOf: computeStoredDigest,
     needsSending: needsIncidentMessage,
 
-    /** Sends an incident; throws the error of the receiver. `again`: sends although nothing changed. */
+    /** Sends an incident; throws the receiver's error. With `resendsUnchanged`, also sends an unchanged incident. */
     async send(stored: StoredIncident, resendsUnchanged: boolean, signal: AbortSignal): Promise<void> {
       if (resendsUnchanged && stored.told !== null) return void (await sendNextMessage(stored, signal));
       let current = stored;

@@ -71,7 +71,7 @@ const MIN_CLOCK_CHANGE_MS = 2_000;
  *     events ─► applyEvent: the ledger has the facts ─► settled
  *                      │ folding · timing
  *                      ▼
- *            agenda: changed or scheduled incidents ─► notifier: sends the difference ─► stored
+ *             queue: changed or scheduled incidents ─► notifier: sends the difference ─► stored
  *              ▲                                                │
  *              └── retries: own back-off, or a pause for all ◄── failed
  */
@@ -296,7 +296,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     }
     if (isBacklogBatch(offer)) return { rejected: [], tickInMs: BACKLOG_TICK_INTERVAL_MS };
     await sendReadyIncidents(signal);
-    // A rejected message becomes a dead letter and blocks nothing. The next change sends again.
+    // A rejected message becomes a dead letter and blocks nothing. The incident's next change is sent again.
     const rejectedBatchEvents = rejections.flatMap(({ key, reason }) => {
       const index = indexByKey.get(key);
       return index === undefined ? [] : [{ index, reason }];
@@ -367,7 +367,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     await storeIncidentLedger(update.ledger, fullLedger);
   }
 
-  /** Reads what delays messages. Evaluates unsent incidents again when a silence changed or the clock was set. */
+  /** Updates silences and gateway checks. Evaluates unsent incidents again if a silence or the clock has changed. */
   async function updateNotificationTiming(): Promise<void> {
     if (mayGatewayCheckBePending)
       mayGatewayCheckBePending = notificationTiming.updateGatewayChecks(await building.pendingGatewayChecks());
@@ -432,5 +432,5 @@ export function defineReceiverConnector<S extends ZodType<ReceiverConfig>>(
   };
 }
 
-/** Returns true when the deadline of the engine ended the call, not a stop. */
+/** Returns true if the engine's deadline ended the call; false if a stop ended it. */
 const isPastDeadline = ({ aborted, reason }: AbortSignal): boolean => aborted && reason instanceof Retryable;

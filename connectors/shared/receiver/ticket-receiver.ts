@@ -107,7 +107,7 @@ function chooseTicketNotePhrases({ change }: IncidentMessage, isBack: boolean): 
   return change === "vanished" || change === "out-of-scope" ? ["unknown"] : null;
 }
 
-/** Creates a function that logs each warning with one of its tickets, only once instead of for every alarm. */
+/** Creates a function that logs each warning once, with the first affected ticket, instead of for every alarm. */
 export function createWarnOncePerMessage(log: ConnectorContext["log"], fields: object) {
   const loggedMessages = new Set<string>();
   return (message: string, { ticket }: Pick<IncidentReference, "ticket">): void => {

@@ -49,7 +49,7 @@ export function createTimeSeriesText(
     try {
       return { ...stored, curves: { retriggers, lines: await timeSeries.lines } };
     } catch (error) {
-      // The next receiver reads the store again.
+      // Expire the shared result, so that the next receiver reads the store again.
       timeSeries.readMs = Number.NEGATIVE_INFINITY;
       log.debug({ err: error }, "the time series of an alarm could not be read; its message is sent without them");
       return stored;

@@ -321,7 +321,7 @@ export const ntfy: ReceiverFormat = {
     const ntfyAppearance = chooseNtfyAppearance(incident, operation);
     if (ntfyAppearance === null) return null;
     const { link, text } = incident;
-    // JSON goes to the server and names the topic: `https://ntfy.example.com/heating`.
+    // Post JSON to the server; the topic, `heating` in `https://ntfy.example.com/heating`, is a field of the JSON.
     const [, server, topic] = /^(.*\/)([A-Za-z0-9_-]{1,64})$/.exec(url.pathname) ?? [];
     if (server === undefined) {
       const hint = "Write it as https://ntfy.example.com/topic.";

@@ -27,7 +27,7 @@ export interface ReceiverFormat {
   readonly rates?: AlarmReceiver["rates"];
   /** Returns null if the change needs no request, or if a request would reopen an alert that a person closed. */
   buildRequest(incident: IncidentMessage, operation: IncidentOperation, context: RequestContext): FormatRequest | null;
-  /** Checks a response of 2xx or of an allowed status; null for success. `who` names the receiver. */
+  /** Returns the failure that a response with 2xx or an allowed status reports; null for success. */
   findFailure(response: ReceiverResponse, receiverName: string): Failure | null;
   parseReference?(response: ReceiverResponse): IncidentReference;
   isGone?(response: ReceiverResponse): boolean;
@@ -105,7 +105,7 @@ export function chooseByPriority(priority: string, names: readonly [a: string, b
 /** Zero-width space. Inserted after a character, it removes the character's special meaning. */
 const ZERO_WIDTH_SPACE = "\u200b";
 
-/** Cleans a name to one line. Returns `otherwise` for a name without visible characters. */
+/** Cleans a name to one line. Returns `fallbackName` for a name without visible characters. */
 export function cleanDisplayName(name: string | undefined, fallbackName: string, maxLength: number): string {
   return cutText(printableLine(name ?? "").trim() || fallbackName, maxLength);
 }

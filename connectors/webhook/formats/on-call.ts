@@ -298,7 +298,7 @@ export const alertmanager = createAlertPerKeyFormat(
 
 const ALERT_NAMES = { gateway: "Gateway offline", storm: "Alarm storm", test: "Test", alarm: "Alarm" } as const;
 
-/** Labels identify the alert; texts are annotations, because some receivers treat another label as another alert. */
+/** Labels identify the alert. Texts are annotations, because some receivers treat changed labels as a new alert. */
 function buildAlertmanagerLabels(incident: IncidentMessage): Readonly<Record<string, string | undefined>> {
   const { alarm, gateway, key, kind, priority, site, source } = incident;
   const cleanLabelValue = (name: string) => cleanDisplayName(name, source, ALERTMANAGER_MAX_LABEL);

@@ -233,7 +233,7 @@ function appendRequestPath(url: URL, requestPath: string): string {
 function fillRequestPath({ path }: TemplateRequest, readField: FieldReader): string {
   return fillFields(path, (name) => {
     const fieldText = toText(readField(name)).toWellFormed();
-    // Only `.` and `..` remain special after percent-encoding.
+    // After percent-encoding, only `.` and `..` can still change the path.
     if (/^\.{1,2}$/.test(fieldText))
       throw new Rejected(`The value of {{${name}}} would change the path of the address.`);
     return encodeURIComponent(fieldText);

@@ -24,7 +24,7 @@ export async function checkLocalMachine(
   const portCheck = await checkStatusPagePort(status, runningWorker === "own", locateOption);
   if (typeof runningWorker === "string") return [...stateChecks, portCheck];
   const folderInUseText = `A worker that was started with ${runningWorker.startedWith} uses ${state.folder}, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`;
-  // The port of the status page may be taken by that other worker, so a taken port is only a warning.
+  // The worker that uses the folder may also use the status page's port, so a taken port is only a warning.
   const portWarning = portCheck.result === "ok" ? portCheck : { ...portCheck, result: "warning" as const };
   return [
     ...stateChecks,

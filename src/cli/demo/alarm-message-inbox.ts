@@ -104,7 +104,7 @@ async function handleRequest(messageStore: MessageStore, request: IncomingMessag
   // DNS rebinding must not let a web page read the messages.
   if (!/^(127\.0\.0\.1|localhost)(:\d+)?$/.test(headers.host ?? "")) return errorReply(403, "Unknown host name.");
   if (method === "GET") return replyToGet(messageStore, pathname);
-  // A browser sends the JSON type cross-origin only with permission, and the inbox grants none.
+  // A browser sends JSON to another origin only after a CORS preflight, which the inbox does not allow.
   if (!/^application\/json\b/.test(headers["content-type"] ?? "")) return errorReply(415, "Only JSON is taken.");
   const body = await readRequestBody(request);
   if (body === null) return errorReply(413, "That is too long for a message.");

@@ -103,7 +103,7 @@ async function createDoctorReport(options: DoctorReportInputs): Promise<DoctorRe
   };
 }
 
-/** Replaces a wrong file by the last configuration that the running worker accepted, or at least finds the state. */
+/** If the file is invalid, returns the configuration that the running worker accepted last, or its state folder. */
 async function findConfigFromWorker({ configFile, environment, signal }: DoctorReportInputs) {
   const { running, folders } = await findWorkerState(configFile, environment, signal);
   const [worker] = running;

@@ -64,7 +64,7 @@ export function define(command: Command, context: CliContext): void {
       await refuseSharedQuota(config.state, context.signal);
       const folder = resolve(options.toFolder);
       const isNewExport = prepareExportFolder(folder);
-      // The lock of the state keeps workers from starting, and the state counts the requests sent here.
+      // Lock the state: no worker can start, and requests of the export are counted in the worker's quota.
       const lockedStateStore = await openStore({ folder: config.state.folder, clock: systemClock });
       try {
         const stateFolder = join(folder, EXPORT_STATE_FOLDER_NAME);

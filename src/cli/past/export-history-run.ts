@@ -225,7 +225,7 @@ function manifestPath({ siteid = "none", data: { date } }: Event<"day-sealed">):
 
 const EXPORT_SINK_NAME = "export";
 
-/** Schedule of once a year, so that lists are read only at the start of the worker. */
+/** Cron schedule that runs once a year, so that lists are read only at the start of the worker. */
 const START_ONLY_CRON = "0 0 1 1 *";
 
 /** Step of an export: `fetching` requests history; `landing` sends no requests and writes all data. */

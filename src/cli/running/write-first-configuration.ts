@@ -27,7 +27,7 @@ export interface ServiceAccess {
   readonly token: { readonly file: string } | { readonly text: string };
 }
 
-/** Name by which the parser finds the token; no environment variable of this process has it. */
+/** Name by which the parser finds the token; no environment variable has this name. */
 const SETUP_TOKEN_VARIABLE = "PLENUM_SETUP_TOKEN";
 
 export async function summarizeBuilding(

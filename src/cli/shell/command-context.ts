@@ -27,7 +27,7 @@ export interface CliContext {
   readAcceptedConfig(): Promise<AcceptedConfig>;
   allCommands(): Promise<Command>;
   readonly signal: AbortSignal;
-  /** Reads through the running worker or, without one, directly with the state locked: one process counts the quota. */
+  /** Reads through the running worker, or else with the state locked, so that only one process counts the quota. */
   withReader<T>(
     source: string | undefined,
     useReader: (reader: SourceReader, signal: AbortSignal, timeZone: string) => Promise<T>,

@@ -83,7 +83,7 @@ export interface FoundState {
   readonly searchFailure: ConfigError | Retryable | null;
 }
 
-/** Loads the configuration; a wrong file is replaced by the configuration that the running worker still uses. */
+/** Loads the configuration. If the file is invalid, returns the configuration that the running worker still uses. */
 export async function acceptedConfig(file: string, loadConfig: () => Config, signal: AbortSignal) {
   try {
     return { config: loadConfig(), fileProblems: null };
@@ -104,7 +104,7 @@ export function oldConfigInUseText(file: string, rejected: readonly string[]): s
   return `${rejectedConfigText(file, rejected)} The running worker continues with the configuration that it accepted last.`;
 }
 
-/** Finds workers of a wrong configuration file by their pointer files, the section `state` and the default folder. */
+/** Finds the workers of an invalid configuration file by pointer files, the section `state` and the default folder. */
 export async function findWorkerState(file: string, environment: ProcessEnv, signal: AbortSignal): Promise<FoundState> {
   const stateOptions = readStateSectionLeniently(file, environment);
   const pointers = readWorkerPointers(file);

@@ -21,7 +21,7 @@ const UNDICI_GLOBALS = [
 ] as const satisfies readonly (keyof UndiciModule)[];
 
 for (const name of UNDICI_GLOBALS) {
-  // Redefining without deleting would load the old value.
+  // Delete first: redefining alone would read the old value, and so load the second copy.
   Reflect.deleteProperty(globalThis, name);
   Object.defineProperty(globalThis, name, {
     configurable: true,

@@ -72,7 +72,7 @@ function* pointerLocations(configFile: string): Generator<PointerFileLocation> {
   for (const folderPath of runtimeFolders()) yield { file: join(folderPath, `worker-${digest}.json`), isRuntime: true };
 }
 
-/** Trusts a pointer only of this user, of root, or of the owner of the configuration file or its folder. */
+/** Trusts a pointer file only if this user, root, or the owner of the configuration file or its folder owns it. */
 function readTrustedPointer(file: string, configFile: string): readonly WorkerPointer[] {
   const fileStats = lstatSync(file);
   if (!fileStats.isFile()) return [];

@@ -36,7 +36,7 @@ export function define(command: Command, context: CliContext): void {
       const { report: workerReport, failure } = await readStatusReport(foundWorker, config, context.signal);
       const report = addConfigFileWarnings(configFileWarnings, workerReport);
       context.terminal().object(report, statusReportLines(report, failure !== null));
-      // The report from the state may be outdated, as the exit code says.
+      // The printed report is from the stored state and may be outdated; the exit code shows this.
       if (failure !== null) throw failure;
     });
 }

@@ -12,7 +12,7 @@ import { formatErrorLines } from "../shell/exit-codes.ts";
 import { findWorkerState, type RunningWorker, rejectedConfigText } from "../shell/find-worker.ts";
 import { useStateDatabase } from "../shell/open-worker-state.ts";
 
-/** Stops and resumes writing at every place of the kill switch, which is found even if the configuration is wrong. */
+/** Stops and resumes writing at every location of the kill switch, even if the configuration is invalid. */
 interface KillSwitchControls {
   stop(by: string): Promise<readonly string[]>;
   resume(): Promise<void>;
@@ -33,7 +33,7 @@ export async function findKillSwitches(context: CliContext): Promise<KillSwitchC
   }
 }
 
-/** Includes the folder of a running worker, which still uses the old folder after `state.folder` has changed. */
+/** Also controls the folder that a running worker still uses after `state.folder` has changed. */
 function killSwitchOfFile(context: CliContext, file: string, folder: string): KillSwitchControls {
   const ownKillSwitches = killSwitchOfFolder(folder);
   const findOtherKillSwitches = async () => {
@@ -115,7 +115,7 @@ function killSwitchOfDatabase(state: Pick<Config, "state">): KillSwitchControls 
     },
     async resume() {
       if (!(await useStateDatabase(state, releaseFleetKillSwitch))) throw writingStoppedAgainError();
-      // In a fleet the file stops the members of this machine.
+      // In a fleet, a kill switch file also stops the members on this machine, so delete it too.
       createKillSwitch(state.state.folder).turnOff();
     },
   };

@@ -15,7 +15,7 @@ const MACHINE_ERROR_CODES: Readonly<Record<string, readonly [fault: string, hint
 
 export const MACHINE_RETRY_MS = 5_000;
 
-/** Returns null for codes that prove no failure of this machine. */
+/** Returns null for an error code that may have another cause than this machine. */
 export function findMachineFailure(code: string, messageStart: string, cause?: unknown): LocalFailure | null {
   const faultMessage = MACHINE_ERROR_CODES[code];
   if (faultMessage === undefined) return null;

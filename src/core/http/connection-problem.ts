@@ -164,7 +164,7 @@ export function proxyTunnelFailure(
   });
 }
 
-/** Returns an error if a server closed a connection without TLS and without a response because it needs TLS. */
+/** After a server ended a plain HTTP connection without a response: returns an error if the server needs TLS. */
 export async function detectTlsPort(
   error: unknown,
   url: URL,

@@ -89,7 +89,7 @@ export interface Alarm {
 export interface TagNames {
   /** Readable name for other systems, such as `Supply air temperature`. */
   readonly alias?: string;
-  /** Place of the tag in other systems: levels separated by `/`, such as `b1/432.001/OE001_Energi`. */
+  /** Location of the tag in other systems: levels separated by `/`, such as `b1/432.001/OE001_Energi`. */
   readonly path?: string;
   /** Code of the unit in other systems, such as the UCUM code `Cel`. */
   readonly unitCode?: string;

@@ -299,12 +299,12 @@ export const EVENT_KINDS = Object.keys({
   "delivery-gap": 1,
 } satisfies Record<EventKind, 1>) as readonly EventKind[];
 
-/** Telemetry is dropped before facts when the outbox must shrink: a value comes again, an alarm does not. */
+/** True for telemetry. A full outbox drops telemetry before facts: a value comes again, an alarm does not. */
 export function isTelemetry(kind: EventKind): boolean {
   return kind === "tag-value" || kind === "tag-history" || kind === "tag-total";
 }
 
-/** True for events that overtake values. Another kind in the list needs a migration that sets `sink.urgent` to 0. */
+/** True for events that overtake values. If you add a kind, add a migration that sets `sink.urgent` to 0. */
 export function isUrgentKind(kind: EventKind): boolean {
   return /^(alarm|command|gateway|silence|site|source|worker)-/.test(kind);
 }

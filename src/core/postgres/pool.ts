@@ -24,7 +24,7 @@ export async function cutSessionAfterTimeout<T>(
   return await work();
 }
 
-/** Shares a few connections. Each has one user at a time; waiting users are served in order. */
+/** Shares a few connections. Each connection serves one caller at a time; waiting callers are served in order. */
 export function createPostgresPool({ connections, clock, connect }: PostgresPoolOptions) {
   const idleSessions: PostgresSession[] = [];
   const sessionsInUse = new Set<PostgresSession>();
@@ -65,7 +65,7 @@ export function createPostgresPool({ connections, clock, connect }: PostgresPool
     }
   }
   return {
-    /** Cuts the connection after `limitMs`. Rejects at once during the pause after a failed connection. */
+    /** Runs `work`; cuts its connection after `limitMs`. Rejects at once in the pause after a failed connection. */
     async use<T>(limitMs: number, work: (session: PostgresSession) => Promise<T>): Promise<T> {
       await waitForConnectionSlot();
       try {

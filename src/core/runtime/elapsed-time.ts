@@ -7,7 +7,7 @@ export interface TimeReading {
 
 export type ClockReader = () => TimeReading;
 
-/** Omits the time since boot, which is slow to read (50 µs). */
+/** Creates a reader that omits the time since boot, which is slow to read (50 µs). */
 export function createMonotonicClockReader(clock: Pick<Clock, "monotonic">): ClockReader {
   return () => ({ monotonicMs: clock.monotonic(), sinceBootMs: null });
 }

@@ -81,7 +81,7 @@ export function createLoopService(name: string, loop: Omit<LoopOptions, "signal"
   });
 }
 
-/** Starts services of one kind in order and stops them at once, because stopping in turn would exceed the deadline. */
+/** Starts services of one kind in order. Stops all at the same time: one after the other would exceed the deadline. */
 export function groupServices(name: string, services: readonly WorkerService[], log: Log): WorkerService {
   return {
     name,

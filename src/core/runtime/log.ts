@@ -46,7 +46,7 @@ const WORD_AFTER_AUTH_SCHEME = /^(auth|authentication|authorization|credentials?
 const ORDINARY_WORDS = /^[a-z]+([-/][a-z]+)*[.]?$/;
 const MAX_ORDINARY_WORD_LENGTH = 20;
 
-/** True if `rest` continues a sentence and is no secret: "the token information tells which". */
+/** True if `wordAfterScheme` continues a sentence and is no secret, as in "the token information tells which". */
 function isOrdinaryText(scheme: string, wordAfterScheme: string): boolean {
   if (scheme.toLowerCase() !== "token") return WORD_AFTER_AUTH_SCHEME.test(wordAfterScheme);
   return (

@@ -47,14 +47,14 @@ export function addEventLoopMetrics(registry: Registry): void {
     setImmediate(measureTurn).unref();
   };
   setImmediate(measureTurn).unref();
-  // Registered before the gauges that it sets: metrics are collected one after the other.
+  // Register this gauge before the gauges that its `collect` sets: metrics are collected one after the other.
   const eventLoopLagGauge = new Gauge({
     name: "plenum_nodejs_eventloop_lag_seconds",
     help: "Time until the event loop came to the next task, at this scrape.",
     registers: [registry],
     async collect() {
       const scrapeStartMs = performance.now();
-      // `measureTurn` runs first, so a stop just before this scrape is in it.
+      // `measureTurn` runs first, so that it measures a stop of the event loop just before this scrape.
       await nextImmediate();
       eventLoopLagGauge.set((performance.now() - scrapeStartMs) / 1_000);
       if (turnMicros.count > 0) for (const [turnGauge, micros] of turnGauges) turnGauge.set(micros() / 1e6);

@@ -177,7 +177,7 @@ function readPrivateFile(path: string): string {
   }
 }
 
-/** Accepts a file that its group can read if the worker cannot write it, e.g. root:plenum 0640 or `fsGroup` 0440. */
+/** Returns false for a group-readable file that the worker cannot write, e.g. root:plenum 0640 or `fsGroup` 0440. */
 function isReadableByOthers(mode: number, uid: number): boolean {
   if (process.platform === "win32") return false;
   if ((mode & 0o037) !== 0) return true;

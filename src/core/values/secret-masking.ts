@@ -37,7 +37,7 @@ export function recordSecretPlace(place: string, secret: string): void {
   if (previousSecret === secret) return;
   secretByPlace.set(place, secret);
   if (previousSecret === undefined || !knownSecrets.has(previousSecret)) return;
-  // If another place still has the old secret, `registerSecret` removes it from `replacedSecrets` when it is read.
+  // If another place still has the old secret, reading it there removes it from `replacedSecrets` again.
   replacedSecrets.add(previousSecret);
   for (const oldestSecret of replacedSecrets) {
     if (replacedSecrets.size <= MAX_REPLACED_SECRETS) break;

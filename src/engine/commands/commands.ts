@@ -189,7 +189,7 @@ export async function createWriteCommandService(options: {
   let stopPromise: Promise<void> | null = null;
 
   async function tidyJournal(): Promise<number> {
-    // Keep command ids while a clock is wrong: a clock that is a week ahead would delete ids that may be repeated.
+    // Keep command ids while a clock is wrong: a clock a week ahead would delete ids that senders may still repeat.
     if (![...sourceWriters.values()].every(({ source }) => isSourceClockTrusted(source))) return MINUTE_MS;
     await journal.deleteOldCommands();
     return HOUR_MS;

@@ -16,7 +16,7 @@ export interface WriteRefusal {
 export type TimedTagValue = Pick<StoredValue, "value" | "quality" | "time">;
 
 export const MAX_TAG_VALUE_AGE_MS = 60_000;
-/** Maximum time by which a reading may be ahead of the clock. Beyond it the clock was set back: the age is unknown. */
+/** Maximum time by which a reading may be newer than the clock. Above it, the clock was set back: age unknown. */
 const MAX_TAG_VALUE_LEAD_MS = 1_000;
 const DAY_MS = 86_400_000;
 

@@ -44,7 +44,7 @@ export type Journal = Awaited<ReturnType<typeof openCommandJournal>>;
 export interface AcceptedCommand {
   readonly command: Command;
   readonly entry: AllowedTag;
-  /** Scene of the command's message; absent for a command that puts an old value back. */
+  /** All commands of the same message; absent for a command that puts an old value back. */
   readonly scene?: CommandScene;
 }
 

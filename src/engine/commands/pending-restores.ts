@@ -98,7 +98,7 @@ export function buildRestoreCommand({ command, before, dueAt }: Restore, nowMs: 
   };
 }
 
-/** Reasons of failed restores that may not apply later, so that the restore is tried again. */
+/** Temporary reasons for a failed restore. After one of these, the restore is tried again. */
 const TEMPORARY_ENDING_REASONS: ReadonlySet<CommandEndingReason | null> = new Set<CommandEndingReason>([
   "disabled",
   "killed",

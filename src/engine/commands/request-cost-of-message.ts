@@ -39,7 +39,7 @@ export function estimateCost(
   const readCount = Math.ceil(
     message.filter(({ command, entry }) => needsFreshValue(entry, command)).length / TAGS_PER_REQUEST,
   );
-  // The values of all tags are read before the first write of a message with over 20 writes.
+  // A message with over 20 writes needs the old values of all its tags before its first write.
   const earlyReadCount = message.length > TAGS_PER_REQUEST ? readCount : 0;
   const waitsMs = message.map(({ command, entry }, index) => {
     const countBefore = Math.floor((waiting + index) / groupSize) + earlyReadCount;
@@ -56,7 +56,7 @@ export function estimateCost(
   return { waitsMs, requests, seconds };
 }
 
-/** Upper bound of the time that the request quota delays a request behind others of the writes' lane. */
+/** Returns the maximum wait for the quota of a request that has `requestCountBefore` write requests before it. */
 export function quotaWaitMs(source: Source, requestCountBefore: number, clock: Clock): number {
   const { buckets, heldUntilMs } = source.quota();
   const msUntilQuotaSlot = (untilMs: number | null) => (untilMs === null ? 0 : untilMs - clock.now());

@@ -59,7 +59,7 @@ export function createValueRestores(options: {
     const openEntry = journal.findOpenCommand(id);
     if (openEntry?.state === "sending" || isTagUsedByOtherCommand(restore) || attempt.retryAtMs === null) return null;
     const isRestoreLate = clock.now() >= Date.parse(restore.dueAt) + MAX_RESTORE_DELAY_MS;
-    // Do not give up because of a wrong clock, which may be ten days ahead.
+    // Do not cancel a late restore while the wall clock is untrusted: it may be ten days ahead.
     if (isRestoreLate && !isClockTrusted(source)) return RESTORE_CHECK_INTERVAL_MS;
     if (!isRestoreLate && attempt.retryAtMs > clock.monotonic()) return attempt.retryAtMs - clock.monotonic();
     const command = openEntry?.command ?? buildRestoreCommand(restore, clock.now());

@@ -146,7 +146,7 @@ export function createWriter(
       nowMs,
     });
     if (refusal !== null) return { outcome: "rejected", before: valueBefore, ...refusal };
-    // Do not trust the reading after an unverified write: an offline gateway may write the other value later.
+    // Write again after an unverified write: an offline gateway may still deliver that write's value later.
     if (isValueSetAlready(valueBefore, command.value) && !journal.isLastWriteUnverified(command)) {
       const message = `The tag held ${valueBefore} already; nothing was written.`;
       return { outcome: "confirmed", reason: "already-set", message, before: valueBefore, readBack: valueBefore };
@@ -161,7 +161,7 @@ export function createWriter(
     return entry.coalesce ? msUntilNextWrite(entry, journal.writeCounts.ofTag(name, tagId), clock.now()) : 0;
   }
 
-  /** Returns approved commands whose tag has no unverified write. A scene waits until all of its commands may leave. */
+  /** Returns approved commands whose tag has no unverified write. A scene (over 20 writes) waits for all its tags. */
   function allowedCommands(): readonly AcceptedCommand[] {
     const tagsUnderWay = journal.tagsUnderWay();
     const maySend = (each: AcceptedCommand) =>
@@ -208,7 +208,7 @@ export function createWriter(
         await endings.end(accepted.command, accepted.command.tagId === tagId ? end : otherEnding, forcedStop);
   }
 
-  /** Selects and journals the commands that leave. Journaling may be slow, so expiry is checked again afterwards. */
+  /** Selects and journals the commands to send. Journaling may be slow, so expiry is checked again afterwards. */
   async function prepareCommandGroup(forcedStop: AbortSignal): Promise<readonly SentCommand[]> {
     const sendableGroup = sendableCommands();
     for (const accepted of sendableGroup) removeFromQueue(accepted);
@@ -299,7 +299,7 @@ export function createWriter(
       requestSent.resolve();
       const writtenValues = new Map(writeReplies.map(({ id, value }) => [id, value]));
       for (const { command } of sentCommands) tagsSentSingly.delete(command.tagId);
-      // The reply states the written value (interface, POST tags/write): null or 19 for 21 does not confirm 21.
+      // A reply contains the written value (interface, POST tags/write): null or 19 does not confirm a write of 21.
       const isWrittenValueSame = ({ tagId, value }: SentCommand["command"]) =>
         sameValue(writtenValues.get(tagId) ?? null, value);
       startReadBack(sentCommands, ({ command }) => (isWrittenValueSame(command) ? "answered" : "in-doubt"), null);
@@ -357,7 +357,7 @@ export function createWriter(
       return await sendCommandGroup(gracefulStop, forcedStop);
     } catch (error) {
       const failure = asFailure(error);
-      // Without a token no command can leave until a person acts, and each attempt would cost a slot.
+      // Reject the waiting commands: only a person can repair the token, and each attempt would cost a slot.
       const end: CommandEnd = { outcome: "rejected", reason: "no-ability", message: errorText(failure) };
       for (const accepted of failure.kind === "config" ? sendableCommands() : []) {
         if (removeFromQueue(accepted)) await endings.end(accepted.command, end, forcedStop);

@@ -30,7 +30,7 @@ export const WRITE_LIMIT_SETS = [WRITE_ARMING_SET, WRITE_COUNT_SET, RESTORE_SET,
 export interface ArmedWritingState {
   readonly at: string;
   readonly by: string;
-  /** Number of damaged documents when writing was armed; if it rises, a person must arm it again. */
+  /** Number of damaged documents when writing was armed; if it rises, a person must arm writing again. */
   readonly damaged: number;
   /** Identity of the state folder, if it was a copy when writing was armed. */
   readonly copy?: string;
@@ -118,7 +118,7 @@ export function armingDocument(armed: ArmedWritingState): DocumentChange {
 
 export function requestWriteArming(stateFolder: string): void {
   const armWritingFile = join(stateFolder, ARM_WRITING_FILE);
-  // Do not write into a file or link of another user.
+  // Remove the old file first: it could be a link, or a file that another user owns.
   rmSync(armWritingFile, { force: true });
   writeFileSync(armWritingFile, "", { mode: 0o600, flag: "wx" });
 }
@@ -126,7 +126,7 @@ export function requestWriteArming(stateFolder: string): void {
 export function readArmWritingRequest(stateFolder: string): ArmWritingRequest {
   return {
     by: "a file in the state folder",
-    /** Accepts only a file of the worker's user or of root, and no link. */
+    /** True if the request file is a regular file (no link) of the worker's user or of root. */
     isRequested() {
       const fileStats = lstatSync(join(stateFolder, ARM_WRITING_FILE), { throwIfNoEntry: false });
       const userId = process.geteuid?.();

@@ -12,7 +12,7 @@ import type { WriteArming } from "./write-arming.ts";
 
 const BLOCKER_CHECK_INTERVAL_MS = 1_000;
 
-/** Conditions that close all tag writing, checked when a command arrives and again before it is sent. */
+/** Conditions that block all tag writes, checked when a command arrives and again before it is sent. */
 export function createWriteBlockers(options: {
   readonly config: () => CommandsConfig;
   readonly killSwitch: KillSwitch;

@@ -23,7 +23,7 @@ export function createWriteCountLimit(byTag: Map<string, WriteTimes>, clock: Clo
       const writeTimesOfSource = [...byTag].filter(([key]) => key.startsWith(`${source}/`));
       return writeTimesOfSource.reduce((sum, [, { sentAtMs }]) => sum + writeTimesWithin(sentAtMs, HOUR_MS).length, 0);
     },
-    /** Returns the documents to store when these tags are written; call `remember` after the commit. */
+    /** Returns the documents to store when these tags are written; call `applyCommitted` after the commit. */
     documentsForWrites: (tags: readonly { readonly source: string; readonly tagId: string }[]) =>
       tags
         .map(tagKey)

@@ -23,7 +23,7 @@ export function createFolderWritingGuards(folder: string): WritingGuards {
     approverStore: {
       read: () => readApprovers(folder),
       write: (pinned) => writePinnedApprovers(folder, pinned),
-      // The state folder is locked, so that no other process changes it.
+      // The version is constant, because the state folder is locked and no other process changes it.
       version: () => "",
     },
     freeBytes: () => readFreeDiskBytes(folder),

@@ -119,7 +119,7 @@ export interface WriteOutcome {
   readonly toRetry: { readonly head: LoggedEvent; readonly count: number; readonly error: unknown } | null;
 }
 
-/** Validates a receipt. A receipt that does not fit its batch keeps all events: receivers recognize repeats by id. */
+/** Validates a receipt. If it does not fit its batch, all events are sent again: receivers recognize repeats by id. */
 export function applySinkReceipt(sink: string, batch: EventBatch, receipt: Receipt | undefined): WriteOutcome {
   const { events, again, urgent } = batch;
   const batchSize = events.length;
@@ -180,7 +180,7 @@ export function retryEventsFromIndex(batch: EventBatch, from: number, error: unk
   return { settlement: null, acceptedCount: 0, buffered: null, toRetry: keptEvents };
 }
 
-/** A sink may buffer a batch only if the events are read again from the cursor after a loss. */
+/** True if the events of a batch are read again from the cursor after a crash, so that the sink may buffer them. */
 function mayBatchBeBuffered({ events, again, urgent }: EventBatch): boolean {
   return !again && urgent !== true && events.every(({ position }) => position > 0);
 }

@@ -40,7 +40,7 @@ export function createDeliveryFailurePolicy(
 
   return {
     attempts: () => attempts,
-    /** `what` identifies the failed event or step. With `mayGiveUp`, rejections count toward giving the event up. */
+    /** `failedStep` identifies the failed event or step. With `mayGiveUp`, rejections count toward giving it up. */
     decide(error: unknown, failedStep: string, mayGiveUp: boolean): DeliveryFailureDecision {
       const failure = asFailure(error);
       const buildWaitDecision = (as: "retrying" | "throttled" | "stopped", waitMs: number, reopen = true) =>

@@ -20,7 +20,7 @@ interface CursorPoint {
   readonly urgent?: number;
 }
 
-/** Stored state of the watch. `atMs` counts the milliseconds that all runs lasted. */
+/** Stored state of the watch. Every `atMs` is the total running time of all worker runs, not a wall-clock time. */
 interface RestartState {
   readonly nowMs: number;
   readonly life: string | null;

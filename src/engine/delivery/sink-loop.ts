@@ -75,7 +75,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
   const takesAll = passesAllEvents(config.filter);
   const passes = (event: Event) =>
     (takesAll || matchesFilter(config.filter, event)) && (config.sequence || !isOutdatedHeartbeat(event, clock.now()));
-  // A number of `sequence` belongs to one event, so the order must be the same after a crash.
+  // With `sequence`, each event keeps its number, so the order must be the same after a crash.
   const urgentFirst = sink.strictOrder !== true && !config.sequence;
   const eventChooser = createEventChooser({
     sink: name,
@@ -232,7 +232,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     statusTracker.showFailure(as, failedRequest.error, failedRequest.attempts, failedRequest.retryInMs);
   }
 
-  /** Writes a batch. `settleEarly` settles its beginning meanwhile, so that a kill repeats only the event in flight. */
+  /** Writes a batch. `settleEarly` settles accepted events meanwhile: a kill repeats only the event in flight. */
   async function write(batch: EventBatch, settleEarly: (settlement: SettledBatch) => Promise<void>) {
     const { again: isRedelivery, events: logged, urgent } = batch;
     const positions = logged.map(({ position }) => position);
@@ -288,7 +288,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     sinkTickAtMs = clock.monotonic() + Math.max(MIN_SINK_TICK_INTERVAL_MS, tickInMs);
   }
 
-  /** Turns settled events into dead letters. Position 0 moves neither the cursor nor a mark. */
+  /** Turns settled events into dead letters. `through: 0` leaves the cursor and the marks for resending unchanged. */
   async function rejectSettledEvents(refused: NonNullable<TickResult["refused"]>): Promise<void> {
     const rejected = refused.map(({ position, reason }) => ({ position, reason: maskCredentials(reason) }));
     await retryStoreWork(() => outbox.settle(name, { again: true, through: 0, rejected }));
@@ -370,7 +370,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     }
   }
 
-  /** Calls the sink with a signal that aborts with `cancel`, or when the sink makes no progress for one deadline. */
+  /** Calls the sink with a signal that aborts with `cancel`, or after no progress for `config.deadline` ms. */
   async function withDeadline<T>(call: (signal: AbortSignal) => Promise<T>, cancel: AbortSignal): Promise<T> {
     using deadlineSignal = combineSignals(cancel);
     const callEndController = new AbortController();

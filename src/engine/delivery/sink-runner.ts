@@ -12,7 +12,7 @@ export interface ConfiguredSink {
   readonly sink: Sink;
   readonly delivery: DeliveryConfig;
   readonly options?: unknown;
-  /** True if both sinks write to the same place, so that one must end before the other begins. */
+  /** True if both sinks write to the same destination, so that one must end before the other begins. */
   meets?(other: ConfiguredSink): boolean;
 }
 

@@ -27,7 +27,7 @@ const NEVER_MS = Number.POSITIVE_INFINITY;
 
 export type ListRateLimit = ReturnType<typeof createListRateLimit>;
 
-/** Limits requests to lists. A minute with refusals halves the rate; urgent lists have a third of the rate. */
+/** Limits list requests. A minute with refusals halves the rate; a third of the rate is reserved for urgent lists. */
 export function createListRateLimit(perMinute: number, clock: Clock, readClock: ClockReader = () => readClocks(clock)) {
   const serialQueue = () => new PQueue({ concurrency: 1 });
   const listQueues = { alarms: serialQueue(), urgent: serialQueue(), other: serialQueue(), tags: serialQueue() };
@@ -160,14 +160,14 @@ export function createListRateLimit(perMinute: number, clock: Clock, readClock: 
     noteRefusal(startedMs: number, durationMs: number, saysNow = false): void {
       const nowMs = clock.monotonic();
       const provesListRateLimit = !saysNow || isZeroWaitRefusalRepeated(nowMs);
-      // A second refusal within a minute says nothing new about the limit.
+      // Ignore a second refusal within a minute: it proves no lower limit than the first.
       const isNewRefusal =
         reducedRate === null || (startedMs > reducedRate.atMs && nowMs - reducedRate.atMs >= REFUSAL_WINDOW_MS);
       if (provesListRateLimit && isNewRefusal) {
         const listRate = listRatePerMinuteAt(nowMs);
         const sentCount = usedSlots.filter(({ atMs }) => atMs > nowMs - LIST_WINDOW_MS && atMs < startedMs).length;
         const halfListRate = Math.max(Math.min(LIST_RATE_MIN, listRate), Math.floor(listRate / 2));
-        // A refusal after a few requests shows another client and must not slow the alarms down for a day.
+        // A refusal after only a few requests points to another client and must not slow the alarm lists for a day.
         const maxListRate = Math.max(1, sentCount >= listRate / 3 ? sentCount : perMinute);
         reducedRate = { atMs: nowMs, ceiling: maxListRate, rate: Math.min(halfListRate, maxListRate) };
       }

@@ -37,7 +37,7 @@ const LISTING_MS_MAX = 300_000;
 const DEFAULT_PAGE_SIZE = 100;
 /** A page that fails is read again in as many smaller pages. Example: 500 records in 5 pages of 100, down to 1 record. */
 const SMALLER_PAGE_COUNTS = [5, 4, 3, 2];
-/** In an outage of the service every first page fails, so only the second failure in a row costs more requests. */
+/** Smaller pages are tried only after the second failure in a row, because every first page fails in an outage. */
 const FIRST_PAGE_FAILURES_MIN = 2;
 
 interface ReadPage<T> {

@@ -83,7 +83,7 @@ export function listFilterQuery(filters: ListFilters): Record<string, string> {
   const query: Record<string, string> = {};
   for (const [name, value] of Object.entries(filters)) {
     if (value === undefined || value === "") continue;
-    // Laravel's check of booleans accepts only 1 and 0 (interface, GET alarms).
+    // The service is a Laravel application, which accepts only 1 and 0 as booleans (interface, GET alarms).
     query[name] = typeof value === "boolean" ? String(Number(value)) : String(value);
   }
   if ((query.search ?? "").length > SEARCH_TEXT_LENGTH_MAX) {

@@ -25,7 +25,7 @@ const UTC_OFFSET_PATTERN = /T.*(Z|[+-]\d\d(:?\d\d)?)(\[[\w/+-]+\])?$/;
 const TIME_TEXT_LENGTH_MAX = 200;
 const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
 
-/** Converts ISO 8601 into UTC with milliseconds. Keeps other text; `known` is true if only its offset is missing. */
+/** Converts ISO 8601 into UTC with milliseconds. Other text, and times without an offset, stay as they are. */
 export function normalizeTime(raw: string) {
   if (USUAL_UTC_TIME_PATTERN.test(raw)) return { text: `${raw.slice(0, 19)}.000Z`, isTime: true };
   if (ANY_DAY_UTC_TIME_PATTERN.test(raw)) {

@@ -11,7 +11,7 @@ import { parseHeaderSeconds, parseRetryAfterMs } from "../../core/http/retry-aft
 import { maskCredentials } from "../../core/runtime/log.ts";
 import type { TransportReply } from "./transport.ts";
 
-/** Result of parsing untrusted JSON: depth and numbers are limited, outermost keys differ, ids beyond 2^53 are text. */
+/** Result of parsing untrusted JSON: depth and numbers are limited, outermost keys unique, ids beyond 2^53 are text. */
 export type ParsedJson =
   | { readonly ok: true; readonly value: unknown }
   | { readonly ok: false; readonly reason: string };

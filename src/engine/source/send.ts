@@ -248,7 +248,7 @@ export function createRequestSender(options: {
       recordRequestLatency(endpoint, "ok", startedMs);
       const body = parseJson(reply.body);
       const serviceHealth = parseHealth(body.ok ? body.value : null, countUnusualField);
-      // The interface gives an unhealthy service the status 500 in one place and 503 in another.
+      // The interface documents two statuses for an unhealthy service: 500 and 503.
       return reply.status >= 300 ? { ...serviceHealth, status: "unhealthy" } : serviceHealth;
     } catch (error) {
       if (signal.aborted) throw signal.reason;

@@ -16,7 +16,7 @@ import type {
 } from "../../core/model/building.ts";
 import type { OtherClientUse } from "./quota/refusal-slowdown.ts";
 
-/** The monitoring service. Failures are classes of src/core/errors/errors.ts; pages reuse equal `stored` records. */
+/** The monitoring service. Throws failures of core/errors. `findStored` lets lists reuse equal stored objects. */
 export interface Source {
   readonly name: string;
   sites(filter: SiteFilter, signal: AbortSignal, findStored?: FindRecord<Site>): AsyncIterable<ListPage<Site>>;
@@ -30,7 +30,7 @@ export interface Source {
   hosts(filter: HostFilter, signal: AbortSignal, findStored?: FindRecord<Host>): AsyncIterable<ListPage<Host>>;
   systems(filter: SystemFilter, signal: AbortSignal, findStored?: FindRecord<System>): AsyncIterable<ListPage<System>>;
   read(tagIds: RequestContent<readonly string[]>, lane: QueueLane, signal: AbortSignal): Promise<TagReadReply>;
-  /** Sends nothing if `prepare` returns no writes. A write that failed is read back, never repeated. */
+  /** Sends nothing if `prepareWrites` returns no writes. A write that failed is read back, never repeated. */
   write(prepareWrites: () => Promise<readonly TagWrite[]>, signal: AbortSignal): Promise<readonly TagReading[]>;
   /** Returns the logged series of 1 to 20 tags; throws `NoTagLog` if any tag has no log. */
   history(query: RequestContent<HistoryQuery>, lane: QueueLane, signal: AbortSignal): Promise<readonly TagLog[]>;

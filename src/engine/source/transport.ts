@@ -38,7 +38,7 @@ export interface HttpTransport {
 /** HTTP connections: 8 for requests within the quota, 4 for lists. */
 const HTTP_CONNECTIONS_MAX = 12;
 const SOCKET_KEEP_ALIVE_MS = 55_000;
-/** Longest life of a socket: a new socket resolves the host name again. */
+/** Maximum lifetime of a socket, because only a new socket resolves the host name again. */
 const SOCKET_LIFETIME_MAX_MS = 300_000;
 
 /** Sends HTTP/1.1 over its own connections, without the global agent and the proxies of the environment. */

@@ -36,7 +36,7 @@ export function createDamagedRowQuarantine(database: Database, clock: Clock, log
     const rowCount = copyRowsToQuarantine(table, where, values);
     if (rowCount === 0) return 0;
     const removed = database.prepare(`delete from ${table} where (${where}) and ${isDamagedSql(table)}`).run(...values);
-    // If a search finds more rows than were deleted, the pages above those rows are damaged.
+    // If fewer rows were deleted than copied, the pages of the table that lead to those rows are damaged.
     if (removed < rowCount)
       throw new StateDamaged(`${database.path} is damaged (rows of ${table} are not where they belong).`);
     return rowCount;

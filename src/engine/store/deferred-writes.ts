@@ -83,7 +83,7 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
         },
       };
     },
-    /** True when writes that waited their 5 s could not be written: then nothing more should be deferred. */
+    /** True after writes that waited 5 s could not be written; callers should then defer no further writes. */
     isBehind: () => hasFlushFailed,
     flush: flushWaitingWrites,
     stop: (): void => stopController.abort(WAIT_ENDED_EARLY),
@@ -101,7 +101,7 @@ export function createSqliteDeferredWrites(database: Database, clock: Clock): De
         try {
           write();
         } catch (error) {
-          // A failure of the disk or file fails the transaction; other failures would also fail all later transactions.
+          // Throw only failures of the disk or file. Another failure rejects this write, which would always fail.
           if (error instanceof Retryable || error instanceof ConfigError) throw error;
           takenWrites.reject(write, error);
         }

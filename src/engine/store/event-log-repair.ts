@@ -14,7 +14,7 @@ const MAX_COMPARED_BYTES = 256 * 1024;
 /** Number of rows that one call compares: a million rows take 50 calls, one a minute. */
 const MAX_COMPARED_ROWS_PER_CALL = 20_000;
 const EVENT_LOG_CHECK_INTERVAL_MS = 24 * 3_600_000;
-/** A start must not take longer with a larger log. */
+/** Delays the first check after a start, so that a large log does not make the start slower. */
 const FIRST_LOG_CHECK_DELAY_MS = 60_000;
 
 const COUNT_INDEX_ENTRIES_SQL = `select

@@ -52,7 +52,7 @@ export const MAX_RECENT_EVENT_BYTES = 32 * 1024;
 /** If the clock is set back by up to this time, commit times continue 1 ms after the last event. */
 export const MAX_CLOCK_LEAD_MS = 86_400_000;
 
-/** Returns the text of a field in an event's JSON; inside a string its quotes would be escaped. */
+/** Returns a field as JSON text, to search event bodies. Inside strings it cannot match: quotes are escaped there. */
 export function jsonFieldText(field: "source" | "subject", value: string): string {
   return JSON.stringify({ [field]: value }).slice(1, -1);
 }

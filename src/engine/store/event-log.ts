@@ -41,7 +41,7 @@ function isSoundEventRow({ id, kind, telemetry, committed_ms, bytes, body, check
 
 export const DAMAGED_EVENT_REASON = "damaged: it was not what had been committed when it was read from the disk";
 
-/** Append-only log of events; changes need a transaction. `epochBegun` is called when sinks may start a new epoch. */
+/** Append-only log of events; changes need a transaction. `epochBegun` is called when damage may begin new epochs. */
 export function createEventLog(
   database: Database,
   clock: Pick<Clock, "now">,
@@ -99,7 +99,7 @@ export function createEventLog(
     });
   }
 
-  /** Throws if rows that an index finds cannot be read, because then pages are damaged and not rows. */
+  /** Throws if an index finds rows that cannot be read: then pages of the file are damaged, not single rows. */
   function readEventsOrThrow<T>(after: number, read: () => T | null): T {
     return database.transaction(() => {
       const readEvents = read();
@@ -201,7 +201,7 @@ export function createEventLog(
         }
         written += bytes;
         if (isUrgentKind(type)) lastUrgentPosition = Math.max(lastUrgentPosition, position);
-        // Parsing the text of a value again would give an equal event, so the tail takes the event itself.
+        // Cache a value event itself: parsing its stored text would give an equal event.
         const row = { position, committedAt, body, characters: offeredBytes(type, body.length) };
         tail?.add(type === "tag-value" ? { ...row, event } : row);
       }
@@ -226,7 +226,7 @@ export function createEventLog(
       kinds: readonly EventKind[] | undefined,
       eventQuery: EventQuery | undefined,
     ): Promise<readonly LoggedEvent[]> {
-      // Facts are rare among telemetry: the index on the class finds them without reading the values between.
+      // Events other than telemetry are rare; an index finds them without reading the telemetry between them.
       const isWithoutTelemetry = kinds?.every((kind) => !isTelemetry(kind)) ?? false;
       const searchTexts =
         eventQuery === undefined

@@ -147,7 +147,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
     ];
   }
 
-  /** Stores the end of the log and the slowest cursor; returns positions of old events. Age is running time. */
+  /** Stores the end of the log and the slowest cursor; returns positions of old events. Age counts running time. */
   function* recordAge({
     maxAgeMs,
     ranMs,
@@ -297,7 +297,7 @@ function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
       yield* runSql(dialect.update("gap", { told_ms: "$2::bigint" }, dialect.isIn("id", "$3::bigint[]")), nowMs, ids);
       return { count: dueGaps.length, committed };
     },
-    /** Removes the oldest dead letters beyond a number of bytes; returns what their sinks lose by it. */
+    /** Removes the oldest dead letters beyond a number of bytes; returns the delivery gaps of their sinks. */
     async dropOldDeadLetters(maxBytes: number, nowMs: number): Promise<readonly DeliveryGap[]> {
       const letterBytesSql = "(select coalesce(sum(octet_length(body)), 0) from dead_letter where source = $1)";
       if ((await query(`select 1 where ${letterBytesSql} > $2`, maxBytes)).length === 0) return [];

@@ -11,7 +11,7 @@ export class FencedError extends Error {
   }
 }
 
-/** Wraps a store: a lost lease calls `fenced` and throws `OrderlyStop`, so that callers stop and count no failure. */
+/** Wraps a store: a lost lease calls `onFenced` and throws `OrderlyStop`, so that callers stop and count no failure. */
 export function createFencedStore(store: Store, onFenced: () => void): Store {
   function wrapStoreMethods<T extends object>(part: T): T {
     const wrappedMembers = Object.entries(part).map(([name, member]) => {

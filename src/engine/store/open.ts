@@ -347,7 +347,7 @@ function lockStateFolder(folder: string, { clock, log }: OpenStoreOptions): Data
       return openLockFile();
     } catch (error) {
       if (!(error instanceof StateDamaged)) throw error;
-      // SQLite rejects foreign content only when no worker holds the file.
+      // SQLite reports the unknown content only when no worker holds the lock, so the file may be emptied.
       const quarantinedFile = copyAndEmptyFile(path, clock.now());
       log?.warn(
         { file: path, aside: quarantinedFile },

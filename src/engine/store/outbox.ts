@@ -91,7 +91,7 @@ export function createOutbox(options: {
       sinkCursors.applyMove(sink, movedCursor.through, movedCursor.counted, "position");
       if (movedCursor.through >= (unsavedCursors.get(sink)?.through ?? 0)) unsavedCursors.delete(sink);
     };
-    // On failure the cursor stays ahead; the next settlement writes it at once and reports the failure.
+    // On failure the cursor in memory stays ahead; the next settlement stores it at once and reports the failure.
     sql.defer(`cursor ${sink}`, buildCursorMove).then(confirmCursorMove, () => undefined);
   }
 
@@ -100,7 +100,7 @@ export function createOutbox(options: {
     if (lastEvent === undefined) return { again: false, events, counted: undefined };
     if (unsavedCursors.has(sink) && lastEvent.position - (await readSinkCursors(sink)).durable > MAX_REPEATED_EVENTS)
       await sql.flush();
-    // Count after reading: a damaged event found by the read starts a new epoch.
+    // Read the sequence number after the events, because a damaged event found by that read starts a new epoch.
     return { again: false, events, counted: await readSequenceNumber(sink) };
   }
 

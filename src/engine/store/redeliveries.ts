@@ -101,7 +101,7 @@ export function createRedeliveries(
     return markedCount;
   }
 
-  /** Reads the events of marks, from the log or from the copy in a dead letter. Replayed events have no number. */
+  /** Reads marked events from the log, or from the copy in a dead letter. Replayed events have no sequence number. */
   async function readMarkedEvents(
     sink: string,
     marks: string,

@@ -212,7 +212,7 @@ export function prepareSchema(database: Database, migrate: boolean): void {
   });
 }
 
-/** Treats one wrong byte of the application id, or an impossible version, as damage and not as another program. */
+/** Rejects the file as damaged, not as a foreign file, if one byte of its id is wrong or its version is impossible. */
 function refuseDamagedHeader(database: Database, programId: number, version: number): void {
   const wrongIdByteCount = [0, 8, 16, 24].filter((shift) => ((programId ^ APPLICATION_ID) >>> shift) & 0xff).length;
   const isImpossibleSchemaVersion = version < 1 || version > MAX_SCHEMA_VERSION;

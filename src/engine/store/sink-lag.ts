@@ -8,7 +8,7 @@ import { type LagFilter, type SinkLag, type SinkPosition, sinkStateSet } from ".
 /**
  * Computes how far sinks are behind. Events that a sink's filter leaves out do not count.
  *
- *   pending events of each class (telemetry, facts)        answered by indexes
+ *   pending events of each class (telemetry, other)        answered by indexes
  *     ├─ the kind alone decides and all kinds pass      →  exact
  *     ├─ more than 2,000                                →  upper bound
  *     └─ otherwise look at kinds, and at bodies up to 1 MiB

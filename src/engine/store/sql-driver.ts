@@ -21,7 +21,7 @@ export type StateTable =
 
 export type SqlValue = string | number | null | readonly number[] | readonly string[];
 
-/** The work of one transaction: yields statements, receives their rows. SQLite runs it synchronously, so no two mix. */
+/** The work of one transaction: yields statements, receives their rows. In SQLite it runs without interruption. */
 export type SqlSteps<T> = Generator<readonly SqlStatement[], T, readonly (readonly unknown[])[]>;
 export type Awaitable<T> = T | Promise<T>;
 
@@ -45,7 +45,7 @@ export interface SqlDriver {
 
 export type SqlByColumn = Readonly<Record<string, string>>;
 
-/** Text that differs between the databases. In SQLite each row has a checksum; PostgreSQL checks its pages itself. */
+/** SQL that differs between the databases. In SQLite each row has a checksum; PostgreSQL checks its pages itself. */
 export interface SqlDialect {
   /** `from` is the SQL after the values: tables and conditions. A copy of a damaged row of `copyOf` is damaged too. */
   insert(table: StateTable, cells: SqlByColumn, from?: string, copyOf?: StateTable): string;

@@ -112,7 +112,7 @@ export function createDamagedQuota(damage: DamagedRowQuarantine, clock: Pick<Clo
   };
 }
 
-/** Stores clock marks among the pauses; the names of sources and endpoints contain no blank. */
+/** Stores clock marks in the table of pauses. Their keys contain a blank, which keys of pauses never contain. */
 export function createQuotaClockStore(database: Database): Pick<QuotaStore, "loadClock" | "saveClock"> {
   const clockMarkKey = (key: string, boot: string) => `clock ${key} ${boot}`;
   return {

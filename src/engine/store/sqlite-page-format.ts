@@ -49,7 +49,7 @@ function decodeSqliteValue(type: number, bytes: Buffer): StoredValue {
   return bytes.length === 8 ? Number(bytes.readBigInt64BE(0)) : bytes.readIntBE(0, bytes.length);
 }
 
-/** Size of a page of the state file. Pages of 4 kB would make a value cost half as much again to commit. */
+/** Size of a page of the state file. With pages of 4 kB, a commit of one value would cost 50 % more. */
 export const SQLITE_PAGE_BYTES = 2_048;
 const WAL_HEADER_BYTES = 32;
 const FRAME_HEADER_BYTES = 24;
@@ -249,7 +249,7 @@ function readFileRange(file: number, at: number, size: number): Buffer | null {
 /** Type of a free page in the pointer map of a file with auto_vacuum. */
 const FREE_PAGE_TYPE = 2;
 
-/** Describes damage of the list of free pages: SQLite would overwrite another table. Null when there is none. */
+/** Describes damage of the list of free pages, which lets SQLite overwrite another table. Null without damage. */
 export function findFreePageProblem(pages: SqlitePages): string | null {
   const header = pages.bytes(1);
   if (header === null || header.toString("latin1", 0, SQLITE_FILE_MAGIC.length) !== SQLITE_FILE_MAGIC) return null;

@@ -248,7 +248,7 @@ const MoveMarkSchema = z.strictObject({
   movedAt: z.iso.datetime().nullable(),
 });
 
-/** Marks a folder whose state was moved into a database. As a file it protects a restored older backup too. */
+/** Marks a folder whose state was moved into a database. Being a file, it also blocks an older backup restored here. */
 export type MoveMark = z.infer<typeof MoveMarkSchema>;
 
 /** Returns null if nothing was moved. Throws `ConfigError` when the mark cannot be read. */

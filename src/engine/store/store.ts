@@ -130,7 +130,7 @@ export interface Outbox {
     skip?: { readonly after: number; readonly looked: number },
   ): Promise<OfferedEvents>;
   settle(sink: string, settlement: SettledBatch): Promise<void>;
-  /** Ends a sink or continues it (null). An ended sink keeps its cursor and holds back nothing in the log. */
+  /** Ends a sink or continues it (null). An ended sink keeps its cursor, but the log retains no events for it. */
   setEnded(sink: string, reason: string | null): Promise<void>;
   deadLetters(sink?: string, limit?: number): Promise<readonly DeadLetter[]>;
   resendDeadLetters(sink: string, ids: readonly number[] | "all"): Promise<number>;
@@ -238,7 +238,7 @@ export interface DeadLetter {
 export type DeliveryGap = EventData["delivery-gap"] & { readonly at: string };
 
 export interface RetentionBounds {
-  /** A full log is reduced by a twentieth more than necessary: settled events first, then telemetry, then facts. */
+  /** A full log is reduced by a twentieth more than necessary: first settled events, then telemetry, then others. */
   readonly maxBytes: number;
   /** Running time since the last call, measured by a clock that was not in doubt. Only this time ages events. */
   readonly ranMs: number;

@@ -66,8 +66,8 @@ interface CronTimer {
 }
 
 /**
- * Calls functions at cron times in UTC, by the monotonic clock. Missed times count as one. A step of the wall clock
- * never postpones a call: a call due in 4 minutes comes in 4 minutes, also when the clock is set back by an hour.
+ * Calls functions at cron times in UTC, by the monotonic clock. Several missed times cause one call. A step of the wall
+ * clock never postpones a call: a call due in 4 minutes comes in 4 minutes, even if the clock is set back by an hour.
  */
 export function createCronTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | "steps">) {
   /** Timers of all schedules, which share one wait: 200 sources have 2,600 schedules. */
@@ -91,7 +91,7 @@ export function createCronTicker(clock: Clock, clockCheck: Pick<ClockCheck, "loo
       if (wasClockStepped)
         setDue(timer, Math.min(timer.nextMatch(nowMs), nowMs + timer.dueMonotonicMs - clock.monotonic()));
       if (nowMs >= timer.dueMs && cronTimers.has(timer)) {
-        // Fire timers due together in the order of their last runs: hourly gateways before the alarms of each minute.
+        // Of timers due together, the one that fired longest ago comes first: hourly gateways before minutely alarms.
         cronTimers.delete(timer);
         cronTimers.add(timer);
         timer.fire();

@@ -105,7 +105,7 @@ export function inventoryMessage({ done, pagesRead, pagesTotal, others }: FirstI
 /** Inventories use this share of the list rate; alarms, sites and the token use the rest. */
 const INVENTORY_RATE_SHARE = 0.8;
 
-/** Estimates minutes left. A minute's requests leave at once: of 60 pages at 30 a minute, 12 wait two minutes. */
+/** Estimates minutes left. Each minute's requests leave at once: of 60 pages at 24 a minute, 12 wait two minutes. */
 export function estimateMinutesLeft(pages: number, pagesLeft: number, listsPerMinute: number): number {
   const requestsAtOnce = Math.max(1, Math.ceil(listsPerMinute * INVENTORY_RATE_SHARE));
   return Math.floor((pages + pagesLeft - 1) / requestsAtOnce) - Math.floor((pages - 1) / requestsAtOnce);

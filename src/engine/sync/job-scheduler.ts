@@ -52,7 +52,7 @@ type JobState = ReturnType<typeof createJobState>;
 function createJobState(job: SyncJob) {
   return {
     ...{ job, isRunning: false, failuresInRow: 0, isRefused: false },
-    /** The job takes no ticks before this monotonic time, because the service refused it or ordered a pause. */
+    /** The job does not run before this monotonic time, because the service refused it or ordered a pause. */
     notBeforeMs: Number.NEGATIVE_INFINITY,
     isPending: job.firstRun,
     takesTicks: !job.firstRun,

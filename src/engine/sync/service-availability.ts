@@ -48,7 +48,7 @@ export function createServiceAvailability(source: string, syncState: SyncState, 
       return new Map(unavailableSites);
     },
     siteDown: (siteId: number, since: string, reason: string) => commitLoss(siteSubject(siteId), reason, since, siteId),
-    /** Emits that a site is back. `token`: document change that removes the lost site from the stored token. */
+    /** Emits that a site is back. `token`: document change that makes the site visible in the stored token. */
     async siteUp(siteId: number, token: readonly DocumentChange[]): Promise<void> {
       const { documents, events } = buildReturn(siteSubject(siteId), siteId);
       await syncState.commit({ documents: [...documents, ...token], events });

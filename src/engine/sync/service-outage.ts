@@ -18,7 +18,7 @@ import type { TokenScope } from "./token-scope.ts";
  */
 export type ServiceOutage = ReturnType<typeof createServiceOutage>;
 
-/** A rejected token is tried five times a minute apart, then every 8 minutes; a new token within 5 s. */
+/** A rejected token gets five probes, one a minute, then one every 8 minutes; a new token is tried within 5 s. */
 const REFUSED_TOKEN_PROBE_MS = 60_000;
 const LATE_TOKEN_PROBE_MS = 480_000;
 const FREQUENT_TOKEN_PROBES = 5;
@@ -142,7 +142,7 @@ export function createServiceOutage(options: {
     } catch (error) {
       signal.throwIfAborted();
       const failure = asFailure(error);
-      // Pages may have been emitted after `source-available`: a temporary failure begins no new outage.
+      // Alarms of some pages may have been emitted after `source-available`: a temporary failure begins no new outage.
       const isServiceAway = availability.isDown() || failure instanceof ConfigError || failure instanceof Throttled;
       if (!provesAvailableService(failure) && isServiceAway) {
         await availability.down(describeOutageCause(failure));

@@ -50,7 +50,7 @@ export function watchLostSites(
   const { source, availability, outage, scope, syncState, clock, log } = options;
   const storedSites = () => syncState.get<StoredObject<Site>>(documentSet("site", source));
 
-  /** Removes the lost site from the stored token, because a restart may come before the next poll of the token. */
+  /** Makes the site visible in the stored token, because a restart may come before the next poll of the token. */
   function tokenWithVisibleSite(siteId: number): readonly DocumentChange[] {
     const tokenDocumentSet = documentSet("token", source);
     const oldToken = syncState.get<StoredToken>(tokenDocumentSet).get("token");
@@ -88,7 +88,7 @@ export function watchLostSites(
     ...(options.random && { random: options.random }),
     wakeup: scope.changes,
     async turn() {
-      // During an outage, `source-available` comes first.
+      // Wait for the end of an outage, so that `source-available` is emitted before events about single sites.
       await rejectOnAbort(outage.over(signal), signal);
       await emitLostSiteChanges();
       return Number.POSITIVE_INFINITY;

@@ -57,7 +57,7 @@ export async function createSyncState(store: Store, sets: readonly string[]) {
   };
 }
 
-/** Returns a store that reads documents from memory. The maps change: copy a map before you wait while iterating. */
+/** Returns a store that reads documents from memory. Its maps change: copy a map before an iteration that awaits. */
 export function storeWithSyncState(store: Store, syncState: Pick<SyncState, "get" | "version">): Store {
   return {
     ...store,

@@ -18,7 +18,7 @@ const assignToOwnerOfTag: AssignDocumentToSource = ({ key, value }, source, find
  * the first source, so that open commands get a result. A set such as `tag/north` goes to the source `north`.
  */
 const SOURCE_RULE_BY_SET: Readonly<Record<string, AssignDocumentToSource>> = {
-  // Every source gets the ids of finished commands, because such an id is never used again.
+  // Every source gets the ids of finished commands, so that no source accepts a new command with such an id.
   command: ({ value }, source, findOwner) => {
     const { command } = value as { readonly command?: { readonly source: string } };
     return command === undefined || findOwner(command.source) === source ? value : undefined;

@@ -3,7 +3,7 @@ import { textArray } from "../../core/postgres/sql-quoting.ts";
 import { type DocumentChange, DocumentKeyConflict, type LogRecord } from "../../engine/store/store.ts";
 import type { SqlQuery, SqlResult, SqlValues } from "./state-database.ts";
 
-/** Begins a stored key that was encoded because PostgreSQL would reject it (U+E000 is a private character). */
+/** Start of a stored key that was encoded because PostgreSQL would reject it (U+E000 is a private character). */
 const ENCODED_KEY_PREFIX = "\ue000";
 const HASHED_KEY_PREFIX = `${ENCODED_KEY_PREFIX}#`;
 

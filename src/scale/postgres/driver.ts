@@ -76,7 +76,7 @@ const POSTGRES_DIALECT: SqlDialect = {
   kindIn: (body) => `${body}::json ->> 'type'`,
   counters: { table: "source", where: "source.name = $1" },
   lastPosition: "(select last_position from source where source.name = $1)",
-  // Count all events minus the facts, because no index contains only tag values.
+  // Subtract all other events from the total, because no index contains only telemetry.
   countValuesAfter: `(select count(*) from event where source = $1 and position > $2)
     - (select count(*) from event where source = $1 and position > $2 and not telemetry)`,
 };

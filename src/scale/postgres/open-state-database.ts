@@ -57,7 +57,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
       },
       signal,
     );
-    // Creating the schema, or waiting for another member that creates it, takes longer.
+    // The first session needs a longer timeout: it may create the schema, or wait for a member that creates it.
     try {
       return await cutSessionAfterTimeout(session, isPrepared ? CONNECT_TIMEOUT_MS : MIGRATION_TIMEOUT_MS, async () => {
         await session.query(

@@ -23,7 +23,7 @@ export function createMinuteSeries() {
     if (valuesByMinute.size > DAY_MINUTES && oldest !== undefined) valuesByMinute.delete(oldest);
   }
 
-  /** Returns the values of the day that ends with the minute `last`, oldest first. */
+  /** Returns the values of the day that ends with `lastMinute`, oldest first. */
   function valuesOfDay(name: string, lastMinute: number): readonly (number | null)[] {
     const valuesByMinute = seriesByName.get(name);
     return Array.from({ length: DAY_MINUTES }, (_, n) => valuesByMinute?.get(lastMinute - DAY_MINUTES + 1 + n) ?? null);

@@ -123,7 +123,7 @@ export function explainInspectionError(error: unknown, baseUrl: string): Error {
   return failure.kind === "retryable" ? new Retryable(hideOptionName(failure.message), errorOptions) : failure;
 }
 
-/** Estimates the units of tags that were not listed from the listed tags. */
+/** Summarizes a building. Estimates the units of unlisted tags from the units of the listed tags. */
 export function summarizeBuilding({ token, tagsBySite, systems, alarms }: BuildingInspection) {
   const siteTagLists = [...tagsBySite.values()];
   const tagCountByUnit = new Map<string, number>();

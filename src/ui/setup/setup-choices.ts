@@ -52,7 +52,7 @@ const MIN_METER_INTERVAL_MS = 15 * MINUTE_MS;
 /** Share of the quota that proposed intervals may use; the rest is for backfill, manual requests and growth. */
 const TARGET_QUOTA_SHARE = 0.8;
 
-/** Returns the shortest intervals that use at most 80 % of the quota. `planOf` computes the use of the quota. */
+/** Returns the shortest intervals that use at most 80 % of the quota, as calculated by `computePlan`. */
 export function proposeChoices(
   building: Pick<BuildingSummary, "units" | "token">,
   history: SetupChoices["history"],

@@ -67,7 +67,7 @@ const MAX_GUESS_DELAY_MS = 4_000;
 /** Beyond this number of addresses, the address with the fewest wrong passwords is removed first. */
 const MAX_GUESSING_ADDRESSES = 1_000;
 
-/** Counts wrong passwords per address. Only time reduces the count: a viewer could reset it with the viewer's password. */
+/** Counts wrong passwords per address. A right password does not reset the count: a viewer could use it to guess on. */
 export function guessCounter(clock: Pick<Clock, "monotonic">) {
   /** By address: monotonic time at which its wrong passwords are forgotten. */
   const forgottenAtMs = new Map<string, number>();
@@ -108,7 +108,7 @@ const roleByRequest = new WeakMap<Context, VisitorRole>();
 
 export const roleOfRequest = (context: Context): VisitorRole | null => roleByRequest.get(context) ?? null;
 
-/** Path that stops all tag writes: the only change that needs no password when none is configured. */
+/** Path of the request that stops all tag writes, the only change that is allowed while no password is configured. */
 export const STOP_WRITES_PATH = "/api/writes/stop";
 
 /** Checks who may use the page; without a configured password, everybody may look and stop writing. */

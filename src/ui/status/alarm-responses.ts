@@ -260,7 +260,7 @@ async function alarmDeliveryBySink(
   );
 }
 
-/** `last`: newest event that the sink's filter passes. `position`: last event that the sink has received. */
+/** `lastEvent`: newest event that the sink's filter passes. `position`: last event that the sink has received. */
 function sinkDeliveryState(isLogged: boolean, lastEvent: LoggedEvent | undefined, position: number | undefined) {
   if (!isLogged || position === undefined)
     return { state: "unknown", words: "The event log no longer contains the events of this alarm." };

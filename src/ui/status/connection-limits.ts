@@ -16,11 +16,11 @@ const IDLE_CONNECTION_TIMEOUT_MS = 300_000;
 
 export interface ConnectionLimits {
   readonly total: number;
-  /** Most connections of other clients, so that this machine and the proxy always get a connection. */
+  /** Maximum for other clients, so that this machine and the proxy always get a connection. */
   readonly others: number;
-  /** Most connections of one IPv4 address, or of one IPv6 network of 64 bits. */
+  /** Maximum for one IPv4 address, or for one IPv6 network of 64 bits. */
   readonly perAddress: number;
-  /** Most connections of this machine, and of the proxy, which sends the requests of many clients. */
+  /** Maximum for this machine, and for the proxy, which sends the requests of many clients. */
   readonly localAndProxy: number;
 }
 
@@ -42,7 +42,7 @@ function isPreparingResponse({ exchange, socket }: OpenConnection): boolean {
 
 const isSendingResponse = ({ exchange }: OpenConnection): boolean => exchange?.response.writableEnded === true;
 
-/** Limits open connections. `nearAddress`: address of the proxy. */
+/** Limits open connections. `proxyAddress`: the trusted proxy, to which another limit applies. */
 export function limitConnections(
   server: Server,
   proxyAddress: string | null = null,

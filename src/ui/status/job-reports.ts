@@ -30,7 +30,7 @@ export function jobReports(options: {
   readonly newestValue?: string | null;
   readonly dueTimes: JobDueTimes;
   readonly started: PollTime | null;
-  /** Monotonic time of the first inventory's last page. Earlier, a poll that never succeeded is not late. */
+  /** Monotonic time of the first inventory's last page. Until then, a poll that never succeeded is not late. */
   readonly inventoryMs?: number | null;
   readonly now: PollTime;
 }): readonly JobReport[] {

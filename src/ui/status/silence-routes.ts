@@ -39,7 +39,7 @@ export function longestSilenceFor(silences: readonly Silence[], source: string, 
   return longest === undefined ? null : { to: longest.to, reason: longest.reason, madeBy: longest.madeBy };
 }
 
-/** Lists active silences, then future silences that may concern the requested site. `at`: UTC time. */
+/** Lists active silences, then future silences that may concern the requested site. */
 export async function silenceRows(
   cache: CachedDocuments,
   sources: readonly string[],
@@ -126,7 +126,7 @@ const NewSilenceRequest = z
 /** POST /api/silences and POST /api/silences/:id/end. `guardPage` admits only operators. */
 export function silenceRoutes({ config, clock, endSilence, silencesOf }: SilenceRouteOptions): Hono {
   const app = new Hono();
-  // Concurrent requests would each count the silences before any of them is stored.
+  // Add one silence at a time, so that concurrent requests cannot exceed the maximum number of silences.
   const runOneAtATime = serialRunner();
 
   app.post("/", acceptJsonFromOwnPage(MAX_REQUEST_BYTES, "That is too long for a silence."), async (context) => {

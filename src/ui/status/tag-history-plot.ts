@@ -10,7 +10,7 @@ import type { PlotQuery } from "./query-parameters.ts";
 import type { FetchHistory, ResponseContext } from "./response-context.ts";
 import type { TagRow } from "./tag-index.ts";
 
-/** Whether missing history of a plot is being requested. `asked`: the page should poll again. */
+/** State of the request for the missing history of a plot. `asked`: the page should poll again. */
 export interface HistoryFetchState {
   readonly state: "idle" | "asked" | "refused" | "off";
   readonly why: string | null;
@@ -44,7 +44,7 @@ const WAITING_STATE: HistoryFetchState = { state: "asked", why: "The request wai
 
 class QuotaWaitTimeout extends Error {}
 
-/** Requests missing history for plots with spare quota, and caches it in memory; no sink receives it. */
+/** Uses spare quota to request history that plots lack, and caches it in memory; no sink receives it. */
 export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
   const cachedSeriesByKey = new Map<string, CachedSeries>();
   const stopController = new AbortController();
@@ -147,7 +147,7 @@ const PLOT_SPANS = {
   "30d": { hours: 720, log: "1h", byHour: true, maxAgeMs: 60_000 },
 } as const;
 
-/** Most events that a plot searches in the event log; searching them takes 0.1 s. */
+/** Maximum number of events that a plot searches in the event log; searching them takes 0.1 s. */
 const MAX_SEARCHED_EVENTS = 75_000;
 const MAX_HISTORY_EVENTS = 2_000;
 const LOGGED_SAMPLES_CACHE_MS = 60_000;
@@ -196,7 +196,7 @@ async function computePlotLine(
   if (PLOT_SPANS[span].byHour) {
     const readHours = (await tagPlots?.hours(tag.id, fromMs, toMs)) ?? [];
     const hoursByBegin = new Map(readHours);
-    // Emitted history begins with the finest resolution, which takes precedence.
+    // The finest resolution comes first in the emitted history, so it takes precedence over the others.
     for (const [begin, hour] of [...emittedHistory, fetchedSamples].flatMap(summarizeHours))
       if (!hoursByBegin.has(begin) && begin * 1_000 >= fromMs) hoursByBegin.set(begin, hour);
     const hours = [...hoursByBegin].sort(([firstBegin], [secondBegin]) => firstBegin - secondBegin);

@@ -111,7 +111,7 @@ describe("a Kafka record", () => {
 });
 
 describe("the receipt of a write to Kafka", () => {
-  test("settles acknowledged records, and a retry does not resend acknowledged records after a failed one, unlike a later write", async () => {
+  test("settles acknowledged records, and a retry sends only the others, but a later write sends all again", async () => {
     let isBrokerAway = true;
     const { cluster, sink } = await setUp({
       brokers: 2,
@@ -143,7 +143,7 @@ describe("the receipt of a write to Kafka", () => {
     expect(storedIds(cluster)).toHaveLength(60);
   });
 
-  test("keeps all events from the first one with a missing topic, and no later event is sent", async () => {
+  test("asks for a retry from the first event with a missing topic on, and no later event is sent", async () => {
     const { cluster, sink } = await setUp({ topics: { "plenum.tag": 1 } });
     const batch = [valueEvent(1), sampleEvent("alarm-raised"), valueEvent(2)];
     const receipt = await sink.write(batch, never());
@@ -237,7 +237,7 @@ describe("a batch of Kafka records", () => {
 });
 
 describe("the leader of a Kafka partition", () => {
-  test("a missing leader keeps the events, and the next write requests the leader again", async () => {
+  test("a missing leader settles no event, and the next write requests the leader again", async () => {
     let isMissing = true;
     const { cluster, sink } = await setUp({ topics: 1, leaderless: () => isMissing });
     await expectFailure(sink.write([valueEvent(1)], never()), tookNothing("LEADER_NOT_AVAILABLE"));
@@ -352,7 +352,7 @@ describe("requests to Kafka brokers", () => {
     expect(cluster.asked.filter((name) => name === "Metadata")).toHaveLength(1);
   });
 
-  test("an event is kept when the broker does not respond in time", async () => {
+  test("an event is left for a retry when the broker does not respond in time", async () => {
     const { sink } = await setUp({ produce: () => "silence" }, { publish_deadline: "100ms" });
     const message = /gave no answer in time/;
     await expectFailure(sink.write([valueEvent(1)], never()), { kind: "retryable", message });
@@ -401,7 +401,7 @@ test.each([
   ["accepts the connection and never responds", false, / gave no answer in time\.$/],
   ["closes the connection at once", true, / broke the connection\.$/],
 ])(
-  "a server that does not speak the Kafka protocol and %s fails the opening of the sink as retryable",
+  "opening the sink fails with a retryable error when the server does not speak Kafka's protocol and %s",
   async (_, hangsUp, message) => {
     const server = createServer((socket) => {
       socket.on("error", () => undefined);
@@ -483,7 +483,7 @@ describe("authentication at Kafka brokers", () => {
   });
 });
 
-test("sends no plain-text password to a remote broker that is named by a local cluster", async () => {
+test("the Kafka sink sends no plain-text password to a remote broker that a local broker announces", async () => {
   process.env.KAFKA_TEST_PASSWORD = "correct horse";
   const script = { sasl: { mechanism: "PLAIN", answer: () => Buffer.alloc(0) }, host: "192.0.2.1" };
   const password = { env: "KAFKA_TEST_PASSWORD" };

@@ -35,7 +35,7 @@ test.each([
   ["the later failure first", [3, 1]],
   ["the earlier failure first", [1, 3]],
   ["three failures in reverse order", [4, 3, 1]],
-])("a batch is kept from its first failed event, in whichever order the failures arrive: %s", async (_, told) => {
+])("a batch is retried from its first failed event, in whichever order the failures arrive: %s", async (_, told) => {
   const { link, answerTo } = pendingLink();
   const receipt = deliverBatch(link, batch, buildMessages, OPTIONS);
   for (const n of told) answerTo(n).reject(new Retryable(`no answer to ${n}`));
@@ -43,7 +43,7 @@ test.each([
   expect(await receipt).toMatchObject({ rejected: [], retry: { from: 1, error: { message: "no answer to 1" } } });
 });
 
-test("a batch settles rejections before the first failure and keeps all events after it", async () => {
+test("a batch settles rejections before the first failure and leaves all later events for a retry", async () => {
   const { link, answerTo } = pendingLink();
   const receipt = deliverBatch(link, batch, buildMessages, OPTIONS);
   answerTo(3).reject(new Rejected("not allowed"));
@@ -73,7 +73,7 @@ describe("the abort of a batch to MQTT", () => {
     return { link, sent: sentTopics, stop, options: { ...OPTIONS, signal: stop.signal } };
   }
 
-  test("keeps the batch from its first unacknowledged event and settles the events before it", async () => {
+  test("leaves events from the first unacknowledged one on for a retry and settles those before it", async () => {
     const { link, options, stop } = abortableLink((topic) => topic !== "value/2" && topic !== "value/4");
     const receipt = deliverBatch(link, batch, buildMessages, options);
     const abortReason = new Retryable("too late");
@@ -81,7 +81,7 @@ describe("the abort of a batch to MQTT", () => {
     expect(await receipt).toEqual({ rejected: [], retry: { from: 2, error: abortReason } });
   });
 
-  test("keeps an event and stops sending when only some of its messages are acknowledged", async () => {
+  test("leaves an event for a retry and stops sending when only some of its messages are acknowledged", async () => {
     const { link, options, sent, stop } = abortableLink((topic) => topic !== "value/1/b");
     const receipt = deliverBatch(link, batch, inParts, { ...options, maxInFlight: 1 });
     stop.abort(new Retryable("too late"));
@@ -109,7 +109,7 @@ describe("the abort of a batch to MQTT", () => {
   });
 });
 
-test("keeps the complete batch when the connection is already lost", async () => {
+test("the complete batch is left for a retry when the connection is already lost", async () => {
   let sendCount = 0;
   const link: Pick<BrokerLink, "send"> = {
     send(_, done) {

@@ -74,7 +74,7 @@ describe("the reason code with which a broker acknowledges a message", () => {
     expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
   });
 
-  test("an event that is rejected after the first kept event is not settled", async () => {
+  test("an event that is rejected after the first event to be retried is not settled", async () => {
     let valueIndex = -1;
     const { sink } = await setUpOpen((packet) => {
       if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
@@ -86,7 +86,7 @@ describe("the reason code with which a broker acknowledges a message", () => {
     expect(receipt.rejected).toEqual([]);
   });
 
-  test("a rejected response message does not keep the command-result event", async () => {
+  test("the command-result event is settled although the broker rejects its response message", async () => {
     const { sink } = await setUpOpen((packet) =>
       packet.cmd === "publish" && packet.topic === "answers/1"
         ? [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 135 }]
@@ -100,7 +100,7 @@ describe("the reason code with which a broker acknowledges a message", () => {
 
 describe("a lost connection to the MQTT broker", () => {
   test.each([4, 5] as const)(
-    "keeps a batch from its first unacknowledged event (protocol version %i)",
+    "causes a retry of the batch from its first unacknowledged event on (protocol version %i)",
     async (version) => {
       let valueCount = 0;
       const { broker, sink } = await setUpOpen(
@@ -164,7 +164,7 @@ describe("a lost connection to the MQTT broker", () => {
     expect(values(broker)).toHaveLength(1);
   });
 
-  test("a missing acknowledgement keeps the event after the deadline, and the next connection works", async () => {
+  test("an event without acknowledgement is retried after the deadline, and the next connection works", async () => {
     let isSilent = true;
     const { broker, sink } = await setUpOpen((packet) => (isValue(packet) && isSilent ? [] : undefined), {
       publish_deadline: "200ms",

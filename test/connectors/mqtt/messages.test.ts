@@ -137,7 +137,7 @@ const listPayloads = (event: Event, payload: MqttConfig["payload"]) =>
   ]);
 
 describe("the option payload", () => {
-  test("plain publishes the bare value instead of JSON, and the quality after it", () => {
+  test("plain publishes the bare value instead of JSON, and the quality on a topic of its own", () => {
     expect(listPayloads(valueEvent(1, "10042", 20), "plain")).toEqual([
       [`${TOPIC}/value`, "20.0", true, "text/plain"],
       [`${TOPIC}/quality`, "good", true, "text/plain"],
@@ -158,7 +158,7 @@ describe("the option payload", () => {
     ]);
   });
 
-  test("the messages of a removed tag empty every topic that is retained", () => {
+  test("the messages of a removed tag clear each of its retained topics", () => {
     expect(
       messagesOf(sampleEvent("tag-removed"), "both")
         .filter(({ retain }) => retain)

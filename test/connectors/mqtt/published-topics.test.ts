@@ -127,7 +127,7 @@ describe("topics from names", () => {
     expect(await mqtt.locateEvent(config, event, newState)).toBeNull();
   });
 
-  test("are the path of a tag that has one", async () => {
+  test("are built from the path of a tag if the tag has a path", async () => {
     const { building, worker, listValueTopics } = await setUp();
     const paths = ["b1/432.001/OE001", "cmd/main/7", "main/1/gateway/7", "a//b c", "x/#/+", "same/Path", "same/path"];
     for (const [n, path] of paths.entries())
@@ -139,7 +139,7 @@ describe("topics from names", () => {
   });
 });
 
-describe("former topics", () => {
+describe("former retained topics", () => {
   test("are emptied when a tag moves to another site", async () => {
     const { building, worker, listValueTopics } = await setUp();
     await worker.write(await building.setTag("1", { displayName: "VS1" }), await building.readTag("1", 20));
@@ -202,7 +202,7 @@ describe("former topics", () => {
     expect([...retained.keys()].filter((topic) => topic.endsWith("/value"))).toHaveLength(2);
   });
 
-  test("are not used by another tag of the same name that is removed before it was published", async () => {
+  test("a topic stays with its tag when another tag of the same name is removed before it was published", async () => {
     const { building, worker, retained } = await setUp({ topic: NAMED_LAYOUT });
     await worker.write(await building.setTag("1", { displayName: "Temp" }), await building.readTag("1", 20));
     await worker.write(
@@ -214,7 +214,7 @@ describe("former topics", () => {
     expect(retained.get("plenum/1/Temp/value")).toContain('"tag":"1"');
   });
 
-  test("are unique although the name of a tag is what another tag gets for its id and source", async () => {
+  test("tags get unique topics even if one has the name that another gets with its id and source", async () => {
     const { building, worker, retained, listValueTopics } = await setUp({ topic: NAMED_LAYOUT });
     for (const [n, displayName] of ["X", "X", "X-1", "X-main-1"].entries()) {
       const id = String(n + 1);
@@ -227,7 +227,7 @@ describe("former topics", () => {
     expect(publishedTags.toSorted()).toEqual(["1", "2", "3", "4"]);
   });
 
-  test("of unknown tags in rejected commands are not stored", async () => {
+  test("the sink stores no topics of unknown tags in rejected commands", async () => {
     const { building, worker } = await setUp({ topic: NAMED_LAYOUT });
     const { data } = sampleEvent("command-result");
     await worker.write(sampleEvent("command-result", { data: { ...data, tagId: "unknown" } }));

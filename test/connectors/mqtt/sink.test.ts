@@ -153,7 +153,7 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
     expect(lateObserver.heard.map(({ topic }) => topic)).toEqual(["plenum/main/1/tag/10099/value"]);
   });
 
-  test("publishes a command result on its own topic and the response topic, and the acceptance on accepted topics", async () => {
+  test("publishes a command's acceptance and its result on topics of the tag and on the response topic", async () => {
     const server = await broker();
     const observer = await observeInTest(server.url, ["plenum/main/1/tag/#", "answers/#", "plenum/cmd/#"]);
     const sink = await openSink(server.url);
@@ -188,7 +188,7 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
     expect(interim?.json).not.toHaveProperty("replyTo");
   });
 
-  test("reconnects and publishes online without an event to send", async () => {
+  test("reconnects after the broker was restarted and publishes online, even without an event to send", async () => {
     const server = await broker();
     await openSink(server.url);
     await server.kill();

@@ -91,13 +91,13 @@ describe("MQTT topics", () => {
     }
   });
 
-  test("of a layout without kinds are for tags only; other objects have the default layout", () => {
+  test("of a layout without {kind} are for tags only; other objects have the default layout", () => {
     const named = createTopics("plenum", "{prefix}/{site_name}/{tag}/{aspect}");
     expect(named.buildTopic(topicParts)).toBe("plenum/1/10001/value");
     expect(named.buildTopic({ ...topicParts, kind: "gateway" })).toBe("plenum/main/1/gateway/10001/value");
   });
 
-  test("omit the aspect when there is none", () => {
+  test("omit the level {aspect} for a message without an aspect", () => {
     const { aspect: _, ...event } = { ...topicParts, kind: "event", id: "alarm-raised" };
     expect(topics.buildTopic(event)).toBe("plenum/main/1/event/alarm-raised");
   });

@@ -29,7 +29,7 @@ function createStage({ stagedCommits = [] as readonly StagedCommit[], maxRows = 
   };
 }
 
-test("staged commits are settled when all added events are in files and the cursor is behind these events", async () => {
+test("staged commits are settled only when all added events are in files", async () => {
   const { files, staged, commit, add } = createStage();
   expect([staged.isSettled(), staged.settleCommits()]).toEqual([true, null]);
   await add(1);

@@ -67,7 +67,7 @@ describe.each(["plain", "delta"] as const)("an interrupted Parquet sink with tab
     expect(requests).toBeGreaterThan(30);
   }, 180_000);
 
-  test("an interrupted Parquet sink removes the files of an interrupted commit whose events are no longer in the log", async () => {
+  test("an interrupted Parquet sink removes the files of an interrupted commit whose events have left the outbox", async () => {
     const s3 = await openS3();
     const engine = createEngine(inS3(s3, { max_rows: 4, table_format }));
     const other = (n: number) => ({ ...valueEvent(n), siteid: "2" });

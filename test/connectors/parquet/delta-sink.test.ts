@@ -86,7 +86,7 @@ describe("the Parquet sink with Delta tables", () => {
     expect(manifest.tables.value.files[0]).toMatchObject({ rows: 20, name: filesIn(folder, "value")[0] });
   });
 
-  test("the Parquet sink with Delta tables removes duplicate rows after a restored state from a finalized day, as a data change", async () => {
+  test("the Parquet sink with Delta tables removes duplicates of a finalized day after an older state was restored", async () => {
     const { engine, folder } = createDeltaEngine();
     engine.log.push(...values(3));
     await engine.offer(10);

@@ -70,7 +70,7 @@ const counted = async (folder: string, table: string) =>
   (await rowsIn(folder, table, "count(*)::INTEGER AS rows, count(DISTINCT event_id)::INTEGER AS events"))[0];
 
 describe.each(LAKES)("a lake without history (%s, %s)", (where, format) => {
-  test("a lake without history leaves few files in the open day, and one file per table and site in a past day", async () => {
+  test("a lake without history has few files in the current day, and one file per table and site in a past day", async () => {
     const { config, follow, seen } = await lakeAt(where, format);
     const engine = createEngine(config);
     follow(engine);
@@ -135,7 +135,7 @@ describe.each(["plain", "delta"] as const)("hourly compaction with table_format 
     expect(await counted(seen(), "value")).toEqual({ rows: 12, events: 12 });
   });
 
-  test("hourly compaction writes no manifest when a history ledger will account for the day", async () => {
+  test("hourly compaction writes no manifest when the source reads history and day-sealed will follow", async () => {
     const { config, seen } = await lakeAt("folder", format);
     const engine = createEngine(config, undefined, { readsHistory: true });
     engine.setWall(DAY_START);

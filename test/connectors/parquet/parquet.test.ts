@@ -179,7 +179,7 @@ describe.each(FORMATS)("commits of the Parquet sink with table_format %s", (tabl
     expect(await rowsIn(folder, "value")).toHaveLength(13);
   });
 
-  test("commits of the Parquet sink contain redelivered events immediately, and only their missing rows", async () => {
+  test("commits of the Parquet sink write redelivered events at once, and only the rows that are missing", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     await engine.deliver(...values(5), sampleEvent("tag-history"));
     expect((await engine.redeliver()).buffered).toBeUndefined();

@@ -41,7 +41,7 @@ describe("the columns of buffered rows", () => {
     expect(rows.map((_, row) => METER.columns.map((__, index) => columns.getCell(index, row)))).toEqual(rows);
   });
 
-  test("the columns of buffered rows count the characters of each distinct text once, and of each event id every time", () => {
+  test("the columns of buffered rows count the characters of a text once, and of an event id once per consecutive run", () => {
     const columns = createColumnarRows(TRACED);
     const row = (meter: string, id: string): LakeRow => [meter, 0, null, null, 0, null, 0, id];
     columns.add(row("aaa", "1"));
@@ -177,7 +177,7 @@ describe("failures of S3 requests (toFailure)", () => {
     });
   });
 
-  test("a TLS listener is recognized only by its response with status 400", () => {
+  test("only a 400 response with the text of a TLS server leads to the advice to use https://", () => {
     const words = "Client sent an HTTP request to an HTTPS server.";
     const answered = (status: number) => toS3Failure({ status, headers: {}, bytes: Buffer.from(words) }, config, 0);
     expect(answered(400).hint).toContain("https://");
@@ -263,7 +263,7 @@ describe("a lake in the memory store", () => {
     return { store, format: createPlainTableFormat(store, context), clock: context.clock };
   }
 
-  test("a lake creates its tables once, and again for a new column", async () => {
+  test("a lake writes its table schemas once, and again when a column is added", async () => {
     const { store, format } = createLake();
     await updateLakeSchemas(store, format, never());
     const puts = () => store.calls.put + store.calls.putIfAbsent;

@@ -142,7 +142,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
       .toEqual([[1]]);
   }
 
-  test("the server stops a statement after the timeout, and the events are kept", async () => {
+  test("the server stops a statement after the timeout, and the events are retried", async () => {
     const { database, sink } = await openSink(server, { timeout: "1s" });
     const lock = await lockTable(database);
     expect(await troubleOf(write(sink, [valueEvent(1)]))).toBe(
@@ -186,7 +186,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
     expect(await warnings()).toEqual(["off"]);
   });
 
-  test("the sink reports a new server instance only where commits may be missing", async () => {
+  test("the sink reports a restarted server as new only if the restart may have lost commits", async () => {
     const strict = await startPostgres();
     onTestFinished(() => strict.stop());
     const sinks = await Promise.all([server, strict].map(async (each) => (await createDatabase(each)).sink()));

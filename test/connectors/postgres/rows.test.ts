@@ -218,7 +218,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[97]]);
   });
 
-  test("when nearly all events are refused, the events tested so far are settled and the rest is kept", async () => {
+  test("when nearly all events are refused, the events tested so far are settled and the rest is retried", async () => {
     const { database, sink } = await openSink(server());
     await database.ask("alter table plenum.value add constraint plausible check (value_number < 0)");
     const values = Array.from({ length: 300 }, (_, n) => valueEvent(n, TAG.id, n === 0 ? -1 : n));

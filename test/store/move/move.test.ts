@@ -159,7 +159,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     }
   });
 
-  test("moves dead letters, gaps, age marks, the quota and the reasons of ended sinks", async () => {
+  test("moves dead letters, gaps, the ages of events, the quota and the reasons why sinks ended", async () => {
     await move();
     const [main, annex] = [await shard("main"), await shard("annex")];
     for (const [sink, letters] of furnished.letters) {

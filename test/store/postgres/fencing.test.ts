@@ -117,7 +117,7 @@ describe.skipIf(programPath("postgres") === null)("a member that has lost a sour
     }
   });
 
-  test("cannot write when it is the second holder with the same epoch", async () => {
+  test("cannot write when another process with the same epoch has already written", async () => {
     const one = await rig.shard(database);
     const two = await rig.shard(database);
     await one.commit({ events: [valueEvent(1)] });
@@ -126,7 +126,7 @@ describe.skipIf(programPath("postgres") === null)("a member that has lost a sour
     expect(await one.outbox.latest(9)).toHaveLength(2);
   });
 
-  test("cannot write as a reader, and reports a missing source", async () => {
+  test("cannot write with a read-only store, and reports a source that is missing in the database", async () => {
     const reader = await rig.shard(database, "reader");
     await expect(reader.commit({ events: [valueEvent(1)] })).rejects.toThrow("reading only");
     expect(await reader.outbox.next("sink", 9)).toMatchObject({ events: [] });

@@ -128,7 +128,7 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
     expect(await recorded()).toEqual([]);
   });
 
-  test("applies a settlement whose response was lost once", async () => {
+  test("applies a settlement exactly once although its response was lost", async () => {
     await store.commit(change(1));
     await store.commit(change(2));
     await store.outbox.next("sink", 1);

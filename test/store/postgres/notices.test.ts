@@ -62,7 +62,7 @@ describe.skipIf(programPath("postgres") === null)(
       await expect.poll(() => holder.outbox.next("sink", 9), { timeout: 8_000 }).toMatchObject({ again: true });
     });
 
-    test("returns another change number after the holder has written", async () => {
+    test("returns a new change number after the holder has committed a document", async () => {
       const before = await operator.changes();
       expect(await operator.changes()).toBe(before);
       await holder.commit({ documents: [{ set: "a", put: [["k", 1]] }] });

@@ -39,7 +39,7 @@ describe("the least number of readings for a finding about a sensor", () => {
     [5, 24, 24, false],
     [12, 720, 744, true],
   ])(
-    "allows a finding for a sensor read in %i hours over a span of %i of %i hours: %s",
+    "allows a finding for readings in %i different hours, spread over %i of the period's %i hours: %s",
     (hours, spanHours, periodHours, expected) => {
       expect(hasEnoughReadings({ ...ROW, hours, spanHours }, periodHours)).toBe(expected);
     },
@@ -58,7 +58,7 @@ describe("the limits of the sensor finding never-moved", () => {
     expect(findKinds({ min: value, max: value }, unit)).toEqual(expected ? ["never-moved"] : []);
   });
 
-  test("reports a tag with up to half of its readings null, unless the tag may rest", () => {
+  test("reports a tag with up to half of its readings null, unless the tag is allowed to be constant", () => {
     const constantRange = { min: 5, max: 5 };
     expect(findKinds({ ...constantRange, nulls: 50 })).toEqual(["never-moved"]);
     expect(findKinds({ ...constantRange, nulls: 51 })).toEqual([]);

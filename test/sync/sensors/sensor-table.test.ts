@@ -63,7 +63,7 @@ describe("pairs of live value and log", () => {
     });
   });
 
-  test("sums the differences and the larger absolute value of each pair", () => {
+  test("sums, over all pairs, the differences and the larger of both absolute values", () => {
     const one = watchTag();
     one.log([0, 10]);
     for (const [hour, live, logged] of [

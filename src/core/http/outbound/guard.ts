@@ -14,7 +14,7 @@ export type DnsLookup = (
   done: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
 ) => void;
 
-/** Connects only to public or allowed addresses. Each DNS lookup checks this, against DNS rebinding. */
+/** Connects only to public or allowed addresses. Checks each DNS lookup, as protection against DNS rebinding. */
 export function createGuardedConnector(options: {
   readonly url: URL;
   readonly allowNetworks: readonly string[];
@@ -68,7 +68,7 @@ export function createGuardedConnector(options: {
     else if (options.proxy === null) connectToTarget(target, done);
     else {
       options.proxy.tunnel(hostAndPortOfUrl(target), AbortSignal.timeout(options.timeoutMs)).then(
-        // Without TLS, the tunnel is the connection; undici uses `httpSocket` only to start TLS.
+        // Without TLS, return the tunnel's socket itself: undici uses `httpSocket` only to start TLS.
         (socket) =>
           target.protocol === "https:" ? connectToTarget({ ...target, httpSocket: socket }, done) : done(null, socket),
         (error: Error) => done(error, null),

@@ -10,7 +10,7 @@ import type { OtherClientUse } from "./refusal-slowdown.ts";
 import { createRequestStore, type QuotaPauseScope, type SpentRequestSlot } from "./sent-request-store.ts";
 
 export interface QuotaLimiter {
-  /** Runs a request in a slot of its lane. `onSlotOffered` returns null to take the slot, or ms to decline slots. */
+  /** Runs a request in a slot of its lane. `onSlotOffered` returns null to use a slot, or the ms to skip slots. */
   run<T>(
     lane: QueueLane,
     endpoint: QuotaEndpoint,
@@ -228,7 +228,7 @@ export function createQuota(options: QuotaOptions): Quota {
     },
     permitTrial: (endpoint, isPermitted) => getRateLimiter(endpoint).permitTrial(isPermitted),
     observe(endpoint, { limit, remaining }, sentMs) {
-      // A limit above 20 also counts requests to other endpoints.
+      // Ignore a limit above 20: its count includes requests to other endpoints.
       if (limit === null || remaining === null || limit < 1 || limit > REQUESTS_PER_MINUTE_MAX) return;
       const requestsCountedByService = limit - remaining;
       const limiter = getRateLimiter(endpoint);
@@ -263,7 +263,7 @@ export function createQuotaSharingEvidence() {
   let previousCount: typeof lastCount;
   let proofCount = 0;
   return {
-    /** `taken`: requests that the service counted. Returns true when endpoints have separate request counts. */
+    /** `countedRequests`: as the service counts. Returns true when endpoints have separate request counts. */
     areCountsSeparate(endpoint: QuotaEndpoint, countedRequests: number, sentMs: number, now: number): boolean {
       const [first, middle] = [previousCount, lastCount];
       previousCount = lastCount;

@@ -5,7 +5,7 @@ const SLOWDOWN_MARGIN_DECAY_EVERY_MS = 3 * 3_600_000;
 const REPEATED_REFUSAL_WITHIN_MS = 30 * 60_000;
 const FIRST_RATE_SLOWDOWN_MS = 3_600_000;
 const REPEATED_RATE_SLOWDOWN_MS = 24 * 3_600_000;
-/** Number of unused slots at a refusal that proves a limit on the spacing of requests. */
+/** A refusal while at least this many slots are unused proves that the service limits the spacing of requests. */
 const UNUSED_REQUEST_SLOTS_MIN = 2;
 const RATE_CUT_FACTOR = 2 / 3;
 const REQUESTS_PER_WINDOW_MIN = 2;

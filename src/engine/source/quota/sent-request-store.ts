@@ -94,7 +94,7 @@ export function createRequestStore(options: {
       for (const pauseScope of [...QUOTA_ENDPOINTS, "everything"] as const) {
         const pause = await store.loadPause(`${source}/${pauseScope}`);
         if (pause === undefined) continue;
-        // If the clock was set back by an unknown amount, the complete pause counts again.
+        // If the clock was set back by an unknown amount, the pause starts again with its full duration.
         const pauseLeftMs = Math.min(pause.untilMs + clockSetByMs - clock.now(), pause.untilMs - pause.orderedAtMs);
         if (pauseLeftMs > 0) activeRequestPauses.set(pauseScope, clock.monotonic() + pauseLeftMs);
       }

@@ -98,7 +98,7 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
       const followedSites = [...(configuredSites ?? scope.known() ?? storedSites.keys().map(Number))];
       isOnlyOneSiteFollowed = followedSites.length === 1;
       const wholeList = await readAlarmsOfAllSites(listOptions);
-      // Alarm records without a site id state it only in the list of their own site.
+      // If alarm records lack a site id, only lists of single sites show to which site each alarm belongs.
       const haveSiteIds = wholeList === null || listItems(wholeList).every((alarm) => alarm.site.id !== 0);
       const pageDistrustReason = listPageTrust.distrustReason();
       wasListedPerSite = wholeList === null || pageDistrustReason !== null || !haveSiteIds;

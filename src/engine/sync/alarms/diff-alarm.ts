@@ -19,7 +19,7 @@ export interface AlarmChange {
   readonly events: readonly Event[];
 }
 
-/** Begins a new episode of an alarm after the stored episode `before`. `initial`: Plenum did not see its beginning. */
+/** Begins a new episode of an alarm after the episode `storedBefore`. `initial`: Plenum did not see its beginning. */
 export function beginEpisode(
   alarm: Alarm,
   initial: boolean,
@@ -167,7 +167,7 @@ function alarmChangeEvents(
 
 const COMPARED_ALARM_FIELDS = ["site", "trigger", "status", "source", "description", "triggeredAt"] as const;
 
-/** True if an acknowledgement's person, text or time changed; a time that moved with the alarm's start did not. */
+/** True if person, text or time of the acknowledgement changed. A time that only moved with the start is unchanged. */
 function isNewAcknowledgement(alarmBefore: Alarm, alarm: Alarm): boolean {
   if (!alarm.acknowledged) return false;
   const acknowledgementFieldNames = ["acknowledged", "acknowledgedBy", "acknowledgedMessage"] as const;

@@ -73,12 +73,12 @@ export function relateToEpisode(storedAlarm: StoredAlarm, record: Alarm): Episod
   if (startMs === null || knownMs === null)
     return ({ after: "newer", before: "past", same: "same", unknown: "newer" } as const)[activeEventOrder];
   if (startMs > knownMs || activeEventOrder === "after") return "newer";
-  // The same event with an earlier start is a correction; an end before the stored start is of another episode.
+  // The same event with an earlier start is a correction, but an end before the stored start proves another episode.
   const endMs = parseUtcMs(alarm.resolvedAt);
   return activeEventOrder === "same" && (endMs === null || endMs >= knownMs) ? "same" : "past";
 }
 
-/** True if an alarm starts at the stored episode's first or present start, or between them without a later event. */
+/** True if an alarm starts at the stored episode's first or current start, or between them without a later event. */
 export function isSameEpisode({ episode, alarm: knownAlarm }: StoredAlarm, alarm: Alarm): boolean {
   if (episodeKey(alarm) === episode || episodeKey(alarm) === episodeKey(knownAlarm)) return true;
   const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(knownAlarm.triggeredAt)];
@@ -161,7 +161,7 @@ export function addFormerEpisode({ former = [] }: StoredAlarm, episode: FormerEp
   return [...former, episode].slice(-MAX_FORMER_EPISODES);
 }
 
-/** Fills a record from the stored alarm. Some lists cut times, so a later start needs `acceptsLaterStart`. */
+/** Fills a record from the stored alarm. Ignores a later start unless `acceptsLaterStart`: some lists round times. */
 export function fillFromStoredAlarm(storedAlarm: StoredAlarm, record: Alarm, acceptsLaterStart = false): Alarm {
   const alarm = fillEmptyAlarmFields(storedAlarm.alarm, record);
   if (acceptsLaterStart || alarm.triggeredAt === storedAlarm.alarm.triggeredAt) return alarm;

@@ -148,7 +148,7 @@ export function createResolvedAlarmSweep(pollContext: PollContext, oneAtATime: S
     });
   }
 
-  /** The first sweep emits episodes that ended after the first list of active alarms. */
+  /** Time of the first list of active alarms: the first sweep emits only episodes that ended later. */
   function firstAlarmListMs({ watermark }: AlarmSweep): number {
     const firstListingTimes = [...sites.values()].map(({ activeSince }) => activeSince ?? watermark);
     return Math.min(...[watermark, ...firstListingTimes].map((time) => Date.parse(time)));

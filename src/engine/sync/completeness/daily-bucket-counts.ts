@@ -87,7 +87,7 @@ export function countSeriesDay(
     noLog = ledger.refusal === null ? (noLog ?? NO_SERVICE_MESSAGE) : toServiceMessage(ledger.refusal);
     pending = 0;
   } else if (pending > 0 && ledger.refusal !== null) {
-    // The service refused new buckets or the log discovery; older buckets may still be fetched.
+    // A series that is followed was refused only after its watermark: its older buckets may still be fetched.
     const fromMs = ledger.state === "following" ? Math.max(dayTimeRange.fromMs, watermarkMs) : dayTimeRange.fromMs;
     const refusedNewBuckets = Math.min(
       pending,

@@ -70,7 +70,7 @@ const NEVER_MS = Number.NEGATIVE_INFINITY;
 /**
  * Reports which UTC days of a site are complete. `history-complete` states up to which day the history has no gap, of a
  * series and of a site. A day is finalized when none of its buckets is pending and late data have been looked for: then
- * `day-sealed` carries the account of the day. Later changes lead to its next revision, once for all of an hour.
+ * `day-sealed` carries the account of the day. Later changes lead to its next revision, one for all changes of an hour.
  *
  *   open ──reached by all series──▶ due ──counted──▶ finalized ──a reply changes it──▶ changed
  *     ▲                              │ pending or changed meanwhile                       │ an hour without change
@@ -341,7 +341,7 @@ export function createFinalizedDays(options: {
           { set: finalizedDaysSet, put: [[key, finalizedDay]], remove: forgetOldFinalizedDays(siteId, nowMs) },
           { set: changedDaysSet, remove: [key] },
         ],
-        // With weekly series only, no bucket begins on six of seven days.
+        // Emit nothing for a day on which no bucket begins, such as six days a week of weekly series.
         events: account.expected === 0 ? [] : [event],
       });
       finalizedDays.set(key, finalizedDay);

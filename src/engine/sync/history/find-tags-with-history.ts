@@ -71,7 +71,7 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
       const query = dueSeries === undefined ? null : buildDiscoveryQuery([dueSeries.located.tag.id], nowMs);
       return query === null ? null : { query, isRetry: true };
     },
-    /** Returns the tags without a log. `listed`: tags in the response; null if a missing log made the request fail. */
+    /** Returns tags without a log. `listedTagIds`: tags in the response; null if a missing log failed the request. */
     settleReply({ query, isRetry }: LogDiscoveryRequest, listedTagIds: ReadonlySet<string> | null): readonly string[] {
       if (isRetry) return listedTagIds === null ? query.tagIds : [];
       if (listedTagIds === null || query.tagIds.every((id) => listedTagIds.has(id)))

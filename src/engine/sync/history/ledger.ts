@@ -110,7 +110,7 @@ function isLookBackDue(lastRereadAt: string, days: number, rules: SeriesRules, n
   return localDayNumber(nowMs, rules.timeZone) - localDayNumber(parseTime(lastRereadAt), rules.timeZone) >= days;
 }
 
-/** Each request looks two buckets back, once a day one day back, and once a week the complete look-back. */
+/** Each request repeats the last two buckets; once a day it repeats a day, and once a week the complete look-back. */
 function lookBackStartMs(ledger: StoredLedger, rules: SeriesRules, nowMs: number): number {
   const { dailyAt, weeklyAt } = ledger;
   const watermarkMs = parseTime(ledger.watermark);
@@ -179,7 +179,7 @@ export function settleRecent(
   };
 }
 
-/** Settles a response about the past: only points within gaps are new. `learned`: ranges stated by the response. */
+/** Settles a response about the past: only points within gaps are new. `learnedRanges`: ranges that it states. */
 export function settlePastRange(
   ledger: StoredLedger,
   points: TagPoints,

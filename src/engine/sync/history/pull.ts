@@ -133,7 +133,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     isBackfillPaused = !((await options.mayFetchPast?.()) ?? true);
     if (clock.monotonic() - dueCheckedAtMs < HISTORY_DUE_CHECK_MS) return;
     dueCheckedAtMs = clock.monotonic();
-    // Call without using the task: it records the time since which a request is due.
+    // Ignore the returned task: the call records since when a request is due.
     chooseTask(false, false);
     await finalizedDays.refreshIfStale();
   }

@@ -18,8 +18,8 @@ import { pointsOfTagLog } from "./ledger-ranges.ts";
 import type { Series } from "./series-registry.ts";
 
 /**
- * Learns how many values one request may have: the number doubles after two full responses and halves between the best
- * and the worst size. The second failure in a row at a size that has worked halves it; one may be an outage.
+ * Learns how many values one request may have: doubles the number after two full responses, then searches between the
+ * best and the worst size. Two failures in a row at a size that has worked halve it; one may be an outage.
  */
 const FULL_RESPONSES_TO_GROW = 2;
 const FULL_RESPONSES_BEFORE_TRIAL = 200;

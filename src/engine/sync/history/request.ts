@@ -188,7 +188,7 @@ export function createHistoryRequests(options: {
       log.info({ series: nowReadable.map(({ key }) => key) }, "the history of these series is readable again");
   }
 
-  /** Throws errors that do not concern the series. `first`: the refusal of the complete group, if it is known. */
+  /** Finds why a group was refused; throws errors that do not concern it. `firstRefusal`: its known refusal. */
   async function explainRefusal(
     error: unknown,
     series: readonly Series[],
@@ -351,7 +351,7 @@ export function createHistoryRequests(options: {
 const tagIdsOf = (series: readonly Series[]): readonly string[] => series.map(({ located }) => located.tag.id);
 const siteIdsOf = (series: readonly Series[]) => new Set(series.map(({ located }) => located.siteId));
 
-/** Builds the ledger after a refusal. "No log" concerns the requested range of the past, otherwise the complete tag. */
+/** Builds the ledger after a refusal. "No log" marks the range of a request of the past, otherwise the complete tag. */
 function ledgerAfterRefusal(
   request: HistoryRequest,
   { ledger }: Series,
@@ -381,7 +381,7 @@ interface SingleSeriesRefusal<T = Series, R = Refusal> {
   readonly refusal: R;
 }
 
-/** Requests halves of a refused group. `attempt` returns null for a served part; `stop` ends the division. */
+/** Requests halves of a refused group. `requestPart` returns null if the part succeeds; `stop` ends the division. */
 async function divideRefusedGroup<T, R extends { readonly isLast: boolean }>(
   group: readonly T[],
   requestPart: (seriesPart: readonly T[]) => Promise<R | "stop" | null>,

@@ -28,7 +28,7 @@ export interface SystemsChange {
   readonly events: readonly Event[];
 }
 
-/** Yields tags whose systems differ from the last event. Tags keep systems that are missing or unread. Pure. */
+/** Yields tags whose systems differ from the last event. Tags keep systems that are unlisted or were not read. Pure. */
 export function* diffTagSystems(
   observations: readonly ObservedSystemTags[],
   { tags, systems, tagSystems, listTimesBySite }: StoredTagContext,

@@ -10,7 +10,7 @@ export type InventoryObjectKind = keyof ObjectByNoun;
 export interface ObservedInventoryList<T> {
   readonly siteId: number | null;
   readonly items: readonly T[];
-  /** True when the list was complete and the token saw the site before and after: an absent object is missing. */
+  /** True if an absent object is really missing: the list was complete, and the token saw the site before and after. */
   readonly complete: boolean;
 }
 

@@ -17,7 +17,7 @@ const EXPLAINED_RECHECK_MS = 3_600_000;
 const MAX_ALARM_WAIT_MS = 5_000;
 const MAX_SITES_RECHECKED_AT_ONCE = 5;
 
-/** Reads a site's gateways at once when many values turned null. No tag is linked to a gateway, so the site decides. */
+/** Reads a site's gateways at once when many of its values turned null. The interface links no tag to a gateway. */
 export function createGatewayRecheck(options: {
   readonly read: (siteId: number, signal: AbortSignal) => Promise<void>;
   readonly isFollowed: (siteId: number) => boolean;
@@ -61,8 +61,8 @@ export function createGatewayRecheck(options: {
   }
 
   /**
-   * Reads gateways for 5 s at most, then stores which sites are pending: receivers delay messages of their alarms. At
-   * 30 lists a minute 56 sites can be read before receivers stop waiting. Stores none if lists fail or their rate is cut.
+   * Reads gateways for 5 s at most, then stores the unread sites: receivers delay messages of their alarms. At 30 lists
+   * a minute 56 sites can be read before receivers stop waiting. Stores none if lists fail or their rate is cut.
    */
   async function recheckSitesInTime(siteIds: readonly number[], signal: AbortSignal): Promise<void> {
     const sitesToRecheckNow = siteIds.slice(0, MAX_SITES_RECHECKED_AT_ONCE);
@@ -76,7 +76,7 @@ export function createGatewayRecheck(options: {
     const since = isoUtc(clock.now());
     const put = uncheckedSites.map((siteId) => [String(siteId), { since }] as const);
     await syncState.commit({ documents: [{ set: pendingCheckSet, put }] });
-    // Sites that were read during the commit.
+    // Remove the sites whose gateways were read during the commit.
     const remove = uncheckedSites.filter((siteId) => !sitesWithUncheckedAlarms.has(siteId)).map(String);
     await syncState.commit({ documents: [{ set: pendingCheckSet, remove }] });
   }

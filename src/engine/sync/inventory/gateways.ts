@@ -7,8 +7,8 @@ export type StoredGateways = ReadonlyMap<string, StoredObject<Gateway>>;
 type StoredHosts = ReadonlyMap<string, StoredObject<Host>>;
 
 /**
- * Returns which offline gateway explains an alarm: all gateways and hosts with the name of its source are behind it,
- * or it is the site's only gateway. The interface links no alarm and no tag to a gateway.
+ * Returns which offline gateway explains an alarm: all gateways and hosts of the site that have the name of the alarm's
+ * source belong to it, or it is the site's only gateway. The interface links no alarm or tag to a gateway.
  */
 export function createOfflineGatewayFinder(
   gateways: StoredGateways,
@@ -71,7 +71,7 @@ export type OfflineGateways = ReturnType<typeof createOfflineGateways>;
 const OFFLINE_GATEWAY_CACHE_MS = 1_000;
 const GATEWAY_LIST_DELAY_MS = 60_000;
 
-/** Returns offline gateways while their list is recent: after an old list the gateway may be online again. */
+/** Returns offline gateways while their list is recent: if the list is old, the gateway may be online again. */
 export function createOfflineGateways(
   getStoredGateways: () => StoredGateways,
   /** Returns a function that gives the time of the next list after a time; null when gateways are not listed. */

@@ -183,7 +183,7 @@ export async function commitListTimes(
   await commit(job, { documents: [{ set: documentSetName, put }] });
 }
 
-/** Commits a list in parts, without absences. Gateways are one part: a gateway may be the only gateway of its site. */
+/** Commits a list in parts, without absences. Gateways stay together: the number of a site's gateways matters. */
 async function commitList<N extends InventoryObjectKind>(
   pollContext: PollContext,
   job: string,
@@ -322,7 +322,7 @@ export interface ListDrop {
   readonly goneCount: number;
 }
 
-/** Minimum number of lost objects for a list drop. A list that lost over half of its objects counts after ten minutes. */
+/** Minimum number of lost objects for a list drop. The loss of over half of a list is accepted after ten minutes. */
 const MIN_DROPPED_OBJECTS = 5;
 const LIST_DROP_CONFIRMATION_MS = 600_000;
 

@@ -23,8 +23,8 @@ const GOLDEN_RATIO = (Math.sqrt(5) - 1) / 2;
 const OTHER_OFFSETS_MAX = 1_000;
 
 /**
- * Chooses when each group of `size` tags is read within its interval. The groups of one class are spread over the
- * interval, and avoid the offsets of classes with shorter intervals. A group keeps its offset when tags are added.
+ * Chooses when each group of `tagsPerRequest` tags is read within its interval. The groups of one class are spread over
+ * the interval, and avoid the offsets of classes with shorter intervals. A group keeps its offset when tags are added.
  */
 export function assignGroupPhases(
   classes: readonly CadenceClass[],
@@ -111,7 +111,7 @@ function isMultiple(longMs: number, shortMs: number): boolean {
   return Math.abs(ratio - Math.round(ratio)) < 1e-6;
 }
 
-/** Returns `count` offsets, one per slot of the interval, first those that no earlier class uses. */
+/** Returns `groupCount` offsets, one per slot of the interval, first those that no earlier class uses. */
 function spreadOffsets(
   intervalMs: number,
   groupCount: number,

@@ -79,9 +79,9 @@ let tagUrgencies = createTagUrgencies(0);
 const tagsDuePerSlot = new Float64Array(PLANNED_REQUEST_SLOTS);
 
 /**
- * Chooses the tags of the next live read, one request of `size` tags per slot. First the tags that make later slots
- * exceed their capacity if this slot is left out, then the largest relative ages. Without such tags the slot is left to
- * history, or with `eager` spent on the largest ages. Only tags without a fixed time are read before their last slot.
+ * Chooses the tags of the next live read, one full request per slot. First the tags that make later slots exceed their
+ * capacity if this slot is left out, then the largest relative ages. Without such tags the slot is left to history, or
+ * if it is spare, spent on the largest ages. Only tags without a fixed time are read before their last slot.
  */
 export function planNextLiveRead(tags: PlannedTags, nowMs: number, rules: ReadPlanRules): LiveReadPlan {
   if (tags.count === 0) return { group: [] };
@@ -116,7 +116,7 @@ export function planNextLiveRead(tags: PlannedTags, nowMs: number, rules: ReadPl
   return { group: isSlotWanted ? pickRows(readableRows, [], rules.tagsPerRequest, rowOrder) : [] };
 }
 
-/** Milliseconds until the last slot of an interval begins, or with `eager` until a tag may be read; at most one slot. */
+/** Milliseconds until the last slot of an interval begins, in a spare slot until a tag may be read; at most a slot. */
 export function msUntilNextDue(
   tags: PlannedTags,
   nowMs: number,
@@ -297,7 +297,7 @@ function alternateTagIntervals(rows: readonly number[], { isOlder }: RowOrder): 
     .map(({ row }) => row);
 }
 
-/** True if reading the tag now saves a later reading of the tag up to a slot. */
+/** True if reading the tag now makes one of its readings within the next `slot` slots unnecessary. */
 function savesLaterReading(row: number, slot: number): boolean {
   const slotsLeftOfTag = tagUrgencies.slotsLeft[row] as number;
   const periodOfTag = tagUrgencies.periodSlots[row] as number;

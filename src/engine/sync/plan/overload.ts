@@ -23,9 +23,9 @@ const STRETCH_CHANGE_MIN = 0.05;
 const MAX_FIRM_CLASSES_SHARE = 0.8;
 
 /**
- * Extends the intervals of read classes until their requests fit the quota: at 20 requests a minute for 20 tags each,
- * 800 tags of 60 s are read every 127 s. `share`: share of the quota for live reads. Extended intervals last until the
- * demand is 5 % below the share, because each change of intervals moves the readings of all tags.
+ * Extends the intervals of read classes until their requests fit `liveQuotaShare` of the quota: at 20 requests a minute
+ * for 20 tags each, 800 tags of 60 s are read every 127 s. Extended intervals last until the demand is 5 % below the
+ * share, because each change of intervals moves the readings of all tags.
  */
 export function computeQuotaOverload(
   classes: readonly ReadClassDemand[],

@@ -115,7 +115,7 @@ export function createLiveReadCommit(
       const countsByQuality = new Map<TagValueQuality, number>();
       for (const { id, stored, event } of valueOutcomes) {
         cacheTagValue(id, stored);
-        // A second reading within an interval is not emitted, so the emitted value becomes stale as without this reading.
+        // A second reading within an interval is not emitted, so it does not postpone when the emitted value is stale.
         const isConfirmedForSinks = event !== null || schedule.watchedTag(id)?.readClass.on_change === true;
         if (isConfirmedForSinks) onReadingCommitted(id, stored.quality, nowMs);
         countsByQuality.set(stored.quality, (countsByQuality.get(stored.quality) ?? 0) + 1);

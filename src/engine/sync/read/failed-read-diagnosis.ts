@@ -5,7 +5,7 @@ const FAILURES_IN_A_ROW_MAX = 3;
 /** Refusals in a row after which a control tag is read: in an idle slot, and in a slot of the bisection. */
 const REFUSALS_BEFORE_CONTROL_READ = { idle: 3, search: 6 };
 const REFUSED_CONTROL_TAGS_MAX = 3;
-/** Refusals in a row after which the failure counts for all tags, if no tag was read recently as a control tag. */
+/** Refusals in a row after which the failure counts for all tags, if no recently read tag can be the control tag. */
 const REFUSALS_WITHOUT_CONTROL_TAG = 8;
 
 const WORKING_READ_STATE = { readsOnlyControlTags: false, failureCount: 0, refusalCount: 0, refusedControlCount: 0 };

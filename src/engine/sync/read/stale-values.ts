@@ -231,7 +231,7 @@ export function createStaleValues(options: StaleValueOptions) {
   return {
     unreadableSites: () => unreadableSites,
     unreadableSitesChanged,
-    /** Takes over the tags after the schedule. `tags`: all tags of the inventory, also those that no class selects. */
+    /** Replaces the tracked tags after a change of the schedule. `tags`: the complete inventory. */
     setTags(tags: readonly SiteTag[], stored: StoredTagReads): void {
       const nextTrackedValues: typeof trackedValues = new Map();
       const nextStaleReasons: typeof staleReasons = new Map();

@@ -1,4 +1,4 @@
-/** The page in Norwegian (bokmål), by the English sentence. What the worker itself says stays in English. */
+/** Norwegian (bokmål) texts of the page, by the English text. Messages of the worker stay in English. */
 export const NORWEGIAN = {
   "Loading …": "Laster …",
   "no response": "ikke noe svar",

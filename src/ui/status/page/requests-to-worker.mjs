@@ -6,7 +6,7 @@ import { holdUpdatesDuring, msUntilNextInterval, queueUpdate } from "/worker-clo
 const REQUEST_TIMEOUT_MS = 5000;
 /** A worker that has reported an unchanged time for this long counts as lost. */
 const STALE_REPORT_AGE_MS = 10_000;
-/** Most cached responses; a view that is opened again shows its cached response at once. */
+/** Maximum number of cached responses; a view that is opened again shows its cached response at once. */
 const MAX_CACHED_RESPONSES = 20;
 const cachedResponses = new Map();
 

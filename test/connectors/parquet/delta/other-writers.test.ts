@@ -48,7 +48,7 @@ async function refusalOf(store: MemoryStore, change = ADDED): Promise<string> {
 }
 
 describe("a Delta table whose schema another writer changed", () => {
-  test("a Delta table with a changed schema gets the missing columns of the worker in its changed schema", async () => {
+  test("a Delta table with a changed schema keeps that schema and gets the columns that the worker needs", async () => {
     const { store, metaData, fields } = await made();
     const table = openMeter(store, { table: METER_WITH_UNIT });
     await table.commit(ADDED, signal);
