@@ -85,8 +85,8 @@ test("loops that wait in full seconds share one timer per second and react to a 
       clock,
       signal: stop.signal,
       ...(n === 0 ? { wakeup: loopWakeup } : {}),
-      onlyChecks: true,
-      turn: async () => {
+      alignSleeps: true,
+      step: async () => {
         turns[n] = (turns[n] ?? 0) + 1;
         return n < 4 ? 1_000 : 5_000;
       },

@@ -35,7 +35,7 @@ import { describeService } from "./suites/service-suite.ts";
 import { createMemoryStore } from "./sync/memory-store.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 
-const NO_DOUBT = { anywhere: () => null, stepped: () => null };
+const NO_DOUBT = { deviation: () => null, latestStep: () => null };
 const CONFIG = Config.parse({
   sources: { main: { base_url: "http://127.0.0.1", token: { env: "TOKEN" }, time_zone: "UTC" } },
 });
@@ -206,7 +206,7 @@ describeService("createScheduler", async () => {
   const scheduler = createJobScheduler({
     source: "main",
     jobs: [job("first", true), job("later", false)],
-    followers: [
+    loopJobs: [
       {
         name: "live",
         async follow({ draining, forced }) {

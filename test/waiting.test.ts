@@ -162,7 +162,7 @@ describe("runLoop", () => {
       clock,
       signal: stop.signal,
       random: () => 1,
-      turn: () => Promise.reject(new Error("the state cannot be read")),
+      step: () => Promise.reject(new Error("the state cannot be read")),
       fault: (_error, inMs) => faults.push(inMs),
     });
     await clock.advance(600_000);
@@ -182,7 +182,7 @@ describe("runLoop", () => {
       clock,
       signal: stop.signal,
       wakeup: bell,
-      async turn() {
+      async step() {
         turns += 1;
         if (turns === 1) bell.wakeUp();
         if (turns < 4) return turns === 2 ? 0 : Number.POSITIVE_INFINITY;

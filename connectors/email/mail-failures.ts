@@ -22,8 +22,8 @@ export function describeMailServer(host: string, port: number): ServerInfo {
     failureText: "could not be reached",
     addressOption: "host",
     authorityOption: "ca_file",
-    secureScheme: "security: tls",
-    plainScheme: "security: starttls",
+    secureSetting: "security: tls",
+    plaintextSetting: "security: starttls",
   };
 }
 

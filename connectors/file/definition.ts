@@ -8,6 +8,6 @@ export const file = {
   Config: FileConfig,
   carriesSequence: true,
   locateEvent: buildSearchCommand,
-  shared: findSharedFolder,
+  findSharedStore: findSharedFolder,
   sink: async (config, context) => (await import("./sink.ts")).createFileSink(config, context),
 } satisfies ConnectorDefinition<FileConfig>;

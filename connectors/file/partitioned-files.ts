@@ -150,17 +150,17 @@ export function createPartitionedFileWriter(config: FileConfig, template: string
     },
 
     async write(batch: readonly Event[], sequences: BatchInfo["sequences"], signal: AbortSignal): Promise<void> {
-      const writtenFiles: { readonly part: UnfinishedFile; readonly bytes: number }[] = [];
+      const writtenFiles: { readonly file: UnfinishedFile; readonly bytes: number }[] = [];
       try {
         for (const [folder, text] of groupTextsByFolder(batch, sequences)) {
           signal.throwIfAborted();
           const writtenFile = await appendTextToFolder(folder, text, signal);
-          writtenFiles.push({ part: writtenFile, bytes: writtenFile.bytes - text.length });
+          writtenFiles.push({ file: writtenFile, bytes: writtenFile.bytes - text.length });
         }
       } catch (error) {
-        for (const { part, bytes } of writtenFiles) {
-          await closeFile(part.path).catch((closeError: unknown) => closeError);
-          await truncate(part.path, bytes).catch((truncateError: unknown) => truncateError);
+        for (const { file, bytes } of writtenFiles) {
+          await closeFile(file.path).catch((closeError: unknown) => closeError);
+          await truncate(file.path, bytes).catch((truncateError: unknown) => truncateError);
         }
         throw error;
       }
@@ -168,12 +168,12 @@ export function createPartitionedFileWriter(config: FileConfig, template: string
 
     async finishOldFiles(signal: AbortSignal): Promise<number> {
       let remainingFiles = MAX_FILES_FINISHED_PER_TICK;
-      for (const [folder, part] of [...unfinishedFileByFolder].toSorted(([, a], [, b]) => a.beganMs - b.beganMs)) {
-        const timeUntilFinishMs = part.beganMs + config.finish_after - clock.monotonic();
+      for (const [folder, file] of [...unfinishedFileByFolder].toSorted(([, a], [, b]) => a.beganMs - b.beganMs)) {
+        const timeUntilFinishMs = file.beganMs + config.finish_after - clock.monotonic();
         if (timeUntilFinishMs > 0) return timeUntilFinishMs;
         if (remainingFiles === 0) return 0;
         signal.throwIfAborted();
-        if (part.bytes > 0 && (await fileExists(part.path))) await finishEventFile(folder, part, signal);
+        if (file.bytes > 0 && (await fileExists(file.path))) await finishEventFile(folder, file, signal);
         else unfinishedFileByFolder.delete(folder);
         remainingFiles -= 1;
       }

@@ -44,9 +44,9 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
 
     open: (signal) => withOpenFiles(signal, async () => undefined),
 
-    write: (batch, signal, _accepted, offer) =>
+    write: (batch, signal, _accepted, batchInfo) =>
       withOpenFiles(signal, async () => {
-        await writer.write(batch, offer?.sequences, signal);
+        await writer.write(batch, batchInfo?.sequences, signal);
         return EVENTS_ACCEPTED;
       }),
 

@@ -20,7 +20,7 @@ export function createBucketClient(config: InfluxConfig, writePath: string, http
       await runQuery(`CREATE DATABASE ${escaped.quoted(database)}`, signal);
     },
 
-    async checkMayCreate(signal: AbortSignal): Promise<void> {
+    async checkCreatePermission(signal: AbortSignal): Promise<void> {
       try {
         // This statement needs the same right (all privileges) as CREATE DATABASE.
         await runQuery("SHOW USERS", signal);
@@ -112,8 +112,8 @@ export async function detectInfluxRestart(
   return { instanceId: String(serverStartSeconds), isNew: storedInstance !== null };
 }
 
-export function parseProcessStartSeconds(metrics: string): number | null {
-  const [, text] = /^process_start_time_seconds(?:\{[^}]*\})? ([0-9.eE+]+)/m.exec(metrics) ?? [];
+export function parseProcessStartSeconds(metricsText: string): number | null {
+  const [, text] = /^process_start_time_seconds(?:\{[^}]*\})? ([0-9.eE+]+)/m.exec(metricsText) ?? [];
   const startSeconds = Number(text);
   return text === undefined || !Number.isFinite(startSeconds) || startSeconds <= 0 ? null : startSeconds;
 }

@@ -88,10 +88,10 @@ function describeMissingInfluxObject(
     const hint = `Create it with CREATE DATABASE "${database}", or set create_database: true.`;
     return text === "" ? ["database", hint, `there is no database "${database}".`] : ["database", hint];
   }
-  const createHint = `Create it with influx bucket create --name ${bucket}`;
-  if (/bucket/i.test(text)) return ["bucket", `${createHint}.`];
+  const creationHint = `Create it with influx bucket create --name ${bucket}`;
+  if (/bucket/i.test(text)) return ["bucket", `${creationHint}.`];
   const message = `there is no bucket "${bucket}", or no InfluxDB 2 API.`;
-  return ["bucket", `${createHint}; an InfluxDB 1.x needs api: v1.`, message];
+  return ["bucket", `${creationHint}; an InfluxDB 1.x needs api: v1.`, message];
 }
 
 /** Error text for points beyond the retention. InfluxDB 1.x and 2 store all other points of the request. */

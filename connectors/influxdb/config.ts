@@ -72,13 +72,13 @@ export const InfluxConfig = z
   .superRefine((config, context) => {
     const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const usesInfluxV2Api = config.api === "v2";
-    const [locationOption, optionOfOtherApi] = usesInfluxV2Api
+    const [requiredOption, optionOfOtherApi] = usesInfluxV2Api
       ? (["bucket", "database"] as const)
       : (["database", "bucket"] as const);
-    if (config[locationOption] === undefined)
-      reportIssue(locationOption, `With \`api: ${config.api}\` a ${locationOption} is needed.`);
+    if (config[requiredOption] === undefined)
+      reportIssue(requiredOption, `With \`api: ${config.api}\` a ${requiredOption} is needed.`);
     if (config[optionOfOtherApi] !== undefined)
-      reportIssue(optionOfOtherApi, `With \`api: ${config.api}\` it is called ${locationOption}.`);
+      reportIssue(optionOfOtherApi, `With \`api: ${config.api}\` it is called ${requiredOption}.`);
     for (const option of ["retention_policy", "create_database"] as const) {
       if (usesInfluxV2Api && config[option]) reportIssue(option, "This is for `api: v1` only.");
     }

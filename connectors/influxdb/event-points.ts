@@ -12,20 +12,20 @@ import {
 export interface InfluxPointSettings {
   readonly prefix: string;
   readonly tags: Readonly<Record<string, string>>;
-  readonly namesOf?: (event: Event) => Readonly<Record<string, string>>;
+  readonly nameTagsOf?: (event: Event) => Readonly<Record<string, string>>;
 }
 
 /** A point without the tags that all points of its event share. `time` is ISO 8601, by default the event's time. */
 type InfluxPoint = Pick<InfluxPointData, "measurement" | "tags" | "fields"> & { readonly time?: string };
 
 /** Measurements that may have several points of one series in a millisecond. Each point gets its own nanoseconds. */
-const UNIQUE_MEASUREMENTS = new Set(["command_accepted", "command_result", "command_not_restored", "worker_event"]);
+const SAME_MS_MEASUREMENTS = new Set(["command_accepted", "command_result", "command_not_restored", "worker_event"]);
 
 /** Encodes an event. The same event always gives the same lines, so a repeated write overwrites its points. */
 export function* encodeEventLines(event: Event, settings: InfluxPointSettings): Generator<EncodedInfluxLines> {
   const commonPointTags = {
     ...settings.tags,
-    ...settings.namesOf?.(event),
+    ...settings.nameTagsOf?.(event),
     source: event.source.slice(event.source.lastIndexOf("/") + 1),
     site_id: event.siteid,
   };
@@ -35,7 +35,7 @@ export function* encodeEventLines(event: Event, settings: InfluxPointSettings): 
       tags: { ...commonPointTags, ...tags },
       fields,
       timeMs,
-      ...(UNIQUE_MEASUREMENTS.has(measurement) ? { distinguishingId: event.id } : {}),
+      ...(SAME_MS_MEASUREMENTS.has(measurement) ? { distinguishingId: event.id } : {}),
     });
   const anyEvent = event as AnyEvent;
   if (anyEvent.type === "tag-history") {

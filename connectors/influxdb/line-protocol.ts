@@ -164,9 +164,9 @@ function writeTimestamp(timeMs: number, buffer: Buffer, offset: number): number 
   return writeAscii(ZERO_NANOSECONDS, buffer, offset + 13);
 }
 
-function writeDigits(number: number, digits: number, buffer: Buffer, offset: number): void {
+function writeDigits(number: number, digitCount: number, buffer: Buffer, offset: number): void {
   let remainingNumber = number | 0;
-  for (let n = digits - 1; n >= 0; n--) {
+  for (let n = digitCount - 1; n >= 0; n--) {
     const quotient = (remainingNumber / 10) | 0;
     buffer[offset + n] = 48 + remainingNumber - quotient * 10;
     remainingNumber = quotient;

@@ -84,7 +84,7 @@ export function createNameLookup(
     const siteName = (await building.findObject("site", source, id))?.displayName ?? null;
     if (siteName === null) return { text: siteName, mayBeListedLater: true };
     if (!(await hasGivenUpWaiting("site_name", source))) return { text: siteName };
-    const siteFirstListedMs = Date.parse((await building.firstListed("site", source, id)) ?? "");
+    const siteFirstListedMs = Date.parse((await building.firstListedAt("site", source, id)) ?? "");
     return { text: siteName, validFromMs: siteFirstListedMs + NAME_CACHE_MAX_AGE_MS };
   }
 
@@ -94,7 +94,7 @@ export function createNameLookup(
     return { text: systemCodes, mayBeListedLater };
   }
 
-  async function findNames({ source, site, tag }: EventOrigin, event: Event, committedMs: number): Promise<boolean> {
+  async function loadNames({ source, site, tag }: EventOrigin, event: Event, committedMs: number): Promise<boolean> {
     if (site !== null && nameTags.includes("site_name")) {
       const siteName = await lookUpObjectName("site_name", source, site, () => findSiteName(source, site));
       if (siteName === null) return false;
@@ -110,21 +110,21 @@ export function createNameLookup(
   }
 
   return {
-    /** Caches the names for `namesOf`. Returns a retry from the first event whose names are not listed yet, or null. */
+    /** Caches the names for `nameTagsOf`. Returns a retry from the first event whose names are not listed, or null. */
     async prepare(batch: readonly Event[], committedAt?: readonly string[]) {
       if (nameTags.length === 0) return null;
       expireNameCache();
       eventsWithoutSiteName = new WeakSet();
       for (const [index, event] of batch.entries()) {
         const origin = findEventOrigin(event);
-        if (origin === null || (await findNames(origin, event, Date.parse(committedAt?.[index] ?? "")))) continue;
+        if (origin === null || (await loadNames(origin, event, Date.parse(committedAt?.[index] ?? "")))) continue;
         const message = `Points of ${origin.source} wait until its sites and systems have been listed, a minute at most.`;
         return { from: index, error: new Throttled(message, NAME_LOOKUP_RETRY_MS) };
       }
       return null;
     },
 
-    namesOf(event: Event): Readonly<Partial<Record<ObjectNameTag, string>>> {
+    nameTagsOf(event: Event): Readonly<Partial<Record<ObjectNameTag, string>>> {
       const origin = nameTags.length === 0 ? null : findEventOrigin(event);
       if (origin === null) return {};
       const { source, site, tag } = origin;

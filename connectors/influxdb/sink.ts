@@ -26,7 +26,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   const writePath = buildInfluxWritePath(config);
   const nameLookup = createNameLookup(config.tags_from, context);
   const { measurement_prefix: prefix = "", tags } = config;
-  const pointSettings: InfluxPointSettings = { prefix, tags, namesOf: nameLookup.namesOf };
+  const pointSettings: InfluxPointSettings = { prefix, tags, nameTagsOf: nameLookup.nameTagsOf };
   const reportDroppedPoints = createDroppedPointsReporter(context);
   const readAuthorization = createAuthorizationReader(config, context);
   const proxy = openProxy(config.proxy, clock);
@@ -98,12 +98,12 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       }
     },
 
-    async write(offered, signal, _accepted, offer) {
+    async write(offeredEvents, signal, _accepted, batchInfo) {
       signal.throwIfAborted();
       const client = httpClient ?? connectToInflux();
-      const retryForMissingNames = await nameLookup.prepare(offered, offer?.committedAt);
+      const retryForMissingNames = await nameLookup.prepare(offeredEvents, batchInfo?.committedAt);
       if (retryForMissingNames?.from === 0) throw retryForMissingNames.error;
-      const batch = offered.slice(0, retryForMissingNames?.from);
+      const batch = offeredEvents.slice(0, retryForMissingNames?.from);
       const rejectReasons = new Map<number, string>();
       const receipt = await storeLines(encodeBatchLines(batch, rejectReasons), (lines) => send(lines, client, signal));
       const retry = receipt.retry ?? retryForMissingNames ?? undefined;
@@ -122,7 +122,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       const bucketClient = createBucketClientFor(httpClient ?? connectToInflux());
       try {
         if (!(await bucketClient.isMissing(signal))) return;
-        if (config.create_database) await bucketClient.checkMayCreate(signal);
+        if (config.create_database) await bucketClient.checkCreatePermission(signal);
         else await httpClient?.post(writePath, "", signal);
       } catch (error) {
         throw await mapInfluxError(error, signal);

@@ -109,8 +109,8 @@ function halveAtEventBoundary(protocolLines: readonly EventLines[]): ProtocolLin
     index < protocolLines.length &&
     protocolLines[index]?.eventIndex !== protocolLines[index - 1]?.eventIndex;
   for (let indexOffset = 0; indexOffset <= protocolLines.length; indexOffset += 1) {
-    for (const at of [middleIndex - indexOffset, middleIndex + indexOffset]) {
-      if (isEventBoundary(at)) return [protocolLines.slice(0, at), protocolLines.slice(at)];
+    for (const splitIndex of [middleIndex - indexOffset, middleIndex + indexOffset]) {
+      if (isEventBoundary(splitIndex)) return [protocolLines.slice(0, splitIndex), protocolLines.slice(splitIndex)];
     }
   }
   return [protocolLines, []];

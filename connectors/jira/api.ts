@@ -73,18 +73,18 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
   async function readAllPages<T>(
     path: string,
     listName: string,
-    item: z.ZodType<T>,
+    itemType: z.ZodType<T>,
     signal: AbortSignal,
   ): Promise<T[]> {
-    const Page = z.object({ values: z.array(item).optional(), total: z.number().optional() }).catchall(z.unknown());
+    const Page = z.object({ values: z.array(itemType).optional(), total: z.number().optional() }).catchall(z.unknown());
     const records: T[] = [];
     for (let page = 0; page < MAX_JIRA_PAGES; page += 1) {
       const pagePath = `${path}?startAt=${records.length}&maxResults=${JIRA_PAGE_SIZE}`;
       const response = await requestJira({ method: "GET", path: pagePath, allow: [400, 404] }, signal);
-      if (response.status >= 400) throw createMayNotCreateError(formatJiraErrorText(response));
+      if (response.status >= 400) throw createNoPermissionError(formatJiraErrorText(response));
       const { values, total, ...otherMembers } = parseJiraResponse(response, Page, origin);
       const pageItems =
-        values ?? parseJiraResponse({ ...response, json: otherMembers[listName] }, z.array(item), origin);
+        values ?? parseJiraResponse({ ...response, json: otherMembers[listName] }, z.array(itemType), origin);
       records.push(...pageItems);
       if (pageItems.length === 0 || (total !== undefined && records.length >= total)) break;
     }
@@ -97,12 +97,12 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
     return new ConfigError(message, { reason: "forbidden", field: "project", hint });
   }
 
-  const createMayNotCreateError = (errorText: string) =>
+  const createNoPermissionError = (errorText: string) =>
     createProjectError("lets us create nothing in the project", "Create issues", errorText);
 
-  async function readTypeId(signal: AbortSignal): Promise<string> {
+  async function readIssueTypeId(signal: AbortSignal): Promise<string> {
     const issueTypes = await readAllPages(`/issue/createmeta/${project}/issuetypes`, "issueTypes", IssueType, signal);
-    if (issueTypes.length === 0) throw createMayNotCreateError("");
+    if (issueTypes.length === 0) throw createNoPermissionError("");
     const issueType = issueTypes.find(({ name }) => name.toLowerCase() === config.issue_type.toLowerCase());
     if (issueType !== undefined) return issueType.id;
     const names = issueTypes.map(({ name }) => printableLine(name)).join(", ");
@@ -121,7 +121,7 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
     async probe(signal: AbortSignal): Promise<void> {
       await requestJson({ method: "GET", path: "/myself" }, z.object({ displayName: z.string() }), signal);
       await checkProjectIsVisible(signal);
-      const path = `/issue/createmeta/${project}/issuetypes/${encodeURIComponent(await readTypeId(signal))}`;
+      const path = `/issue/createmeta/${project}/issuetypes/${encodeURIComponent(await readIssueTypeId(signal))}`;
       checkIssueFields(config, await readAllPages(path, "fields", IssueField, signal));
     },
   };
@@ -155,10 +155,10 @@ function mapJiraErrorResponse(response: ReceiverResponse, origin: string, nowMs:
 function mapRefusedFieldsError(response: ReceiverResponse, origin: string): ConfigError | Rejected {
   const fields = Object.keys(parseJiraErrorResponse(response).errors);
   const refusedConfiguredFields = fields.filter((field) => field !== "summary" && field !== "description");
-  const errorSentence = `${origin} answered 400. It said: ${formatJiraErrorText(response)}`;
+  const errorMessage = `${origin} answered 400. It said: ${formatJiraErrorText(response)}`;
   const [firstOptionField] = refusedConfiguredFields;
-  if (firstOptionField === undefined) return new Rejected(errorSentence);
-  return new ConfigError(errorSentence, {
+  if (firstOptionField === undefined) return new Rejected(errorMessage);
+  return new ConfigError(errorMessage, {
     reason: "validation",
     field: firstOptionField === "issuetype" ? "issue_type" : firstOptionField === "project" ? "project" : "fields",
     hint: `Check ${refusedConfiguredFields.map((field) => printableLine(field)).join(", ")} in the options, or what the project asks for.`,

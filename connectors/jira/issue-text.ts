@@ -58,7 +58,7 @@ export const ADF_FORMAT: TextFormat = {
     ];
     return buildAdfDocument(adfBlockNodes.filter((part) => part !== null));
   },
-  renderParagraph: (sentence) => buildAdfDocument([buildParagraph([buildAdfTextNode(sentence)])]),
+  renderParagraph: (text) => buildAdfDocument([buildParagraph([buildAdfTextNode(text)])]),
 };
 
 const buildAdfDocument = (content: readonly AdfNode[]) => ({ version: 1, type: "doc", content });

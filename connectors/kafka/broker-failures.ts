@@ -143,8 +143,8 @@ export function describeBroker({ host, port }: HostAndPort): ServerInfo {
     failureText: "could not be reached",
     addressOption: "brokers",
     authorityOption: "tls.ca_file",
-    secureScheme: "tls.enabled: true",
-    plainScheme: "tls.enabled: false",
+    secureSetting: "tls.enabled: true",
+    plaintextSetting: "tls.enabled: false",
   };
 }
 

@@ -43,8 +43,8 @@ function describeBroker(address: string): ServerInfo {
     failureText: "could not be reached",
     addressOption: "url",
     authorityOption: "tls.ca_file",
-    secureScheme: "mqtts://",
-    plainScheme: "mqtt://",
+    secureSetting: "mqtts://",
+    plaintextSetting: "mqtt://",
   };
 }
 
@@ -139,10 +139,10 @@ export function mapDisconnectReason(code: number | undefined, address: string): 
 const ALWAYS_ACCEPTED_LENGTH = 1_024;
 
 /** Adds a hint about the message size, because a broker of MQTT 3.1.1 only disconnects when a message is too large. */
-export function addSizeHint(reason: unknown, longestPayload: number): unknown {
-  if (!(reason instanceof Retryable) || reason.hint !== undefined || longestPayload <= ALWAYS_ACCEPTED_LENGTH)
+export function addSizeHint(reason: unknown, maxPayloadLength: number): unknown {
+  if (!(reason instanceof Retryable) || reason.hint !== undefined || maxPayloadLength <= ALWAYS_ACCEPTED_LENGTH)
     return reason;
-  const hint = `If that stays so, the broker may find a message too large: the longest on its way has ${longestPayload} characters, and max_message_bytes can be set lower.`;
+  const hint = `If that stays so, the broker may find a message too large: the longest on its way has ${maxPayloadLength} characters, and max_message_bytes can be set lower.`;
   return new Retryable(reason.message, { cause: reason.cause, hint });
 }
 

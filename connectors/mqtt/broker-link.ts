@@ -52,7 +52,7 @@ export async function openBrokerLink(
   const client = new MqttClient(
     () =>
       openBrokerSocket(settings, {
-        onAcknowledged: (id, reason) => packetListener.onAcknowledged(id, reason),
+        onAcknowledged: (id, reasonCode) => packetListener.onAcknowledged(id, reasonCode),
         onDataReceived: () => packetListener.onDataReceived(),
       }),
     settings,
@@ -144,20 +144,20 @@ function createBrokerLink(
 
   function handleConnectionLoss(): void {
     const abandonedMessages = pendingMessages.takeAll();
-    const longestPayload = Math.max(0, ...abandonedMessages.map(({ payloadCharacters }) => payloadCharacters));
+    const maxPayloadLength = Math.max(0, ...abandonedMessages.map(({ payloadCharacters }) => payloadCharacters));
     const failure = lossReason ?? new Retryable(`The connection to the broker at ${address} was lost.`);
-    const reason = addSizeHint(failure, longestPayload);
+    const reason = addSizeHint(failure, maxPayloadLength);
     connectionLost.abort(reason);
     for (const { done } of abandonedMessages) done(reason);
     client.end(true);
   }
 
-  function handleAcknowledgement(id: number, reason: number): void {
+  function handleAcknowledgement(id: number, reasonCode: number): void {
     const message = pendingMessages.take(id);
     if (message === undefined) return;
     lastAcknowledgedMs = clock.monotonic();
     acknowledgementFlush.noteAcknowledged();
-    message.done(reason < 128 ? null : mapPublishRejection(reason, message.topic));
+    message.done(reasonCode < 128 ? null : mapPublishRejection(reasonCode, message.topic));
   }
 
   client.on("disconnect", (packet) => {
@@ -180,7 +180,7 @@ function createBrokerLink(
     const id = allocatePacketId();
     const payloadCharacters = message.payload.length;
     pendingMessages.add({ id, done, topic: message.topic, sentMs: clock.monotonic(), payloadCharacters });
-    publisher.put(message, id);
+    publisher.bufferMessage(message, id);
     acknowledgementFlush.noteSent();
     if (!isDeadlineWatched) void watchDeadline();
   }
@@ -227,7 +227,7 @@ function createBrokerLink(
 
   async function awaitBeforeDeadline(response: Promise<void>): Promise<void> {
     const responseSettled = new AbortController();
-    void sleepFor(clock, publishDeadlineMs, responseSettled.signal).then((isOver) => isOver && closeOverdueLink());
+    void sleepFor(clock, publishDeadlineMs, responseSettled.signal).then((isTimeUp) => isTimeUp && closeOverdueLink());
     try {
       await response;
     } finally {

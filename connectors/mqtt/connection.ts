@@ -12,7 +12,7 @@ interface ConnectionOptions extends Pick<LinkOptions, "clientId" | "onMessage"> 
   readonly statusTopic: string;
   readonly prepare?: (link: BrokerLink) => Promise<void>;
   /** Receives whether the broker still had the session. If this callback is absent, no session is requested. */
-  readonly onSession?: (present: boolean | null) => void;
+  readonly onSession?: (isSessionPresent: boolean | null) => void;
 }
 
 /** Interval of the status message `online`. Repeating it corrects a late `offline` of an earlier connection. */
@@ -71,7 +71,7 @@ export function createConnection(
       signal: closeController.signal,
       backoff: RECONNECT_BACKOFF,
       fault: logConnectionLoss,
-      async turn() {
+      async step() {
         try {
           await reconnectOrPublishStatus();
           return 0;

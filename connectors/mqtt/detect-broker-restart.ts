@@ -61,15 +61,15 @@ export async function readBrokerUptime(
       },
       signal,
     );
-    const timeoutEnd = new AbortController();
+    const timeoutAbort = new AbortController();
     const giveUp = () => uptimeReport.resolve(null);
-    const timeout = sleepFor(context.clock, UPTIME_TIMEOUT_MS, timeoutEnd.signal).then(giveUp);
+    const timeout = sleepFor(context.clock, UPTIME_TIMEOUT_MS, timeoutAbort.signal).then(giveUp);
     link.lossSignal.addEventListener("abort", giveUp, { once: true });
     try {
       await link.subscribe([UPTIME_TOPIC], "include retained messages");
       return await rejectOnAbort(uptimeReport.promise, signal);
     } finally {
-      timeoutEnd.abort(WAIT_ENDED_EARLY);
+      timeoutAbort.abort(WAIT_ENDED_EARLY);
       await timeout;
       await link.end();
     }

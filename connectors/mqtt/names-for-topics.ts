@@ -36,7 +36,7 @@ export function createNameLookup(topics: Pick<Topics, "usesPlaceholder">, buildi
   async function findGatewayName(source: string, site: string | null): Promise<string | undefined> {
     if (!usesGateway) return undefined;
     if (gatewayNames === null) {
-      const gateways = (await building.inventory("gateway")).filter(({ isThere }) => isThere);
+      const gateways = (await building.inventory("gateway")).filter(({ isListed }) => isListed);
       const gatewaysBySite = Map.groupBy(gateways, ({ siteId, source: gatewaySource }) => `${gatewaySource} ${siteId}`);
       gatewayNames = new Map(
         [...gatewaysBySite].flatMap(([key, [firstGateway, ...otherGateways]]) =>
@@ -66,7 +66,7 @@ export function createNameLookup(topics: Pick<Topics, "usesPlaceholder">, buildi
       (usesSiteName && /^site-(?:added|changed)$/.test(type)) ||
       (usesGateway && /^gateway-(?:added|changed|removed)$/.test(type)) ||
       (usesSystem && /^system-(?:added|changed|removed)$/.test(type)),
-    knownSiteName: (source: string | null, site: string | null) => siteNames.get(`${source} ${site}`),
+    getSiteName: (source: string | null, site: string | null) => siteNames.get(`${source} ${site}`),
     async findNames(object: PublishedObject): Promise<TopicNames> {
       return {
         siteName: await findSiteName(object.source, object.site),

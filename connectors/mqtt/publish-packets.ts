@@ -159,7 +159,7 @@ export function createPublisher(stream: Pick<Writable, "write">, version: 4 | 5)
   }
 
   return {
-    put(message: MqttMessage, id: number): void {
+    bufferMessage(message: MqttMessage, id: number): void {
       const maxBytes = computeMaxPacketBytes(message);
       if (filledBytes + maxBytes > WRITE_BUFFER_BYTES) flush();
       if (maxBytes > WRITE_BUFFER_BYTES) {
@@ -178,7 +178,7 @@ export function createPublisher(stream: Pick<Writable, "write">, version: 4 | 5)
   };
 }
 
-type OnAcknowledged = (id: number, reason: number) => void;
+type OnAcknowledged = (id: number, reasonCode: number) => void;
 
 /** First byte of a valid PUBACK packet. The library reports an error for other flags. */
 const PUBACK_TYPE_BYTE = 0x40;

@@ -75,7 +75,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     buildTopic(parts: TopicParts): string {
       const object = parts.source === null ? undefined : findObject(parts.kind as RetainedKind, parts.source, parts.id);
       if (object !== undefined) return formatTopic(object.pattern, parts.aspect);
-      return topics.buildTopic(parts, { siteName: nameLookup.knownSiteName(parts.source, parts.site) });
+      return topics.buildTopic(parts, { siteName: nameLookup.getSiteName(parts.source, parts.site) });
     },
   };
 
@@ -136,7 +136,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     return freePattern ?? appendTagId(possiblePatterns.at(-1) ?? wanted, object.id);
   }
 
-  function isKnown(event: Event): boolean {
+  function hasKnownTag(event: Event): boolean {
     if (!isTelemetry(event.type)) return false;
     const { tag } = (event as Event<"tag-value">).data;
     const object = findObject("tag", eventSourceName(event) ?? "", tag.id);
@@ -276,7 +276,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
 
     /** Prepares the topics of a batch. Returns null when they are known, as for nearly all batches of live values. */
     prepare(batch: readonly Event[]): Promise<void> | null {
-      if (isLoaded && objectsToMove.size + objectsToCheck.size + objectsToStore.size === 0 && batch.every(isKnown))
+      if (isLoaded && objectsToMove.size + objectsToCheck.size + objectsToStore.size === 0 && batch.every(hasKnownTag))
         return null;
       return resolveTopics(batch as readonly AnyEvent[]);
     },
@@ -299,7 +299,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     },
 
     /** Forgets objects after the broker has acknowledged the messages that empty their topics. */
-    settleRemoved(): Pick<Receipt, "stateChanges"> {
+    deleteRemovedObjects(): Pick<Receipt, "stateChanges"> {
       if (removedObjects.size === 0) return {};
       const deletions = new Map([...removedObjects].map((object) => [buildDocumentKey(object), null] as const));
       for (const { id, kind, source } of removedObjects) objectsByKind.get(kind)?.get(source)?.delete(id);

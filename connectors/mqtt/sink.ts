@@ -63,12 +63,12 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
       return serverInstance;
     },
 
-    async write(batch, signal, _accepted, offer) {
+    async write(batch, signal, _accepted, batchInfo) {
       signal.throwIfAborted();
       const link = connection.link();
       if (link === null) throw new Retryable("There is no connection to the broker.");
       const buildEventMessages = (event: Event, index: number) =>
-        buildMessages(event, publishedTopics.topics, config, offer?.sequences?.[index]);
+        buildMessages(event, publishedTopics.topics, config, batchInfo?.sequences?.[index]);
       const options = {
         maxInFlight: Math.min(config.max_in_flight, link.limits.receiveMaximum),
         maxBytes: config.max_message_bytes,
@@ -81,7 +81,7 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
         await preparation;
         await publishTopicMoves(link, options);
         const receipt = await deliverBatch(link, batch, buildEventMessages, options);
-        return receipt.retry === undefined ? { ...receipt, ...publishedTopics.settleRemoved() } : receipt;
+        return receipt.retry === undefined ? { ...receipt, ...publishedTopics.deleteRemovedObjects() } : receipt;
       });
     },
   };

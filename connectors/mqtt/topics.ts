@@ -74,7 +74,7 @@ export function createTopics(prefix: string, template: string, source?: string) 
     commandStatus: `${statusTopic}/commands`,
     check: `${prefix}/status/check`,
     commandFilters: ["+/set", "set", "second"].map(
-      (rest) => `${commandTopicPrefix}${source === undefined ? "+" : encodeSegment(source)}/${rest}`,
+      (topicEnd) => `${commandTopicPrefix}${source === undefined ? "+" : encodeSegment(source)}/${topicEnd}`,
     ),
 
     buildTopic: (parts: TopicParts, names?: TopicNames) => formatTopic(buildPattern(parts, names), parts.aspect),

@@ -7,10 +7,10 @@ const MAX_EMPTY_SLOTS = 64;
  *
  *     slots:  -  -  7  8  -  10           firstSlot = 2, endSlot = 6, messageCount = 3: 9 was acknowledged early
  */
-export function createUnacknowledgedQueue<Sent extends { readonly id: number }>() {
+export function createUnacknowledgedQueue<SentMessage extends { readonly id: number }>() {
   const isSlotUsed = new Uint8Array(PACKET_ID_COUNT);
   /** Slots of the queue. The array is never shortened, because growing the array again allocates memory. */
-  const slots: (Sent | null)[] = [];
+  const slots: (SentMessage | null)[] = [];
   let firstSlot = 0;
   let endSlot = 0;
   let messageCount = 0;
@@ -29,17 +29,17 @@ export function createUnacknowledgedQueue<Sent extends { readonly id: number }>(
   }
 
   return {
-    add(sent: Sent): void {
+    add(sentMessage: SentMessage): void {
       if (endSlot - messageCount > MAX_EMPTY_SLOTS) compactSlots();
-      isSlotUsed[sent.id] = 1;
-      slots[endSlot] = sent;
+      isSlotUsed[sentMessage.id] = 1;
+      slots[endSlot] = sentMessage;
       endSlot += 1;
       messageCount += 1;
     },
 
     has: (id: number) => isSlotUsed[id] === 1,
 
-    take(id: number): Sent | undefined {
+    take(id: number): SentMessage | undefined {
       if (isSlotUsed[id] !== 1) return undefined;
       let index = firstSlot;
       while (slots[index]?.id !== id) index += 1;
@@ -52,7 +52,7 @@ export function createUnacknowledgedQueue<Sent extends { readonly id: number }>(
       return sentMessage;
     },
 
-    takeAll(): readonly Sent[] {
+    takeAll(): readonly SentMessage[] {
       const sentMessages = slots.slice(firstSlot, endSlot).filter((sent) => sent !== null);
       for (const { id } of sentMessages) isSlotUsed[id] = 0;
       slots.fill(null);
@@ -76,13 +76,13 @@ export function createUnacknowledgedQueue<Sent extends { readonly id: number }>(
  */
 export function createAcknowledgementFlush(isWaiting: () => boolean, ping: () => void) {
   let isPingCheckPlanned = false;
-  let hasSentSinceArrival = false;
+  let hasSentSinceReceiving = false;
   /** True if a packet was sent or acknowledged since the last ping. Prevents endless pings. */
   let hasNewActivity = false;
 
   function pingIfNeeded(): void {
     isPingCheckPlanned = false;
-    if (hasSentSinceArrival || !hasNewActivity || !isWaiting()) return;
+    if (hasSentSinceReceiving || !hasNewActivity || !isWaiting()) return;
     hasNewActivity = false;
     ping();
   }
@@ -90,7 +90,7 @@ export function createAcknowledgementFlush(isWaiting: () => boolean, ping: () =>
   return {
     /** Records that Plenum has sent a message. */
     noteSent(): void {
-      hasSentSinceArrival = true;
+      hasSentSinceReceiving = true;
       hasNewActivity = true;
     },
     noteAcknowledged(): void {
@@ -98,7 +98,7 @@ export function createAcknowledgementFlush(isWaiting: () => boolean, ping: () =>
     },
     /** Records that data has arrived from the broker. */
     noteDataReceived(): void {
-      hasSentSinceArrival = false;
+      hasSentSinceReceiving = false;
       if (isPingCheckPlanned || !isWaiting()) return;
       isPingCheckPlanned = true;
       // Wait one tick of the event loop, because the next messages are sent in this tick.

@@ -38,12 +38,12 @@ export function createColumnarRows(table: LakeTable) {
       return length++;
     },
     /** Appends rows, column by column; `readColumn` returns null for an empty column. Do not add rows meanwhile. */
-    async addAll(rows: number, readColumn: (index: number) => Promise<ArrayLike<unknown> | null>): Promise<void> {
+    async addRows(rowCount: number, readColumn: (index: number) => Promise<ArrayLike<unknown> | null>): Promise<void> {
       for (const [index, store] of columnStores.entries()) {
         const columnCells = await readColumn(index);
-        for (let n = 0; n < rows; n++) store.add(toLakeCell(columnCells?.[n]), length + n);
+        for (let n = 0; n < rowCount; n++) store.add(toLakeCell(columnCells?.[n]), length + n);
       }
-      length += rows;
+      length += rowCount;
     },
     getCell: (index: number, row: number): Cell => columnStoreAt(index).getCell(row),
     createCellReader: (index: number): ((row: number) => Cell) => columnStoreAt(index).getCell,
@@ -96,8 +96,8 @@ async function mergeSortedRuns(rows: Uint32Array<ArrayBuffer>, compare: RowCompa
   }
   let [sorted, target] = [rows, new Uint32Array(length)];
   while (runStarts.length > 1) {
-    for (let run = 0; run < runStarts.length; run += 2) {
-      const [from = 0, middle = length, end = length] = runStarts.slice(run, run + 3);
+    for (let runIndex = 0; runIndex < runStarts.length; runIndex += 2) {
+      const [from = 0, middle = length, end = length] = runStarts.slice(runIndex, runIndex + 3);
       let [left, right] = [from, middle];
       for (let to = from; to < end; to++) {
         const takesLeftRun = right >= end || (left < middle && compare(sorted[left] ?? 0, sorted[right] ?? 0) <= 0);

@@ -59,11 +59,11 @@ export async function finalizeDay(day: CompleteDay, manifestContext: ManifestCon
 }
 
 /** Updates the manifest of a merged day. Creates a manifest only for a day that no `day-sealed` event will report. */
-export async function updateManifestAfterMerge(day: SiteDay, hasLedger: boolean, manifestContext: ManifestContext) {
+export async function updateManifestAfterMerge(day: SiteDay, readsHistory: boolean, manifestContext: ManifestContext) {
   const previousManifest = await readDayManifest(day, manifestContext);
   if (previousManifest !== null && previousManifest.revision > 0) {
     await writeDayManifest(day, { ...previousManifest, complete: true }, manifestContext);
-  } else if (!hasLedger && !(await hasHistoryFiles(day, manifestContext))) {
+  } else if (!readsHistory && !(await hasHistoryFiles(day, manifestContext))) {
     await writeDayManifest(
       day,
       { complete: false, revision: 0, sealed_at: null, account: null, before: [] },
@@ -81,7 +81,7 @@ async function hasHistoryFiles({ day, site }: SiteDay, { format, signal }: Manif
 
 async function writeDayManifest(
   { day, site }: SiteDay,
-  accountFields: Pick<DayManifest, "complete" | "revision" | "sealed_at" | "account" | "before">,
+  revisionFields: Pick<DayManifest, "complete" | "revision" | "sealed_at" | "account" | "before">,
   manifestContext: ManifestContext,
 ): Promise<void> {
   const tables: Record<string, DayManifest["tables"][string]> = {};
@@ -89,7 +89,7 @@ async function writeDayManifest(
     const files = await listManifestFiles(dayPartition(table, day, site), manifestContext);
     if (files.length > 0) tables[table.name] = { rows: files.reduce((sum, { rows }) => sum + rows, 0), files };
   }
-  const { account, before, complete, revision, sealed_at } = accountFields;
+  const { account, before, complete, revision, sealed_at } = revisionFields;
   const written_at = isoUtc(manifestContext.clock.now());
   const manifest: DayManifest = { site, date: day, complete, revision, sealed_at, account, written_at, tables, before };
   const bytes = Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`);

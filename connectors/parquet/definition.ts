@@ -6,6 +6,6 @@ export const parquet = {
   summary: "Tables as Parquet files in a folder or in S3-compatible storage.",
   Config: ParquetConfig,
   locateEvent: buildParquetQuery,
-  shared: findSharedTables,
+  findSharedStore: findSharedTables,
   sink: async (config, context) => (await import("./sink.ts")).createParquetSink(config, context),
 } satisfies ConnectorDefinition<ParquetConfig>;

@@ -75,7 +75,7 @@ export function createFolderStore(
     }
   }
 
-  async function runTimed<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async function runOperation<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     try {
       const result = await work();
@@ -91,9 +91,9 @@ export function createFolderStore(
     /** Monotonic time at which a file was last written, read, listed or removed. */
     progressMs: () => lastOperationMs,
     put: (key, bytes, signal) =>
-      runTimed(signal, () => publishDraft(key, bytes, (draft) => rename(draft, toPath(key)))),
+      runOperation(signal, () => publishDraft(key, bytes, (draft) => rename(draft, toPath(key)))),
     putIfAbsent: (key, bytes, signal) =>
-      runTimed(signal, () =>
+      runOperation(signal, () =>
         publishDraft(key, bytes, async (draft) => {
           try {
             await link(draft, toPath(key));
@@ -104,9 +104,9 @@ export function createFolderStore(
           }
         }),
       ),
-    get: (key, signal) => runTimed(signal, () => readFile(toPath(key), { signal }).catch(returnIfMissing(null))),
+    get: (key, signal) => runOperation(signal, () => readFile(toPath(key), { signal }).catch(returnIfMissing(null))),
     list: (prefix, signal, afterKey) =>
-      runTimed(signal, async () => {
+      runOperation(signal, async () => {
         const listedFolder = join(rootFolder, prefix.slice(0, prefix.lastIndexOf("/") + 1));
         const foundFiles: StoredLakeFile[] = [];
         for (const file of await readdir(listedFolder, { recursive: true, withFileTypes: true }).catch(
@@ -121,8 +121,8 @@ export function createFolderStore(
         }
         return foundFiles.sort((a, b) => compareInUtf8Order(a.key, b.key));
       }),
-    folders: (prefix, signal) =>
-      runTimed(signal, async () => {
+    listFolders: (prefix, signal) =>
+      runOperation(signal, async () => {
         const folderEntries = await readdir(join(rootFolder, prefix), { withFileTypes: true }).catch(
           returnIfMissing([]),
         );
@@ -130,7 +130,7 @@ export function createFolderStore(
         return folders.map(({ name }) => name).sort(compareInUtf8Order);
       }),
     remove: (key, signal) =>
-      runTimed(signal, async () => {
+      runOperation(signal, async () => {
         const path = toPath(key);
         await unlink(path)
           .then(() => syncFolder(dirname(path)))

@@ -10,7 +10,7 @@ const DAY_MS = 24 * HOUR_MS;
 const MAX_DAY_MERGE_DELAY_MS = DAY_MS;
 const PARTITIONS_PER_JOIN = 50;
 
-type CompactionStep = { readonly join: readonly LakePartition[] } | { readonly mergeKey: string };
+type CompactionStep = { readonly partitionsToJoin: readonly LakePartition[] } | { readonly mergeKey: string };
 
 export type HourlyCompaction = ReturnType<typeof createHourlyCompaction>;
 
@@ -96,7 +96,7 @@ export function createHourlyCompaction(
     const joinGroups = [...partitionsByTable.values()].flatMap((partitions) =>
       splitIntoGroups(partitions, PARTITIONS_PER_JOIN),
     );
-    return [...joinGroups.map((join) => ({ join })), ...dayMergeSteps];
+    return [...joinGroups.map((partitionsToJoin) => ({ partitionsToJoin })), ...dayMergeSteps];
   }
 
   async function mergeDayFiles(key: string, signal: AbortSignal): Promise<SinkStateChange> {
@@ -136,15 +136,15 @@ export function createHourlyCompaction(
         return encodeSinkStateChange({ compactedAtMs: passWallMs });
       }
       if ("mergeKey" in nextCompactionStep) return mergeDayFiles(nextCompactionStep.mergeKey, signal);
-      const [partition] = nextCompactionStep.join;
-      if (partition !== undefined) await format.joinFiles(partition.table, nextCompactionStep.join, signal);
+      const [partition] = nextCompactionStep.partitionsToJoin;
+      if (partition !== undefined) await format.joinFiles(partition.table, nextCompactionStep.partitionsToJoin, signal);
       return new Map();
     },
   };
 }
 
 /** Returns the elapsed time, or one hour if the clock was set back. */
-const elapsedSinceMs = (thenMs: number, nowMs: number): number => (nowMs < thenMs ? HOUR_MS : nowMs - thenMs);
+const elapsedSinceMs = (pastMs: number, nowMs: number): number => (nowMs < pastMs ? HOUR_MS : nowMs - pastMs);
 
 const listPartitionsOfDay = ({ day, site, tables }: UncompactedDay): readonly LakePartition[] =>
   LAKE_TABLES.filter(({ name }) => tables.includes(name)).map((table) => dayPartition(table, day, site));

@@ -46,7 +46,7 @@ export const decodeUriOrKeep = (text: string): string => valueOr(() => decodeURI
 /** Returns false for a table whose rows are valid for several days. */
 export const hasDayPartitions = ({ rowPolicy }: LakeTable): boolean => rowPolicy !== "versions";
 
-export function buildUndividedPartition(table: LakeTable): LakePartition {
+export function buildWholeTablePartition(table: LakeTable): LakePartition {
   return { table, folder: buildTableFolder(table), dayAndSite: null };
 }
 

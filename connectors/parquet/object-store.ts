@@ -7,10 +7,10 @@ export interface ObjectStore {
   /** Writes an object unless the key exists. Only one of two concurrent calls for a key returns true. */
   putIfAbsent(key: string, bytes: Uint8Array, signal: AbortSignal): Promise<boolean>;
   get(key: string, signal: AbortSignal): Promise<Uint8Array | null>;
-  /** Lists keys in ascending order of UTF-8 bytes; with `after`, only later keys. */
-  list(prefix: string, signal: AbortSignal, after?: string): Promise<readonly StoredLakeFile[]>;
+  /** Lists keys in ascending order of UTF-8 bytes; with `afterKey`, only later keys. */
+  list(prefix: string, signal: AbortSignal, afterKey?: string): Promise<readonly StoredLakeFile[]>;
   /** Names of the folders directly below a prefix that ends with a slash, ascending. */
-  folders(prefix: string, signal: AbortSignal): Promise<readonly string[]>;
+  listFolders(prefix: string, signal: AbortSignal): Promise<readonly string[]>;
   remove(key: string, signal: AbortSignal): Promise<void>;
 }
 

@@ -258,7 +258,7 @@ export async function readParquetRows(bytes: Uint8Array, columns: ColumnarRows, 
     groupEnd += rows;
     const cellsByColumn =
       rows > LARGE_ROW_GROUP_ROWS ? null : await readParquetColumns(columnsInFile, groupStart, groupEnd);
-    await columns.addAll(rows, async (index) => {
+    await columns.addRows(rows, async (index) => {
       const encodedColumn = table.columns[index]?.name ?? "";
       if (!columnsInFile.includes(encodedColumn)) return null;
       await yieldIfBusy();

@@ -35,7 +35,7 @@ export async function mergePartitionFiles(
   format: LakeTableFormat,
   partition: LakePartition,
   signal: AbortSignal,
-  replace: (compacted: CompactedFile) => Promise<void>,
+  replaceFiles: (compacted: CompactedFile) => Promise<void>,
   maxRows = MAX_MERGED_FILE_ROWS,
 ): Promise<void> {
   let columns = createColumnarRows(partition.table);
@@ -58,7 +58,7 @@ export async function mergePartitionFiles(
     const bytes = await encodeParquet(bufferedRows, rows);
     const content = { bytes, columns: bufferedRows, rows };
     const rowCounts = { rows: rows.length, sourceRows: bufferedRows.length };
-    await replace({ partition, kind: "day", sources: sourceKeys, bytes, ...rowCounts, content });
+    await replaceFiles({ partition, kind: "day", sources: sourceKeys, bytes, ...rowCounts, content });
   }
 
   // Merge small files first, so that full files stay unchanged.

@@ -20,7 +20,7 @@ export interface UploadedRowBatch {
 
 export async function putBatchFiles(
   batches: readonly PartitionBatch[],
-  keyFor: (batch: PartitionBatch, digest: string) => string,
+  fileKeyFor: (batch: PartitionBatch, digest: string) => string,
   store: ObjectStore,
   uploaded: UploadedFileDigests,
   signal: AbortSignal,
@@ -35,7 +35,7 @@ export async function putBatchFiles(
       const rows = await batch.sortRowIndexes();
       const bytes = await encodeParquet(batch.columns, rows);
       const contentDigest = computeContentDigest(bytes);
-      const key = keyFor(batch, contentDigest);
+      const key = fileKeyFor(batch, contentDigest);
       files.push({ key, bytes: bytes.length, rows, batch });
       if (uploaded.get(key) === contentDigest) continue;
       const upload = store.put(key, bytes, signal).then(

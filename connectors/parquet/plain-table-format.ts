@@ -43,10 +43,10 @@ export function createPlainTableFormat(
 
   async function replacePartitionRows(change: PartitionUpdates, signal: AbortSignal): Promise<void> {
     const { formerPartition, partition } = change;
-    const key = buildUndividedFileKey(partition);
+    const key = buildWholeTableFileKey(partition);
     const replacementFile = await encodeReplacementFile(change, [key], tableFormat, signal);
     if (replacementFile !== null) await store.put(key, replacementFile.bytes, signal);
-    if (formerPartition !== undefined) await store.remove(buildUndividedFileKey(formerPartition), signal);
+    if (formerPartition !== undefined) await store.remove(buildWholeTableFileKey(formerPartition), signal);
   }
 
   const tableFormat: LakeTableFormat = {
@@ -61,9 +61,9 @@ export function createPlainTableFormat(
         await store.putIfAbsent(`${folder}${table.name}.parquet`, emptyParquetFile, signal);
         return;
       }
-      const dates = await store.folders(folder, signal);
+      const dates = await store.listFolders(folder, signal);
       const newestDate = dates.filter((date) => /^date=\d/.test(date) && date !== `date=${UNIX_EPOCH_DAY}`).at(-1);
-      const [site] = newestDate === undefined ? [] : await store.folders(`${folder}${newestDate}/`, signal);
+      const [site] = newestDate === undefined ? [] : await store.listFolders(`${folder}${newestDate}/`, signal);
       const todayPartitionFolder = dayPartition(table, formatUtcDay(clock.now()), null).folder;
       const targetFolder = site === undefined ? todayPartitionFolder : `${folder}${newestDate}/${site}/`;
       await store.put(`${targetFolder}${EMPTY_PARQUET_FILE_NAME}`, emptyParquetFile, signal);
@@ -71,7 +71,7 @@ export function createPlainTableFormat(
     /** Creates missing tables, and moves rows that earlier versions put under 1970-01-01. */
     async repairFiles(signal) {
       for (const table of LAKE_TABLES.filter(hasDayPartitions)) {
-        const dates = await store.folders(buildTableFolder(table), signal);
+        const dates = await store.listFolders(buildTableFolder(table), signal);
         const hasEpochDayPartition = dates.includes(`date=${UNIX_EPOCH_DAY}`);
         if (dates.length === (hasEpochDayPartition ? 1 : 0)) await tableFormat.createTable(table, signal);
         if (!hasEpochDayPartition) continue;
@@ -103,8 +103,8 @@ export function createPlainTableFormat(
       return files.filter(({ key }) => key.endsWith(".parquet") && !key.endsWith(`/${EMPTY_PARQUET_FILE_NAME}`));
     },
     async *listPartitions(table, signal) {
-      for (const date of await store.folders(buildTableFolder(table), signal())) {
-        for (const site of await store.folders(`${buildTableFolder(table)}${date}/`, signal())) {
+      for (const date of await store.listFolders(buildTableFolder(table), signal())) {
+        for (const site of await store.listFolders(`${buildTableFolder(table)}${date}/`, signal())) {
           const partition = parsePartitionFolders(table, date, site);
           if (partition !== null) yield partition;
         }
@@ -131,4 +131,4 @@ export function createPlainTableFormat(
 }
 
 /** Key of the only file of a partition whose rows change. */
-const buildUndividedFileKey = (partition: LakePartition): string => buildFileKey(partition, partition.table.name);
+const buildWholeTableFileKey = (partition: LakePartition): string => buildFileKey(partition, partition.table.name);

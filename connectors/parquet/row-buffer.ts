@@ -2,7 +2,7 @@ import type { Event } from "../../src/core/model/event.ts";
 import { emitEventRows, formatUtcDay } from "../shared/lake/event-rows.ts";
 import { findColumnIndex, type LakeRow, type LakeTable } from "../shared/lake/table-model.ts";
 import { type ColumnarRows, createColumnarRows, createRowSorter } from "./columnar-rows.ts";
-import { buildUndividedPartition, dayPartition, hasDayPartitions, type LakePartition } from "./lake-paths.ts";
+import { buildWholeTablePartition, dayPartition, hasDayPartitions, type LakePartition } from "./lake-paths.ts";
 
 /** Error for an event that cannot be mapped to rows; a retry cannot help. */
 export class UnmappableEventError extends Error {}
@@ -41,7 +41,7 @@ export function createRowBuffer() {
       tableRowBuffer.add(row);
       return;
     }
-    const partition = hasDayPartitions(table) ? findRowPartition(table, row) : buildUndividedPartition(table);
+    const partition = hasDayPartitions(table) ? findRowPartition(table, row) : buildWholeTablePartition(table);
     const partitionUpdates = updatesByFolder.get(partition.folder) ?? { partition, updates: [] };
     partitionUpdates.updates.push([...row]);
     updatesByFolder.set(partition.folder, partitionUpdates);

@@ -98,7 +98,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     const { headers, origin, path } = await signS3Request(request);
     lastRequestMs = clock.monotonic();
     using requestTimeout = abortAfter(signal, config.timeout);
-    let response: S3Response & { readonly isCut: boolean };
+    let response: S3Response & { readonly isCutOff: boolean };
     try {
       agent ??= new Agent({ connect: createS3Connector(), connections: MAX_S3_CONNECTIONS, pipelining: 1 });
       const rawResponse = await agent.request({
@@ -118,8 +118,8 @@ export function createS3Store(config: S3Config, clock: Clock) {
     } catch (error) {
       throw signal.aborted ? signal.reason : connectionFailure(error, describeS3Server(endpoint.origin));
     }
-    const { isCut, status } = response;
-    if (isSuccessStatus(status) && isCut && maxBytes !== undefined) throw objectTooLargeError(request.key, maxBytes);
+    const { isCutOff, status } = response;
+    if (isSuccessStatus(status) && isCutOff && maxBytes !== undefined) throw objectTooLargeError(request.key, maxBytes);
     if (isSuccessStatus(status) && method === "PUT") throwIfPutNotStored(response);
     if (isSuccessStatus(status) || request.allow?.includes(status) === true) return response;
     throw toS3Failure(response, config, clock.now());
@@ -184,13 +184,13 @@ export function createS3Store(config: S3Config, clock: Clock) {
         throw toS3Failure(response, config, clock.now());
       return null;
     },
-    async list(prefixInLake, signal, after) {
+    async list(prefixInLake, signal, afterKey) {
       const listedFiles: StoredLakeFile[] = [];
-      const options: Record<string, string> = after === undefined ? {} : { "start-after": prefix + after };
+      const options: Record<string, string> = afterKey === undefined ? {} : { "start-after": prefix + afterKey };
       for await (const { objects } of listPages(prefixInLake, options, signal)) listedFiles.push(...objects);
       return listedFiles;
     },
-    async folders(prefixInLake, signal) {
+    async listFolders(prefixInLake, signal) {
       const listedFolders: string[] = [];
       for await (const { folders } of listPages(prefixInLake, { delimiter: "/" }, signal))
         listedFolders.push(...folders);
@@ -229,7 +229,7 @@ async function readResponseStart({ body, headers }: Dispatcher.ResponseData, max
     bytes += chunk.length;
     if (isBodyTooLong || bytes > maxBytes) break;
   }
-  return { bytes: Buffer.concat(responseChunks).subarray(0, maxBytes), isCut: isBodyTooLong || bytes > maxBytes };
+  return { bytes: Buffer.concat(responseChunks).subarray(0, maxBytes), isCutOff: isBodyTooLong || bytes > maxBytes };
 }
 
 /** Percent-encodes every character of a key except letters, digits, `-._~` and slashes. */
@@ -246,13 +246,13 @@ function parseS3Listing(xml: string, prefixLength: number) {
   return {
     objects: contents
       .filter((content) => content.includes("</Contents>"))
-      .map((content) => ({ key: toKey(xmlText(content, "Key")), bytes: Number(xmlText(content, "Size")) })),
-    folders: prefixes.map((content) => toKey(xmlText(content, "Prefix"))),
-    next: xmlText(xml, "IsTruncated") === "true" ? xmlText(xml, "NextContinuationToken") : null,
+      .map((content) => ({ key: toKey(readXmlText(content, "Key")), bytes: Number(readXmlText(content, "Size")) })),
+    folders: prefixes.map((content) => toKey(readXmlText(content, "Prefix"))),
+    next: readXmlText(xml, "IsTruncated") === "true" ? readXmlText(xml, "NextContinuationToken") : null,
   };
 }
 
-function xmlText(xml: string, tag: string): string {
+function readXmlText(xml: string, tag: string): string {
   const [, text = ""] = new RegExp(`<${tag}>([^<]*)</${tag}>`).exec(xml) ?? [];
   return text.replace(/&(amp|lt|gt|quot|apos);/g, (_, name: string) => XML_ENTITIES[name] ?? "");
 }
@@ -347,7 +347,7 @@ function describeS3Server(origin: string) {
     failureText: "could not be reached",
     addressOption: "s3.endpoint",
     authorityOption: "s3.ca_file",
-    secureScheme: "https://",
-    plainScheme: "http://",
+    secureSetting: "https://",
+    plaintextSetting: "http://",
   } as const;
 }

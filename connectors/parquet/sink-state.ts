@@ -94,7 +94,7 @@ export async function loadSinkState(
     if (committedPosition <= Math.max(writerPosition.through, stagedCommits.at(-1)?.through ?? 0))
       return { writerId: writerPosition.id, stagedCommits, ...restOfSinkState };
     log.warn(
-      { remembered: writerPosition.through, landed: committedPosition },
+      { storedPosition: writerPosition.through, lakePosition: committedPosition },
       "the lake has more commits than this state, so the state is an older copy; events that are sent again are in the lake twice, with the same event_id",
     );
   }

@@ -78,11 +78,11 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     }
   }
 
-  async function stageEventBatch(batch: readonly Event[], offer: BatchInfo, signal: AbortSignal): Promise<Receipt> {
-    if (commits?.hasPosition(offer.positions[0] ?? 0) === true) commits = null;
+  async function stageEventBatch(batch: readonly Event[], batchInfo: BatchInfo, signal: AbortSignal): Promise<Receipt> {
+    if (commits?.hasPosition(batchInfo.positions[0] ?? 0) === true) commits = null;
     const stagedCommits = await prepareStagedCommits(signal);
     const rejections = await collectEventRejections(batch, (event, n) =>
-      stagedCommits.addEvent(event, offer.positions[n] ?? 0, offer.committedAt[n] ?? "", signal),
+      stagedCommits.addEvent(event, batchInfo.positions[n] ?? 0, batchInfo.committedAt[n] ?? "", signal),
     );
     await stagedCommits.commit(signal);
     const stateChanges = settleCommits(stagedCommits);
@@ -124,11 +124,11 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   }
 
   /** Inserts redelivered events and events without a log position. */
-  async function insertIdempotently(batch: readonly Event[], offer: BatchInfo | undefined, signal: AbortSignal) {
+  async function insertIdempotently(batch: readonly Event[], batchInfo: BatchInfo | undefined, signal: AbortSignal) {
     await prepareStagedCommits(signal);
     const rowBuffer = createRowBuffer();
     const rejections = await collectEventRejections(batch, async (event, n) =>
-      rowBuffer.add(event, offer?.positions[n] ?? 0, offer?.committedAt[n] ?? ""),
+      rowBuffer.add(event, batchInfo?.positions[n] ?? 0, batchInfo?.committedAt[n] ?? ""),
     );
     await idempotentInserts.commit(rowBuffer, signal);
     const uncompacted = hourlyCompaction?.noteCommit(rowBuffer.batches().map(({ partition }) => partition)) ?? [];

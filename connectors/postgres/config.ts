@@ -4,7 +4,7 @@ import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import {
   isSecuredAddress,
   parsePostgresAddress,
-  postgresUrl,
+  postgresUrlSchema,
   SchemaName,
   SslModeOption,
 } from "../../src/core/postgres/server-address.ts";
@@ -16,7 +16,7 @@ const PostgresIdentifier = z.string().min(1).max(63);
 
 export const PostgresConfig = z
   .strictObject({
-    url: postgresUrl("one").optional().meta({
+    url: postgresUrlSchema("one").optional().meta({
       description:
         "Address with user and database, such as postgresql://plenum@db.example.com/buildings; instead of host, port, database, user and sslmode.",
     }),

@@ -28,14 +28,14 @@ export interface TableRequirements {
 /** Creates missing tables and columns; returns true if any were missing. Throws ConfigError if a table does not fit. */
 export async function prepareTables(session: PostgresSession, requirements: TableRequirements, log: Log) {
   const { tables, target } = requirements;
-  const missingTableParts = findMissing(tables, await readCatalog(session, requirements), target);
+  const missingTableParts = findMissingTableParts(tables, await readCatalog(session, requirements), target);
   if (!hasMissingTableParts(missingTableParts)) return false;
   if (!requirements.create) throw createMissingTablesError(missingTableParts, target);
   const timescaleSchema = target.timescale ? await findTimescaleSchema(session) : null;
   await runTransaction(session, { statementMs: requirements.timeoutMs }, async () => {
     await lockTables(session, target);
     const databaseCatalog = await readCatalog(session, requirements);
-    const { tables: newTables, columns } = findMissing(tables, databaseCatalog, target);
+    const { tables: newTables, columns } = findMissingTableParts(tables, databaseCatalog, target);
     if (!hasMissingTableParts({ tables: newTables, columns })) return;
     const hypertables = newTables.filter(({ rowPolicy }) => rowPolicy === "append");
     await session.query(
@@ -68,7 +68,7 @@ export async function prepareTables(session: PostgresSession, requirements: Tabl
 export async function checkTablePrivileges(session: PostgresSession, requirements: TableRequirements): Promise<void> {
   const { tables, target } = requirements;
   const databaseCatalog = await readCatalog(session, requirements);
-  const missingTableParts = findMissing(tables, databaseCatalog, target);
+  const missingTableParts = findMissingTableParts(tables, databaseCatalog, target);
   if (hasMissingTableParts(missingTableParts)) {
     if (!requirements.create) throw createMissingTablesError(missingTableParts, target);
     if (target.timescale) await findTimescaleSchema(session);
@@ -96,10 +96,10 @@ export async function checkTablePrivileges(session: PostgresSession, requirement
 
 /** Prevents other Plenum workers from changing tables until the transaction ends. */
 export async function lockTables(session: PostgresSession, { schema }: TableSettings): Promise<void> {
-  await session.query("select pg_advisory_xact_lock($1::int, hashtext($2))", [String(TABLE_LOCK_NUMBER), schema]);
+  await session.query("select pg_advisory_xact_lock($1::int, hashtext($2))", [String(ADVISORY_LOCK_KEY), schema]);
 }
 
-const TABLE_LOCK_NUMBER = 0x706c656e;
+const ADVISORY_LOCK_KEY = 0x706c656e;
 
 const hasMissingTableParts = ({ tables, columns }: MissingTableParts): boolean => tables.length + columns.length > 0;
 
@@ -194,10 +194,10 @@ interface DatabaseCatalog {
 }
 
 /** Tables and columns that Plenum still has to create, such as columns that a new Plenum version added. */
-type MissingTableParts = ReturnType<typeof findMissing>;
+type MissingTableParts = ReturnType<typeof findMissingTableParts>;
 
 /** Finds missing tables and columns. Throws ConfigError if an existing table does not fit our rows. */
-function findMissing(tables: readonly LakeTable[], catalog: DatabaseCatalog, target: TableSettings) {
+function findMissingTableParts(tables: readonly LakeTable[], catalog: DatabaseCatalog, target: TableSettings) {
   const columns = tables.flatMap((table) => {
     const catalogTable = catalog.tables.get(table.name);
     if (catalogTable === undefined) return [];

@@ -79,11 +79,11 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     async open(signal) {
       await mapSqlErrors(signal, () => prepareSession(signal));
     },
-    async write(batch, signal, _accepted, offer) {
+    async write(batch, signal, _accepted, batchInfo) {
       const offeredEvents = batch.map((event, n) => ({
         event,
-        position: offer?.positions[n] ?? 0,
-        committedAt: offer?.committedAt[n] ?? "",
+        position: batchInfo?.positions[n] ?? 0,
+        committedAt: batchInfo?.committedAt[n] ?? "",
       }));
       return mapSqlErrors(signal, async () => {
         const session = await prepareSession(signal);

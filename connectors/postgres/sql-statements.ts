@@ -22,17 +22,17 @@ export function buildPrimaryKey(table: LakeTable, { timescale }: Pick<TableSetti
 }
 
 /**
- * Builds an upsert. `arrays` tells for each column whether its parameter is an array or one value for all rows. Of two
+ * Builds an upsert. `isArrayColumn` is true for columns whose parameter is an array, not one value for all. Of two
  * rows with the same key, a table of versions keeps the new row. Other tables keep the stored row if the key contains
  * the event id, otherwise the row with the higher `observed_at` and position.
  */
-export function buildInsertSql(table: LakeTable, target: TableSettings, arrays: readonly boolean[]): string {
+export function buildInsertSql(table: LakeTable, target: TableSettings, isArrayColumn: readonly boolean[]): string {
   const key = buildPrimaryKey(table, target);
   const names = table.columns.map(({ name }) => name);
-  const arrayParameterColumns = table.columns.flatMap((column, n) => (arrays[n] ? [{ column, n }] : []));
+  const arrayParameterColumns = table.columns.flatMap((column, n) => (isArrayColumn[n] ? [{ column, n }] : []));
   const unnestSql = `unnest(${arrayParameterColumns.map(({ column, n }) => `$${n + 1}::${sqlParameterType(column)}[]`).join(", ")})`;
   const selectedCellsSql = table.columns.map((column, n) => {
-    const cellSql = arrays[n] ? `sent.${quoteSqlName(column.name)}` : `$${n + 1}::${sqlParameterType(column)}`;
+    const cellSql = isArrayColumn[n] ? `sent.${quoteSqlName(column.name)}` : `$${n + 1}::${sqlParameterType(column)}`;
     return `${cellSql}${column.type === "json" ? "::jsonb" : ""} as ${quoteSqlName(column.name)}`;
   });
   const selectSql = `select ${selectedCellsSql.join(", ")} from ${unnestSql} as sent (${joinQuotedColumnNames(arrayParameterColumns.map(({ column }) => column.name))})`;

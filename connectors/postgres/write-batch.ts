@@ -81,11 +81,11 @@ function mapEventsToRows(batch: readonly CommittedEvent[]) {
 
 async function storeTableRows({ rows, updates }: InsertsAndRowUpdates, context: BatchContext): Promise<void> {
   const { session, target } = context;
-  await session.queries(rows.map((insertRows) => buildInsertQuery(insertRows, context)));
+  await session.runQueries(rows.map((insertRows) => buildInsertQuery(insertRows, context)));
   if (updates.size > 0) await lockTables(session, target);
   for (const [table, rowUpdates] of updates) {
     const changedRows = await findChangedRows(session, table, rowUpdates, target);
-    if (changedRows !== null) await session.queries([buildInsertQuery(changedRows, context)]);
+    if (changedRows !== null) await session.runQueries([buildInsertQuery(changedRows, context)]);
   }
 }
 

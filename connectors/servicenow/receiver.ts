@@ -143,11 +143,11 @@ export function formatDescription({ link, text }: IncidentMessage): string {
   );
 }
 
-function formatWorkNote({ text }: IncidentMessage, labels: readonly string[], before?: string): string {
+function formatWorkNote({ text }: IncidentMessage, labels: readonly string[], firstLine?: string): string {
   const fields = text.fields.filter(({ label }) => labels.includes(label));
   const shortenedFields = fields.map(({ label, text }) => ({ label, text: cutText(text, 1_000) }));
   return cutText(
-    [...(before === undefined ? [] : [before]), text.status, ...formatFieldLines(shortenedFields)].join("\n"),
+    [...(firstLine === undefined ? [] : [firstLine]), text.status, ...formatFieldLines(shortenedFields)].join("\n"),
     MAX_DESCRIPTION_LENGTH,
   );
 }

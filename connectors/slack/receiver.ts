@@ -160,8 +160,8 @@ const MAX_PERMALINK_LENGTH = 2_000;
 
 /** Slack's rate limits (https://docs.slack.dev/apis/web-api/rate-limits): `chat.update` and histories have tier 3. */
 const SLACK_RATE_LIMITS: NonNullable<AlarmReceiver["rates"]> = [
-  { count: 1, inMs: 1_000, limitedCalls: ["open", "update", "close"] },
-  { count: 50, inMs: 60_000, limitedCalls: ["update", "close", "find"] },
+  { count: 1, windowMs: 1_000, limitedCalls: ["open", "update", "close"] },
+  { count: 50, windowMs: 60_000, limitedCalls: ["update", "close", "find"] },
 ];
 
 const MESSAGE_ID_NAMESPACE = Buffer.from("6f1d3c5e90b84f0c9a574be2a7c1d836", "hex");

@@ -21,10 +21,10 @@ export function createStdoutSink(stream: Writable): Sink {
       hasErrorListener = true;
     },
 
-    async write(batch, signal, _accepted, offer) {
+    async write(batch, signal, _accepted, batchInfo) {
       signal.throwIfAborted();
       const jsonLines = batch.map(
-        (event, index) => `${JSON.stringify(toCloudEvent(event, sequenceAttributes(offer?.sequences?.[index])))}\n`,
+        (event, index) => `${JSON.stringify(toCloudEvent(event, sequenceAttributes(batchInfo?.sequences?.[index])))}\n`,
       );
       await writeToStream(stream, jsonLines.join(""), signal);
       return EVENTS_ACCEPTED;

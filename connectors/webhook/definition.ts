@@ -11,7 +11,7 @@ export const webhook = {
   summary: "One signed POST for every event, or alarms in the form of PagerDuty, Slack, Teams and others.",
   Config: WebhookConfig,
   // The first waits of the schedule that Standard Webhooks suggests; after 17.6 h the event is given up.
-  scheduleMs: [5_000, 5 * MINUTE_MS, 30 * MINUTE_MS, 2 * HOUR_MS, 5 * HOUR_MS, 10 * HOUR_MS],
+  retryWaitsMs: [5_000, 5 * MINUTE_MS, 30 * MINUTE_MS, 2 * HOUR_MS, 5 * HOUR_MS, 10 * HOUR_MS],
   carriesSequence: true,
   kinds: ({ format }) => (isEventFormat(format) ? undefined : INCIDENT_EVENT_KINDS),
   async sink(config, context) {

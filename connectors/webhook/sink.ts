@@ -56,11 +56,11 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
       secrets = readSecrets();
     },
 
-    async write(batch, signal, accepted, offer) {
+    async write(batch, signal, accepted, batchInfo) {
       signal.throwIfAborted();
       for (const [index, event] of batch.entries()) {
         try {
-          await postEvent(event, offer?.sequences?.[index] ?? null, signal);
+          await postEvent(event, batchInfo?.sequences?.[index] ?? null, signal);
           accepted?.(index + 1);
         } catch (error) {
           if (index === 0) throw error;

@@ -49,7 +49,7 @@ import { readLiveSourceStatus, readStateWarnings, type StatusPageSettings } from
 
 export interface SourceLeaseContext extends FleetAssignment {
   /** Called before each request to the service; throws if the request must not be sent. */
-  readonly leaving: CheckBeforeRequest;
+  readonly checkBeforeRequest: CheckBeforeRequest;
   /** Longest time in milliseconds between taking a quota slot and the arrival of the request at the service. */
   readonly maxRequestTransitMs: number;
 }
@@ -87,11 +87,11 @@ export interface PipelineOptions {
  *   createGroupCommit     joins the replies of several sources into one transaction
  */
 function wrapStore(
-  inner: Store,
+  baseStore: Store,
   { clock, metrics, config }: Pick<PipelineOptions, "clock" | "metrics" | "config">,
   getTicketSinkNames: Parameters<typeof addTicketsOnCommit>[1],
 ) {
-  const { store: watchedStore, oldestFailure: commitTrouble } = watchFailedWrites(inner, clock);
+  const { store: watchedStore, oldestFailure: commitFailure } = watchFailedWrites(baseStore, clock);
   const store = countCommittedEvents(watchedStore, metrics);
   const ticketedStore = addTicketsOnCommit(store, getTicketSinkNames);
   const groupCommit = createGroupCommit({
@@ -99,7 +99,7 @@ function wrapStore(
     clock,
     sourceCount: Object.keys(config.sources).length,
   });
-  return { store, storeWithTickets: ticketedStore, groupCommit, commitTrouble };
+  return { store, storeWithTickets: ticketedStore, groupCommit, commitFailure };
 }
 
 function countCommittedEvents(store: Store, metrics: Pick<Metrics, "eventsCommitted">): Store {
@@ -125,7 +125,7 @@ export async function buildPipeline(options: PipelineOptions) {
   const { config, environment, transport, clock, clockDoubt, log, metrics, page, createReplacementSink, lease } =
     options;
   const { state } = config;
-  const { store, storeWithTickets, groupCommit, commitTrouble } = wrapStore(options.store, options, () =>
+  const { store, storeWithTickets, groupCommit, commitFailure } = wrapStore(options.store, options, () =>
     listTicketSinkNames(sinks.built),
   );
   const commonContext = { store, clock, clockDoubt, log, metrics };
@@ -137,7 +137,7 @@ export async function buildPipeline(options: PipelineOptions) {
       entry,
       environment,
       transport,
-      checkBeforeRequest: lease?.leaving,
+      checkBeforeRequest: lease?.checkBeforeRequest,
       maxTransitMs: lease?.maxRequestTransitMs,
     }),
   );
@@ -157,7 +157,7 @@ export async function buildPipeline(options: PipelineOptions) {
   const plots = await buildPagePlots({
     ...commonContext,
     config,
-    running: () => ({ status, activityBySource: activities }),
+    runningWorker: () => ({ status, activityBySource: activities }),
   });
   const syncBySource = new Map<string, BuiltSourceSync>();
   for (const built of builtSources) {
@@ -178,7 +178,7 @@ export async function buildPipeline(options: PipelineOptions) {
     ...{ ...commonContext, config: config.commands, guards: options.guards, around: options.settingsAffectingWrites },
     sources: builtSources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
     armAtStart: options.armWriting,
-    ...(options.fleetCommandsConfig && { approved: options.fleetCommandsConfig }),
+    ...(options.fleetCommandsConfig && { approvedConfig: options.fleetCommandsConfig }),
   });
   const commandListeners = createCommandListeners(listCommandSources(sinks.built), commands.accept);
   const reconfigurableParts = listReconfigurableParts({
@@ -206,12 +206,12 @@ export async function buildPipeline(options: PipelineOptions) {
       notices: () => [
         ...stateWarnings,
         ...options.processStatus.notices(),
-        ...failedCommitWarnings(commitTrouble()),
+        ...failedCommitWarnings(commitFailure()),
         ...commands.notices(),
         ...logSpaceMonitor.notices(),
         ...backPressure.notices(),
         ...dispatcher.notices(),
-        ...[...syncBySource.values()].flatMap(({ tagNamesWatch }) => tagNamesWatch.notices()),
+        ...[...syncBySource.values()].flatMap(({ tagNamesFileWatch }) => tagNamesFileWatch.notices()),
       ],
     },
   });
@@ -221,8 +221,8 @@ export async function buildPipeline(options: PipelineOptions) {
       reading: (source, id) => activities.get(source)?.reading(id) ?? null,
       tag: (source, id) => activities.get(source)?.tag(id) ?? null,
       sinks: dispatcher.status,
-      addressesOf: (event) => listSinkAddresses(page.sinkEntries, event, store),
-      writable: commands.writable,
+      findSinkAddresses: (event) => listSinkAddresses(page.sinkEntries, event, store),
+      findWritableTag: commands.findWritableTag,
       allowedPerMinute(source) {
         const quotaBuckets = sources.get(source)?.quota().buckets ?? [];
         return quotaBuckets.reduce((sum, { perMinute }) => sum + perMinute, 0);
@@ -235,8 +235,8 @@ export async function buildPipeline(options: PipelineOptions) {
   });
 
   const allSourceSyncs = [...syncBySource.values()];
-  const groupSourceServices = (name: string, pick: (sync: BuiltSourceSync) => BuiltSourceSync["service"]) =>
-    groupServices(name, allSourceSyncs.map(pick), log);
+  const groupSourceServices = (name: string, pickService: (built: BuiltSourceSync) => BuiltSourceSync["service"]) =>
+    groupServices(name, allSourceSyncs.map(pickService), log);
   const pipelineServices = orderServices(
     [
       { service: pruning, stopTimeShare: 0.1 },
@@ -246,7 +246,7 @@ export async function buildPipeline(options: PipelineOptions) {
       { service: commands, stopTimeShare: 0.2 },
       { service: commandListeners, stopTimeShare: 0.1 },
       { service: groupSourceServices("sensors", ({ sensorWatch }) => sensorWatch), stopTimeShare: 0.1 },
-      { service: groupSourceServices("names", ({ tagNamesWatch }) => tagNamesWatch), stopTimeShare: 0.1 },
+      { service: groupSourceServices("names", ({ tagNamesFileWatch }) => tagNamesFileWatch), stopTimeShare: 0.1 },
       // Stopping aborts requests to the service, because repeating a request costs only one quota slot.
       { service: groupSourceServices("sources", ({ service }) => service), stopTimeShare: 0.2 },
       { service: groupSourceServices("heartbeats", ({ heartbeat }) => heartbeat), stopTimeShare: 0.1 },
@@ -255,8 +255,8 @@ export async function buildPipeline(options: PipelineOptions) {
   );
 
   return {
-    ...{ store, sources, works: activities, commands, status, answers: pageApi },
-    ...{ metrics, commitTrouble, parts: reconfigurableParts, start: pipelineServices.start },
+    ...{ store, sources, activities, commands, status, pageApi },
+    ...{ metrics, commitFailure, parts: reconfigurableParts, start: pipelineServices.start },
     async stop(deadlineMs: number): Promise<void> {
       pageApi.stop();
       await pipelineServices.stop(deadlineMs);

@@ -61,19 +61,19 @@ async function buildSink(
   const connector = findSinkConnector(entry);
   const options = entry[connector];
   const definition = getConnector(connector);
-  const { copy } = await store.describe();
+  const { copy: stateCopy } = await store.describe();
   const context: ConnectorContext = {
     ...{ name, clock, metrics, building, log: dependencies.log.child({ sink: name }) },
     sinkState: createSinkState(name, store),
-    ...(copy && { identity: copy.identity }),
+    ...(stateCopy && { identity: stateCopy.identity }),
     ...(dependencies.followsHistory === true && { readsHistory: true }),
     ...(assignment && { assignment }),
   };
   const sink = dependencies.createReplacementSink?.(name, context) ?? (await definition.sink?.(options, context));
   const sharesResourceWith = (otherSink: ConfiguredSink) =>
-    otherSink.connector === connector && (definition.shared?.(otherSink.options, options) ?? null) !== null;
+    otherSink.connector === connector && (definition.findSharedStore?.(otherSink.options, options) ?? null) !== null;
   const configuredSink =
-    sink === undefined ? null : { name, connector, sink, delivery: entry, options, meets: sharesResourceWith };
+    sink === undefined ? null : { name, connector, sink, delivery: entry, options, conflictsWith: sharesResourceWith };
   const hasSameOptions = oldSink !== undefined && isDeepStrictEqual(oldSink.entry[connector], options);
   const commandListener = hasSameOptions
     ? oldSink.commandListener

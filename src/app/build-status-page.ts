@@ -29,12 +29,12 @@ import { findSinkConnector } from "./config/config-sections.ts";
 export function buildPageActions(options: {
   readonly clock: Clock;
   readonly accept: AcceptCommand;
-  readonly notReady: () => string | null;
+  readonly notReadyReason: () => string | null;
 }): PageActions {
-  const { accept, clock, notReady } = options;
+  const { accept, clock, notReadyReason } = options;
   const operatorWriteDefaults = { forSeconds: null, ttlSeconds: null, at: "status page" } as const;
   return {
-    notReadyReason: notReady,
+    notReadyReason,
     write: (request) => accept(toOperatorCommand({ ...request, ...operatorWriteDefaults, receivedAtMs: clock.now() })),
   };
 }
@@ -59,12 +59,12 @@ export async function buildPagePlots(options: {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Pick<Metrics, "deliveries" | "quotaSlots">;
-  readonly running: () => {
+  readonly runningWorker: () => {
     readonly status: Pick<Status, "sinks">;
     readonly activityBySource: ReadonlyMap<string, SourceActivity>;
   };
 }): Promise<Plots | null> {
-  const { clock, config, log, metrics, running, store } = options;
+  const { clock, config, log, metrics, runningWorker, store } = options;
   const sources = Object.keys(config.sources);
   if (!config.state.plots) {
     await deleteStoredPlots(store, sources);
@@ -73,7 +73,7 @@ export async function buildPagePlots(options: {
   const lastRequestNumberBySource = new Map<string, number>();
   const plotNumbers: WorkerPlotNumbers = {
     async currentLevels() {
-      const sinks = await running().status.sinks();
+      const sinks = await runningWorker().status.sinks();
       return new Map(
         sinks.map(({ sink, depth, again }) => [
           minuteSeriesNames.lag(sink),
@@ -86,7 +86,7 @@ export async function buildPagePlots(options: {
       const counters = new Map<string, number>();
       // Set all counters to 0 first, because a metric without a sample means 0, not unknown.
       for (const source of sources) for (const lane of LANES) counters.set(minuteSeriesNames.requests(source, lane), 0);
-      for (const { sink } of await running().status.sinks()) counters.set(minuteSeriesNames.accepted(sink), 0);
+      for (const { sink } of await runningWorker().status.sinks()) counters.set(minuteSeriesNames.accepted(sink), 0);
       for (const { labels, value } of deliveries.values as readonly MetricCounterSample[])
         if (labels.outcome === "accepted") counters.set(minuteSeriesNames.accepted(String(labels.sink)), value);
       for (const { labels, value } of slots.values as readonly MetricCounterSample[])
@@ -94,7 +94,7 @@ export async function buildPagePlots(options: {
       return counters;
     },
     async noteRefusedRequests(note) {
-      for (const [source, activity] of running().activityBySource) {
+      for (const [source, activity] of runningWorker().activityBySource) {
         for (const request of activity.requests()) {
           if (request.number <= (lastRequestNumberBySource.get(source) ?? 0)) continue;
           lastRequestNumberBySource.set(source, request.number);

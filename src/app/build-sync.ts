@@ -32,7 +32,7 @@ export interface BuiltSourceSync {
   /** Watches the values that `service` reads. Starts before `service` and stops after `service`. */
   readonly sensorWatch: WorkerService;
   /** Reads the names file. Starts before `service`, so that even the first list of tags has names. */
-  readonly tagNamesWatch: WorkerService & Pick<ReturnType<typeof createTagNamesFileWatch>, "notices">;
+  readonly tagNamesFileWatch: WorkerService & Pick<ReturnType<typeof createTagNamesFileWatch>, "notices">;
   readonly activity: SourceActivity;
   refreshGauges(): void;
   /** Applies a changed configuration, except for options of the connection. */
@@ -42,7 +42,7 @@ export interface BuiltSourceSync {
 export async function buildSourceSync(
   options: Pick<SyncOptions, "store" | "clock" | "log" | "metrics" | "ticker"> & {
     readonly built: BuiltSource;
-    readonly clockDoubt: Pick<ClockCheck, "stepped" | "anywhere">;
+    readonly clockDoubt: Pick<ClockCheck, "latestStep" | "deviation">;
     readonly groupCommit: GroupCommit;
     readonly state: StateConfig;
     readonly backPressure: Pick<BackPressure, "mayFetchHistory">;
@@ -58,14 +58,14 @@ export async function buildSourceSync(
   const createEmptyTagClassWarning = (config: SourceConfigEntry) =>
     createEmptyClassLogger({
       source: name,
-      lists: listTagClasses(config),
-      followed: config.inventory.sites ?? null,
+      classLists: listTagClasses(config),
+      followedSiteIds: config.inventory.sites ?? null,
       log,
     });
   let warnOfEmptyTagClasses = createEmptyTagClassWarning(entry);
   const sourceSync = await openSync({
     ...{ source, store: options.store, config: entry, clock, log, metrics, ticker },
-    tagsListed: () => warnOfEmptyTagClasses(sourceSync.store),
+    onTagsListed: () => warnOfEmptyTagClasses(sourceSync.store),
     ...("file" in token ? { tokenStamp: async () => readSecretFileStamp(token.file) } : {}),
   });
   const { scope, store } = sourceSync;
@@ -85,8 +85,8 @@ export async function buildSourceSync(
     ...{ source, store, log, metrics, scope, historyDemand },
     clock: createServiceClock(clock, () => source.clockSkewMs(), options.clockDoubt),
     ...{ classes: entry.history, timeZone: entry.time_zone, valuesMax: settings.valuesMax },
-    mayFetchPast: backPressure.mayFetchHistory,
-    onLogged: sensorWatchService.logged,
+    mayFetchHistory: backPressure.mayFetchHistory,
+    onLoggedPoints: sensorWatchService.logged,
     knowsTagsOf: sourceSync.knowsTagsOf,
   });
   const liveReads = createLiveReads({
@@ -127,7 +127,7 @@ export async function buildSourceSync(
       if (lastLiveRead !== null) lastPollByJob.set("live", lastLiveRead);
       return {
         ...{ activeAlarms: sourceSync.activeAlarms, siteIds: sourceSync.siteIds(), lastPolls: lastPollByJob },
-        leftOut: countTagsWithoutValue(),
+        tagsWithoutValue: countTagsWithoutValue(),
         inventoryPageMs: sourceSync.inventoryPageMs(),
       };
     },
@@ -143,9 +143,9 @@ export async function buildSourceSync(
     service: sourceService,
     heartbeat,
     sensorWatch: sensorWatchService,
-    tagNamesWatch: tagNamesFileWatch,
+    tagNamesFileWatch,
     activity: sourceActivity,
-    refreshGauges: () => liveReads.showFreshness(),
+    refreshGauges: () => liveReads.updateFreshnessMetrics(),
     async change(next, state) {
       const previousConfig = entry;
       const { valuesMax } = settings;
@@ -213,8 +213,8 @@ export function buildSensorWatch(
 
   return {
     ...sensorWatchService,
-    read: (...readingFields) => sensorWatch?.read(...readingFields),
-    logged: (...logFields) => sensorWatch?.logged(...logFields),
+    read: (...readingArguments) => sensorWatch?.read(...readingArguments),
+    logged: (...loggedArguments) => sensorWatch?.logged(...loggedArguments),
     async change(entry) {
       const settings = sensorWatchSettings(entry);
       const previousSensorWatch = sensorWatch;

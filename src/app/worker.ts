@@ -81,12 +81,12 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
       notices: () => [...(reloader?.notices() ?? []), ...clockCheck.notices()],
     },
   });
-  const { answers, commands, commitTrouble, parts, sources, status, store, works } = eventPipeline;
+  const { pageApi, commands, commitFailure, parts, sources, status, store, activities } = eventPipeline;
   const { accept, changeLock, expectedWaitMs } = commands;
   if (configFile !== undefined) reloader = createReloader({ ...commonContext, ...configFile, config, store, parts });
   const reload = reloader?.reload ?? null;
 
-  const notReady = () => (runner.isReady() ? null : "The worker is starting or stopping.");
+  const notReadyReason = () => (runner.isReady() ? null : "The worker is starting or stopping.");
   const operatorRoutesByPath = operatorRoutes({
     sources,
     accept,
@@ -94,8 +94,8 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
     expectedWaitMs,
     clock,
     report: status.report,
-    notReadyReason: notReady,
-    work: { sources: works },
+    notReadyReason,
+    work: { sources: activities },
     log: options.recentLog ?? (() => []),
     configuration() {
       const liveConfig = reloader?.configInForce() ?? config;
@@ -108,19 +108,19 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
   });
   const controlSocket = createControlSocket({ stateFolder: config.state.folder, routes: operatorRoutesByPath });
   const pageServer = createStatusServer({
-    ...{ config: config.status, clock, log, status, answers, outbox: store.outbox },
+    ...{ config: config.status, clock, log, status, pageApi, outbox: store.outbox },
     metrics: { contentType: metrics.registry.contentType, metrics: () => metricsText(metrics.registry) },
     get credentials() {
       return pageSettings.credentials;
     },
-    silencesOf: () => store,
+    findSilenceStore: () => store,
     endSilence: (...silenceArguments) => endSilence(store, ...silenceArguments),
-    actions: buildPageActions({ clock, accept, notReady }),
+    actions: buildPageActions({ clock, accept, notReadyReason }),
     readiness: createReadinessCheck({
       clock,
       health: status.health,
       isRunning: () => runner.isReady(),
-      currentCommitFailure: commitTrouble,
+      currentCommitFailure: commitFailure,
     }),
     refreshMetrics: eventPipeline.refreshGauges,
     get stopWrites() {

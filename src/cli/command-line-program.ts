@@ -2,7 +2,7 @@ import { Command, Help } from "commander";
 import { VERSION } from "../core/runtime/version.ts";
 import type { CliContext } from "./shell/command-context.ts";
 import { EXIT_CODES_TEXT } from "./shell/exit-codes.ts";
-import { printParserOutput } from "./shell/terminal-output.ts";
+import { createParserOutput } from "./shell/terminal-output.ts";
 
 interface CommandModule {
   define(command: Command, context: CliContext): void;
@@ -108,7 +108,7 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
     .showHelpAfterError("(plenum --help lists the commands)")
     .showSuggestionAfterError()
     .exitOverride()
-    .configureOutput(printParserOutput())
+    .configureOutput(createParserOutput())
     // The help command of commander does not wait for the hook, so `help` is defined below.
     .helpCommand(false)
     .addHelpText(

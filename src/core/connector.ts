@@ -30,7 +30,7 @@ export interface RequiredSinkMethods {
   readonly maxBatch?: number;
   open(signal: AbortSignal): Promise<void>;
   /** Called serially with 1 to `maxBatch` events in commit order. `accepted(3)` settles the first three at once. */
-  write(batch: readonly Event[], signal: AbortSignal, accepted?: AcceptEvents, offer?: BatchInfo): Promise<Receipt>;
+  write(batch: readonly Event[], signal: AbortSignal, accepted?: AcceptEvents, batchInfo?: BatchInfo): Promise<Receipt>;
   close(): Promise<void>;
 }
 
@@ -101,7 +101,7 @@ export interface BuildingView {
   /** Finds an object as the service last listed it; undefined for an unknown id. */
   findObject<N extends keyof ObjectByNoun>(noun: N, source: string, id: string): Promise<ObjectByNoun[N] | undefined>;
   /** Time of the first list that contained the object, UTC; undefined if the time is unknown. */
-  firstListed(noun: keyof ObjectByNoun, source: string, id: string): Promise<string | undefined>;
+  firstListedAt(noun: keyof ObjectByNoun, source: string, id: string): Promise<string | undefined>;
   /** True after the tags of a site's systems were listed once. Before that, a tag without systems may have some. */
   hasListedSystems(source: string, siteId: string): Promise<boolean>;
   /** Systems that list the tag; empty if no system lists it or if the tags of systems are not read. */
@@ -151,7 +151,7 @@ export interface ListedInventoryObject<T> {
   readonly source: string;
   readonly siteId: number | null;
   readonly value: T;
-  readonly isThere: boolean;
+  readonly isListed: boolean;
 }
 
 export interface AlarmView {
@@ -300,13 +300,13 @@ export interface ConnectorDefinition<C = unknown> {
   readonly summary: string;
   readonly Config: ZodType<C>;
   /** Default waits between attempts to deliver a rejected event. If absent, attempts end when the event is deleted. */
-  readonly scheduleMs?: readonly number[];
+  readonly retryWaitsMs?: readonly number[];
   /** True if the sink sends `BatchInfo.sequences`. Otherwise the configuration rejects `sequence: true`. */
   readonly carriesSequence?: true;
   /** Topic or query with which a person finds the event at the server; null when the server does not store it. */
   locateEvent?(config: C, event: Event, sinkState: Pick<SinkState, "get">): string | null | Promise<string | null>;
   /** Names a resource that two sinks must not share, such as a folder; null when they share nothing. */
-  shared?(one: C, other: C): StoreSharedBySinks | null;
+  findSharedStore?(one: C, other: C): StoreSharedBySinks | null;
   /** Returns a promise if the connector loads its libraries only when it is configured. */
   sink?(config: C, context: ConnectorContext): Sink | Promise<Sink>;
   /** Patterns of the event kinds that the sink receives; undefined for all kinds. */

@@ -18,7 +18,7 @@ const CLOCK_DIFFERENCE_NOTICE_MS = 30_000;
 
 interface DatabaseClockReading {
   readonly wallMs: number;
-  readonly setByMs: number;
+  readonly totalStepMs: number;
   readonly sentAt: TimeReading;
   readonly answeredAt: TimeReading;
 }
@@ -47,42 +47,42 @@ export async function openDatabaseTime(options: {
     const { rows } = await database.query(
       `select (extract(epoch from clock_timestamp()) * 1000)::double precision, clock_set_by_ms from ${database.table("meta")}`,
     );
-    const [wallMs, setByMs] = rows[0] ?? [];
-    return { wallMs: Number(wallMs), setByMs: Number(setByMs), sentAt, answeredAt: readClocks(clock) };
+    const [wallMs, totalStepMs] = rows[0] ?? [];
+    return { wallMs: Number(wallMs), totalStepMs: Number(totalStepMs), sentAt, answeredAt: readClocks(clock) };
   }
 
   /** Stores the total clock step, unless another member stored one first, and returns the stored value. */
-  async function storeTotalClockStep(before: number, setByMs: number): Promise<number> {
+  async function storeTotalClockStep(before: number, totalStepMs: number): Promise<number> {
     const updateClockStepSql = `update ${database.table("meta")} set clock_set_by_ms = $2::double precision
       where clock_set_by_ms = $1::double precision returning 1`;
-    const { rows } = await database.query(updateClockStepSql, [String(before), String(setByMs)]);
-    return rows.length > 0 ? setByMs : (await readDatabaseClock()).setByMs;
+    const { rows } = await database.query(updateClockStepSql, [String(before), String(totalStepMs)]);
+    return rows.length > 0 ? totalStepMs : (await readDatabaseClock()).totalStepMs;
   }
 
   const earliestWallMs = () => lastReading.wallMs + elapsedMs(clock, lastReading.answeredAt);
   const latestWallMs = () => lastReading.wallMs + elapsedMs(clock, lastReading.sentAt);
-  const earliestSteadyMs = () => earliestWallMs() - lastReading.setByMs;
-  const latestSteadyMs = () => latestWallMs() - lastReading.setByMs;
+  const earliestSteadyMs = () => earliestWallMs() - lastReading.totalStepMs;
+  const latestSteadyMs = () => latestWallMs() - lastReading.totalStepMs;
 
   async function readAndCorrectClock(): Promise<void> {
     const [fromWallMs, fromMs] = [earliestWallMs(), earliestSteadyMs()];
     const clockReading = await readDatabaseClock();
     const wasWallClockSet = distanceOutsideRange(clockReading.wallMs, fromWallMs, latestWallMs()) !== 0;
-    const clockStepMs = distanceOutsideRange(clockReading.wallMs - clockReading.setByMs, fromMs, latestSteadyMs());
+    const clockStepMs = distanceOutsideRange(clockReading.wallMs - clockReading.totalStepMs, fromMs, latestSteadyMs());
     // If the wall clock did not step, a member that was suspended has stored a wrong clock step.
     const hasEnoughClockReads =
       readCount >= CLOCK_READS_UNTIL_SETTLED && readCount - readCountAtOwnStep > CLOCK_READS_AFTER_OWN_STEP;
-    let { setByMs } = clockReading;
+    let { totalStepMs } = clockReading;
     if (clockStepMs !== 0 && (wasWallClockSet || hasEnoughClockReads)) {
       readCountAtOwnStep = readCount;
-      setByMs = await storeTotalClockStep(setByMs, setByMs + clockStepMs);
+      totalStepMs = await storeTotalClockStep(totalStepMs, totalStepMs + clockStepMs);
       log.info(
-        { seconds: Math.round(clockStepMs / 1_000), setByMs },
+        { seconds: Math.round(clockStepMs / 1_000), setByMs: totalStepMs },
         "the clock of the fleet's database was set; quota and leases are measured without it",
       );
     }
     readCount += 1;
-    lastReading = { ...clockReading, setByMs };
+    lastReading = { ...clockReading, totalStepMs };
     const { answeredAt, sentAt, wallMs } = clockReading;
     wallClockOffsetMs = Math.min(
       Math.max(wallClockOffsetMs, wallMs - answeredAt.monotonicMs),
@@ -109,8 +109,8 @@ export async function openDatabaseTime(options: {
       runLoop({
         clock,
         signal,
-        onlyChecks: true,
-        async turn() {
+        alignSleeps: true,
+        async step() {
           await readAndCorrectClock();
           return CLOCK_READ_INTERVAL_MS;
         },

@@ -37,19 +37,19 @@ export function createMemberStatusView(options: {
   const cache = createValueCache(clock);
   const maxAgeMs = () => pipelines.size * STATUS_CACHE_AGE_PER_SOURCE_MS;
   const joinedStore = () => joinSourceStores([...pipelines].map(([source, { store }]) => ({ source, store })));
-  const askPipelines = <T>(query: (pipeline: Pipeline) => Promise<T>) => mapInSlices([...pipelines.values()], query);
+  const mapPipelines = <T>(query: (pipeline: Pipeline) => Promise<T>) => mapInSlices([...pipelines.values()], query);
 
   function pageApiOfSource(source: string): PageApi {
     const heldPipeline = pipelines.get(source);
     if (heldPipeline === undefined) throw new Retryable(`The source ${source} is not held here any more.`);
-    return heldPipeline.answers;
+    return heldPipeline.pageApi;
   }
 
-  const listSinkReports = async () => sumSinkReports((await askPipelines(({ status }) => status.sinks())).flat());
+  const listSinkReports = async () => sumSinkReports((await mapPipelines(({ status }) => status.sinks())).flat());
   const status: Status = {
     sinks: listSinkReports,
     async health() {
-      const healthReports = await askPipelines(({ status: each }) => each.health());
+      const healthReports = await mapPipelines(({ status: each }) => each.health());
       return {
         now: isoUtc(clock.now()),
         sources: healthReports.flatMap((part) => part.sources),
@@ -58,14 +58,14 @@ export function createMemberStatusView(options: {
             healthReports.flatMap((part) => part.sinks),
             ({ name }) => name,
           ).values(),
-        ].flatMap(partsInWorstState),
+        ].flatMap(reportsInWorstState),
         commands: healthReports[0]?.commands ?? null,
         // Unknown, because the state is on the disk of the database server.
         disk: { free: null, diskBytes: null },
       };
     },
     async report() {
-      const sourceReports = await cache("reports", maxAgeMs(), () => askPipelines(({ status: each }) => each.report()));
+      const sourceReports = await cache("reports", maxAgeMs(), () => mapPipelines(({ status: each }) => each.report()));
       const commandReports = sourceReports.flatMap((report) => report.commands ?? []);
       const [firstCommandReport] = commandReports;
       return {
@@ -98,7 +98,7 @@ export function createMemberStatusView(options: {
       };
     },
     async alarms() {
-      const alarmLists = await cache("alarms", maxAgeMs(), () => askPipelines(({ status: each }) => each.alarms()));
+      const alarmLists = await cache("alarms", maxAgeMs(), () => mapPipelines(({ status: each }) => each.alarms()));
       return alarmLists
         .flat()
         .toSorted(
@@ -108,7 +108,7 @@ export function createMemberStatusView(options: {
         );
     },
     async silences(query) {
-      const rows = (await askPipelines(({ status: each }) => each.silences(query))).flat();
+      const rows = (await mapPipelines(({ status: each }) => each.silences(query))).flat();
       const silenceById = new Map(rows.map((row) => [row.id, row]));
       return [...silenceById.values()].toSorted((a, b) => a.from.localeCompare(b.from) || a.id.localeCompare(b.id));
     },
@@ -120,7 +120,7 @@ export function createMemberStatusView(options: {
     },
     holderOf: options.findOtherHolder,
     async sinkNames() {
-      return [...new Set((await askPipelines(({ answers: each }) => each.sinkNames())).flat())];
+      return [...new Set((await mapPipelines(({ pageApi: each }) => each.sinkNames())).flat())];
     },
     async tags(query) {
       if (query.source !== undefined) return pageApiOfSource(query.source).tags(query);
@@ -128,7 +128,7 @@ export function createMemberStatusView(options: {
         clock,
         store: joinedStore(),
         sources: [...pipelines.keys()],
-        findReadClass: (source, id) => pipelines.get(source)?.works.get(source)?.reading(id) ?? null,
+        findReadClass: (source, id) => pipelines.get(source)?.activities.get(source)?.reading(id) ?? null,
       }).list(query);
     },
     tag: async (source, id) => pageApiOfSource(source).tag(source, id),
@@ -136,15 +136,15 @@ export function createMemberStatusView(options: {
     site: async (source, id) => pageApiOfSource(source).site(source, id),
     async alarmDays(query) {
       if (query.source !== undefined) return pageApiOfSource(query.source).alarmDays(query);
-      return sumAlarmDays(await askPipelines(({ answers: each }) => each.alarmDays(query)), clock);
+      return sumAlarmDays(await mapPipelines(({ pageApi: each }) => each.alarmDays(query)), clock);
     },
     async commands(query) {
       if (query.source !== undefined) return pageApiOfSource(query.source).commands(query);
-      const rows: readonly CommandRow[] = (await askPipelines(({ answers: each }) => each.commands(query))).flat();
+      const rows: readonly CommandRow[] = (await mapPipelines(({ pageApi: each }) => each.commands(query))).flat();
       return rows.toSorted((a, b) => b.at.localeCompare(a.at)).slice(0, query.limit);
     },
     async sink(name) {
-      const sinkResponses = await askPipelines(({ answers: each }) => each.sink(name));
+      const sinkResponses = await mapPipelines(({ pageApi: each }) => each.sink(name));
       const sinkReport = (await listSinkReports()).find(({ sink }) => sink === name);
       return sinkReport
         ? sumSinkResponses(
@@ -156,7 +156,7 @@ export function createMemberStatusView(options: {
     source: async (name) => pageApiOfSource(name).source(name),
     plot: async (query) => pageApiOfSource(query.source).plot(query),
     stop() {
-      for (const pipeline of pipelines.values()) pipeline.answers.stop();
+      for (const pipeline of pipelines.values()) pipeline.pageApi.stop();
     },
   };
 
@@ -166,8 +166,8 @@ export function createMemberStatusView(options: {
   };
 
   return {
-    ...{ status, answers: memberResponses, outbox },
-    silencesOf: (source: string): SilenceStore | null => pipelines.get(source)?.store ?? null,
+    ...{ status, pageApi: memberResponses, outbox },
+    findSilenceStore: (source: string): SilenceStore | null => pipelines.get(source)?.store ?? null,
   };
 }
 
@@ -190,7 +190,7 @@ export async function endSilenceOfFleet(
       hasEnded = (await endSilence(heldPipeline.store, id, at, by)) || hasEnded;
       continue;
     }
-    const store = await openSourceState(database, { source, as: "operator", ...runtime });
+    const store = await openSourceState(database, { source, access: "operator", ...runtime });
     try {
       hasEnded = (await shortenSilence(store, id, at, by)) || hasEnded;
     } finally {
@@ -203,7 +203,7 @@ export async function endSilenceOfFleet(
 /** States of a sink from best to worst; a sink of several sources is shown in the worst state. */
 const SINK_STATE_ORDER = ["idle", "delivering", "starting", "never started", "not running"];
 
-function partsInWorstState<T extends { readonly state: string }>(parts: readonly T[]): readonly T[] {
+function reportsInWorstState<T extends { readonly state: string }>(parts: readonly T[]): readonly T[] {
   const sinkStateRank = ({ state }: T) =>
     SINK_STATE_ORDER.indexOf(state) + (SINK_STATE_ORDER.includes(state) ? 0 : SINK_STATE_ORDER.length + 1);
   return parts.toSorted((a, b) => sinkStateRank(b) - sinkStateRank(a)).slice(0, 1);
@@ -211,7 +211,7 @@ function partsInWorstState<T extends { readonly state: string }>(parts: readonly
 
 function sumSinkReports(reports: readonly SinkReport[]): readonly SinkReport[] {
   return [...Map.groupBy(reports, ({ sink }) => sink).values()].flatMap((parts) =>
-    partsInWorstState(parts).map((worstReport) => ({
+    reportsInWorstState(parts).map((worstReport) => ({
       ...worstReport,
       depth: sumKnownNumbers(parts.map(({ depth }) => depth)),
       again: sumKnownNumbers(parts.map(({ again }) => again)),

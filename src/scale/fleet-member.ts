@@ -101,7 +101,7 @@ async function buildFleetMember(
   if (detectedRestore !== null) log.warn({ lastHeardAt: detectedRestore.lastHeardAt }, detectedRestore.message);
   const killSwitch = createFleetKillSwitch({ database: urgent, clock, log });
   const throwKillSwitch = (by: string) =>
-    endsWithin(clock, KILL_SWITCH_WAIT_MS, killSwitch.throwIt(by, isoUtc(clock.now())));
+    endsWithin(clock, KILL_SWITCH_WAIT_MS, killSwitch.throwSwitch(by, isoUtc(clock.now())));
   const writingGuards = await openFleetWritingGuards({
     ...{ database: urgent, killSwitch, clock, log },
     stateFolder: config.state.folder,
@@ -124,7 +124,7 @@ async function buildFleetMember(
     const { pipeline } = heldSource;
     pipelines.set(source, pipeline);
     for (const [each, client] of pipeline.sources) sources.set(each, client);
-    for (const [each, work] of pipeline.works) activityBySource.set(each, work);
+    for (const [each, work] of pipeline.activities) activityBySource.set(each, work);
     log.debug({ source, epoch }, "this member works for the source now");
     return {
       async stop(deadlineMs) {
@@ -199,13 +199,13 @@ async function buildFleetMember(
     health: memberStatusView.status.health,
     isRunning: () => run.isReady(),
     currentCommitFailure: () =>
-      [...pipelines.values()].map((each) => each.commitTrouble()).find((trouble) => trouble !== null) ?? null,
+      [...pipelines.values()].map((each) => each.commitFailure()).find((trouble) => trouble !== null) ?? null,
   });
   const statusServer = createStatusServer({
     ...{ config: config.status, credentials: pageSettings.credentials, clock, log, fleet: fleetStatus },
     ...memberStatusView,
     endSilence: (...which) => endSilenceOfFleet(pipelines, database, { clock, log }, ...which),
-    actions: buildPageActions({ clock, accept: acceptCommand, notReady: explainNotReady }),
+    actions: buildPageActions({ clock, accept: acceptCommand, notReadyReason: explainNotReady }),
     metrics: {
       contentType: metrics.registry.contentType,
       async metrics() {

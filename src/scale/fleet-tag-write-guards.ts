@@ -49,8 +49,8 @@ export async function openFleetWritingGuards(options: {
       get remedy() {
         return localKillSwitch.isOn() ? localKillSwitch.remedy : killSwitch.remedy;
       },
-      isOn: () => localKillSwitch.isOn() || killSwitch.thrown(),
-      turnOn: killSwitch.throwIt,
+      isOn: () => localKillSwitch.isOn() || killSwitch.isThrown(),
+      turnOn: killSwitch.throwSwitch,
     },
     findUnarmedReason: () =>
       isMachineArmedToWrite(stateFolder, databaseId.read())

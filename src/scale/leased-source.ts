@@ -36,13 +36,13 @@ export async function runSource(
 ) {
   const { clock, clockDoubt, config, database, environment, lease, ticker, time } = options;
   const { source } = lease;
-  const { entry, own } = reduceConfigToSource(config, source);
+  const { entry, sourceConfig } = reduceConfigToSource(config, source);
   const pipelineController = new AbortController();
   const log = quietLogAfterAbort(pipelineController.signal, options.log.child({ source }));
   const abortPipeline = () => pipelineController.abort(new OrderlyStop());
   lease.signal.addEventListener("abort", abortPipeline, { once: true });
   if (lease.signal.aborted) abortPipeline();
-  const sourceState = await openSourceState(database, { source, as: { epoch: lease.epoch }, clock, log });
+  const sourceState = await openSourceState(database, { source, access: { epoch: lease.epoch }, clock, log });
   const httpTransport = createHttpTransport(entry, openProxy(entry.proxy, clock, environment));
   const store: Store = {
     ...sourceState,
@@ -73,13 +73,13 @@ export async function runSource(
       ...{ clock, clockDoubt, environment, log, ticker, guards: options.guards },
       // Measure the lateness of polls from the takeover by this member.
       startedAtMs: clock.now(),
-      config: own,
+      config: sourceConfig,
       transport: reportOutages(httpTransport.send, lease.reached, clock),
-      store: createFencedStore(store, lease.fenced),
+      store: createFencedStore(store, lease.noteFenced),
       settingsAffectingWrites: settingsAffectingTagWrites(config),
       fleetCommandsConfig: config.commands,
       armWriting: false,
-      page: createStatusPageSettings(own, null),
+      page: createStatusPageSettings(sourceConfig, null),
       lease: createLeaseContext(lease, options.fleet, time, clock),
       metrics: sourceMetrics(source),
       // The member reports configuration and notices once for all its sources.
@@ -128,7 +128,7 @@ function createLeaseContext(
     fleet,
     source,
     now: time.latestSteadyMs,
-    leaving: onSend,
+    checkBeforeRequest: onSend,
     maxRequestTransitMs: MAX_SEND_DELAY_MS + MAX_TRANSIT_MS,
   };
 }
@@ -136,7 +136,7 @@ function createLeaseContext(
 function reduceConfigToSource(
   config: Config,
   source: string,
-): { readonly entry: SourceConfigEntry; readonly own: Config } {
+): { readonly entry: SourceConfigEntry; readonly sourceConfig: Config } {
   const { commands, sinks, sources } = config;
   const sourceEntry = sources[source];
   if (sourceEntry === undefined) throw new Error(`The source ${source} is not configured.`);
@@ -149,7 +149,7 @@ function reduceConfigToSource(
     sinks: Object.fromEntries(sinksOfSource),
     commands: { ...commands, allow: allowedTags },
   };
-  return { entry: sourceEntry, own: { ...config, ...configSectionsOfSource } };
+  return { entry: sourceEntry, sourceConfig: { ...config, ...configSectionsOfSource } };
 }
 
 function sourceMetrics(source: string): Metrics {

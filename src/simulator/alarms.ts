@@ -67,8 +67,8 @@ export function createAlarmStore(world: SimulatedSites, devices: Devices, option
   function computeAlarmEpisodeTimes({ timeline }: Site, { raised, resolved }: AlarmEpisode, pass: number) {
     const passStartPosition = pass * timeline.lengthMs;
     return {
-      raisedMs: roundDownToSecond(timeline.wallAt(passStartPosition + raised)),
-      resolvedMs: roundDownToSecond(timeline.wallAt(passStartPosition + resolved)),
+      raisedMs: roundDownToSecond(timeline.wallMsAt(passStartPosition + raised)),
+      resolvedMs: roundDownToSecond(timeline.wallMsAt(passStartPosition + resolved)),
     };
   }
 

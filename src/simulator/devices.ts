@@ -66,7 +66,7 @@ export function createSimulatedDevices(world: SimulatedSites, options: Simulator
     for (let pass = Math.floor(startPosition / timeline.lengthMs); pass * timeline.lengthMs <= endPosition; pass += 1) {
       const passStart = pass * timeline.lengthMs - firstMs;
       for (let index = lastIndexUpTo(times, startPosition - passStart - 1) + 1; index < times.length; index += 1) {
-        const atMs = timeline.wallAt(passStart + (times[index] ?? 0));
+        const atMs = timeline.wallMsAt(passStart + (times[index] ?? 0));
         if (atMs >= toMs) return;
         if (atMs >= fromMs) visit(atMs, readRecordedSample(tag, values, index, pass));
       }
@@ -81,7 +81,7 @@ export function createSimulatedDevices(world: SimulatedSites, options: Simulator
 
   function visitTagSamples(tag: Tag, fromMs: number, toMs: number, visit: VisitTagSample): void {
     if (logIntervalMs > 0) {
-      const logStartMs = Math.max(fromMs, tag.site.timeline.wallAt(0));
+      const logStartMs = Math.max(fromMs, tag.site.timeline.wallMsAt(0));
       for (let atMs = Math.ceil(logStartMs / logIntervalMs) * logIntervalMs; atMs < toMs; atMs += logIntervalMs)
         visit(atMs, computeTagValueAt(tag, atMs));
       return;

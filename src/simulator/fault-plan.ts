@@ -158,16 +158,16 @@ export interface FaultableRequest {
 
 interface ActiveFaultRule {
   readonly rule: FaultRule;
-  readonly setMs: number;
-  matched: number;
-  applied: number;
+  readonly setAtMs: number;
+  matchCount: number;
+  appliedCount: number;
 }
 
 export type FaultPlan = ReturnType<typeof createFaultPlan>;
 
 export function createFaultPlan(initial: readonly FaultRule[], nowMs: number, random: Random) {
-  const createActiveFaultRules = (rules: readonly FaultRule[], setMs: number): ActiveFaultRule[] =>
-    rules.map((rule) => ({ rule, setMs, matched: 0, applied: 0 }));
+  const createActiveFaultRules = (rules: readonly FaultRule[], setAtMs: number): ActiveFaultRule[] =>
+    rules.map((rule) => ({ rule, setAtMs, matchCount: 0, appliedCount: 0 }));
   let activeRules = createActiveFaultRules(initial, nowMs);
   return {
     set(rules: readonly FaultRule[], atMs: number) {
@@ -192,13 +192,13 @@ function faultRuleApplies(active: ActiveFaultRule, request: FaultableRequest, no
   if (match.tag_id !== undefined && !request.tagIds.has(match.tag_id)) return false;
   if (match.page !== undefined && match.page !== request.page) return false;
 
-  const faultStartMs = active.setMs + (when.after_s ?? 0) * 1000;
+  const faultStartMs = active.setAtMs + (when.after_s ?? 0) * 1000;
   if (nowMs < faultStartMs || (when.for_s !== undefined && nowMs >= faultStartMs + when.for_s * 1000)) return false;
-  active.matched += 1;
-  const matchNumber = active.matched - (when.skip ?? 0);
+  active.matchCount += 1;
+  const matchNumber = active.matchCount - (when.skip ?? 0);
   if (matchNumber < 1 || (when.every !== undefined && matchNumber % when.every !== 0)) return false;
-  if (when.count !== undefined && active.applied >= when.count) return false;
+  if (when.count !== undefined && active.appliedCount >= when.count) return false;
   if (when.probability !== undefined && random.next() >= when.probability) return false;
-  active.applied += 1;
+  active.appliedCount += 1;
   return true;
 }

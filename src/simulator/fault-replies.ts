@@ -131,9 +131,9 @@ function changeReplyRecords(reply: ServiceReply, edit: (row: ReplyJsonBody) => R
   );
 }
 
-function setReplyValuesToNull(reply: ServiceReply, isHit: (tagId: string) => boolean): ServiceReply {
+function setReplyValuesToNull(reply: ServiceReply, isAffected: (tagId: string) => boolean): ServiceReply {
   return changeReplyRecords(reply, (row) =>
-    row.type === "tags" && "value" in row && isHit(String(row.id)) ? { ...row, value: null } : row,
+    row.type === "tags" && "value" in row && isAffected(String(row.id)) ? { ...row, value: null } : row,
   );
 }
 

@@ -26,7 +26,7 @@ const ownUserEndpoint: Endpoint = {
   name: "me",
   method: "GET",
   path: "/api/v1/me",
-  unscoped: true,
+  needsNoSite: true,
   respond(call: ApiCall) {
     const { name, abilities, expiresAtMs, user } = call.token;
     const token = { name, abilities, expires_at: utc(expiresAtMs), sites: listVisibleSites(call) };
@@ -141,10 +141,10 @@ function healthCheckReply(health: SimulatorOptions["health"], nowMs: number): Se
   return jsonReply(HEALTH_CHECK_HTTP_STATUS[health], { status, timestamp: utc(nowMs) }, HEALTH_CHECK_HEADERS);
 }
 
-function mayTokenUseEndpoint(token: AccessToken, { ability, permission, unscoped }: Endpoint): boolean {
+function mayTokenUseEndpoint(token: AccessToken, { ability, permission, needsNoSite }: Endpoint): boolean {
   if (ability !== undefined && !token.abilities.includes("*") && !token.abilities.includes(ability)) return false;
   if (permission !== undefined && !token.permissions.includes(permission)) return false;
-  return unscoped === true || token.sites === "all" || token.sites.length > 0;
+  return needsNoSite === true || token.sites === "all" || token.sites.length > 0;
 }
 
 function firstReply(faults: readonly Fault[], replyOf: (fault: Fault) => ServiceReply | undefined) {

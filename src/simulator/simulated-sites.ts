@@ -197,7 +197,7 @@ function createSiteTimeline(epochMs: number, speed: number, anchor: number, leng
   return {
     lengthMs,
     positionAt: (wallMs: number) => anchor + (wallMs - epochMs) * speed,
-    wallAt: (position: number) => Math.round(epochMs + (position - anchor) / speed),
+    wallMsAt: (position: number) => Math.round(epochMs + (position - anchor) / speed),
   };
 }
 

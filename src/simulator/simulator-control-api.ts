@@ -5,7 +5,7 @@ import { HISTORY_RESOLUTIONS } from "./tag-history.ts";
 
 // HTTP interface under /_simulator/ that controls the simulator; README.md describes the requests.
 
-const AlarmId = z.strictObject({ id: z.string() });
+const IdBody = z.strictObject({ id: z.string() });
 const RaiseAlarmBody = z.strictObject({
   site_id: z.int().optional(),
   trigger_id: z.int().optional(),
@@ -13,9 +13,9 @@ const RaiseAlarmBody = z.strictObject({
   value: z.number().optional(),
   description: z.string().optional(),
 });
-const AckAlarm = AlarmId.extend({ by: z.string().default("operator"), message: z.string().nullable().default(null) });
-const RecoverAlarm = AlarmId.extend({ until_ms: z.int().nullable() });
-const SetTagBody = AlarmId.extend({ value: z.union([z.number(), z.boolean(), z.null()]) });
+const AckBody = IdBody.extend({ by: z.string().default("operator"), message: z.string().nullable().default(null) });
+const RecoverBody = IdBody.extend({ until_ms: z.int().nullable() });
+const SetTagBody = IdBody.extend({ value: z.union([z.number(), z.boolean(), z.null()]) });
 const SetGatewayBody = z.strictObject({ id: z.int(), online: z.boolean() });
 const ChangeTokenBody = z.strictObject({
   token: z.string(),
@@ -52,17 +52,17 @@ const SIMULATOR_CONTROL_ACTIONS: Readonly<Record<string, ControlAction>> = {
   "alarms/raise": controlAction(RaiseAlarmBody, ({ control }, { site_id, trigger_id, tag_id, value, description }) => ({
     id: control.raiseAlarm({ siteId: site_id, triggerId: trigger_id, tagId: tag_id, value, description }),
   })),
-  "alarms/acknowledge": controlAction(AckAlarm, ({ control }, { id, by, message }) =>
+  "alarms/acknowledge": controlAction(AckBody, ({ control }, { id, by, message }) =>
     control.acknowledgeAlarm(id, by, message),
   ),
-  "alarms/unacknowledge": controlAction(AlarmId, ({ control }, { id }) => control.unacknowledgeAlarm(id)),
-  "alarms/recover": controlAction(RecoverAlarm, ({ control }, { id, until_ms }) => control.recoverAlarm(id, until_ms)),
-  "alarms/resolve": controlAction(AlarmId, ({ control }, { id }) => control.resolveAlarm(id)),
-  "alarms/retrigger": controlAction(AlarmId, ({ control }, { id }) => control.retriggerAlarm(id)),
-  "alarms/delete": controlAction(AlarmId, ({ control }, { id }) => control.deleteAlarm(id)),
+  "alarms/unacknowledge": controlAction(IdBody, ({ control }, { id }) => control.unacknowledgeAlarm(id)),
+  "alarms/recover": controlAction(RecoverBody, ({ control }, { id, until_ms }) => control.recoverAlarm(id, until_ms)),
+  "alarms/resolve": controlAction(IdBody, ({ control }, { id }) => control.resolveAlarm(id)),
+  "alarms/retrigger": controlAction(IdBody, ({ control }, { id }) => control.retriggerAlarm(id)),
+  "alarms/delete": controlAction(IdBody, ({ control }, { id }) => control.deleteAlarm(id)),
   "gateways/set": controlAction(SetGatewayBody, ({ control }, { id, online }) => control.setGateway(id, online)),
   "tags/set": controlAction(SetTagBody, ({ control }, { id, value }) => control.setTag(id, value)),
-  "tags/release": controlAction(AlarmId, ({ control }, { id }) => control.releaseTag(id)),
+  "tags/release": controlAction(IdBody, ({ control }, { id }) => control.releaseTag(id)),
   "tokens/change": controlAction(ChangeTokenBody, ({ control }, { token, ...change }) =>
     control.changeToken(token, omitUndefinedProperties(change)),
   ),

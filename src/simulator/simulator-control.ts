@@ -35,11 +35,11 @@ export function createSimulatorControl(
     return { siteId: site, triggerId: trigger?.id ?? 0, tagId: tag?.id ?? trigger?.tag_id ?? firstTagOfSite?.id ?? "" };
   }
 
-  function changeAlarm(id: string, kind: AlarmTransition["kind"], changeAt: (atMs: number) => AlarmChange) {
+  function changeAlarm(id: string, kind: AlarmTransition["kind"], makeChange: (atMs: number) => AlarmChange) {
     const atMs = now();
     const alarm = alarms.find(id, atMs);
     if (alarm === undefined) throw new Error(`There is no alarm ${id}.`);
-    const alarmChange = changeAt(atMs);
+    const alarmChange = makeChange(atMs);
     alarms.change(id, atMs, alarmChange);
     const triggeredAtMs = alarmChange.triggeredAtMs ?? alarm.triggeredAtMs;
     alarms.addTransition({ atMs, alarmId: id, siteId: alarm.siteId, kind, triggeredAtMs });

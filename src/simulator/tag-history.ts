@@ -84,7 +84,7 @@ export function createTagHistory(devices: Devices, buckets: HistoryBuckets, { hi
 
   function computeTagLogStartMs(tag: Tag): number {
     if (spreadDays === 0) return Number.NEGATIVE_INFINITY;
-    return tag.site.timeline.wallAt(0) + seededFraction(seed, `log start of ${tag.id}`) * spreadDays * DAY_MS;
+    return tag.site.timeline.wallMsAt(0) + seededFraction(seed, `log start of ${tag.id}`) * spreadDays * DAY_MS;
   }
 
   function hasTagSampleArrived(tag: Tag, atMs: number, nowMs: number): boolean {

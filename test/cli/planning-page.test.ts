@@ -29,12 +29,12 @@ function planText(more: { readonly comfortMs?: number } = {}): string {
     classes: read.map(({ name, every, firm, importance, fresher }) => ({
       name,
       tags: TAGS[name] ?? 0,
-      allTags: TAGS[name] ?? 0,
+      allTagCount: TAGS[name] ?? 0,
       everyMs: name === "comfort" ? (more.comfortMs ?? every) : every,
       firm,
       importance,
       fresher,
-      measuredMs: null,
+      valueAgeMs: null,
     })),
     history: history.map(({ name, resolution, total, every }) => {
       return { name, resolution, total, everyMs: every, tags: everyTag, withoutLog: 0 };

@@ -19,19 +19,19 @@ function createCheckRig() {
 test("a clock step is reported with its size until two consecutive replies of the service agree with the clock", async () => {
   const { clock, doubt, lines, metrics } = createCheckRig();
   await clock.advance(HOUR_MS);
-  expect([doubt.stepped(), doubt.notices()]).toEqual([null, []]);
+  expect([doubt.latestStep(), doubt.notices()]).toEqual([null, []]);
   clock.stepWall(-HOUR_MS);
-  expect(doubt.stepped()).toMatchObject({ sinceMs: START_MS, byMs: -HOUR_MS });
+  expect(doubt.latestStep()).toMatchObject({ sinceMs: START_MS, byMs: -HOUR_MS });
   expect(doubt.notices()).toEqual([expect.stringMatching(/went back by 3600 s at 2026-06-01T12:00:00.000Z/)]);
   expect(lines).toMatchObject([{ level: 40, seconds: -3_600 }]);
   expect((await metrics.clockInDoubt.get()).values[0]?.value).toBe(1);
   expect((await metrics.clockSteps.get()).values).toMatchObject([{ labels: { direction: "back" }, value: 1 }]);
-  doubt.compared("main", 500);
-  doubt.compared("main", -HOUR_MS);
-  doubt.compared("main", 500);
-  expect(doubt.stepped()).not.toBeNull();
-  doubt.compared("main", 700);
-  expect([doubt.stepped(), doubt.anywhere()]).toEqual([null, null]);
+  doubt.recordServiceClock("main", 500);
+  doubt.recordServiceClock("main", -HOUR_MS);
+  doubt.recordServiceClock("main", 500);
+  expect(doubt.latestStep()).not.toBeNull();
+  doubt.recordServiceClock("main", 700);
+  expect([doubt.latestStep(), doubt.deviation()]).toEqual([null, null]);
   expect((await metrics.clockInDoubt.get()).values[0]?.value).toBe(0);
   expect(lines.at(-1)?.msg).toContain("trusted");
 });
@@ -39,9 +39,9 @@ test("a clock step is reported with its size until two consecutive replies of th
 test("a second clock step is added to an unconfirmed first one, and the clock stays unverified even if both cancel out", () => {
   const { clock, doubt } = createCheckRig();
   clock.stepWall(10 * HOUR_MS);
-  expect(doubt.stepped()?.byMs).toBe(10 * HOUR_MS);
+  expect(doubt.latestStep()?.byMs).toBe(10 * HOUR_MS);
   clock.stepWall(-10 * HOUR_MS);
-  expect(doubt.stepped()?.byMs).toBe(0);
+  expect(doubt.latestStep()?.byMs).toBe(0);
 });
 
 test("no clock step is reported for slewing by a time server, a suspended process, or a step of one second", async () => {
@@ -49,37 +49,37 @@ test("no clock step is reported for slewing by a time server, a suspended proces
   for (let secondIndex = 0; secondIndex < 4 * 3_600; secondIndex += 1) {
     await clock.advance(1_000);
     clock.stepWall(0.5);
-    doubt.look();
+    doubt.compareClocks();
   }
   clock.suspend(10 * 24 * HOUR_MS);
-  doubt.look();
+  doubt.compareClocks();
   clock.stepWall(1_000);
-  expect(doubt.stepped()).toBeNull();
+  expect(doubt.latestStep()).toBeNull();
 });
 
 test("several small clock steps in a row are reported as one step", async () => {
   const { clock, doubt } = createCheckRig();
   for (let n = 0; n < 3; n += 1) {
     clock.stepWall(-900);
-    doubt.look();
+    doubt.compareClocks();
     await clock.advance(1_000);
   }
-  expect(doubt.stepped()).not.toBeNull();
+  expect(doubt.latestStep()).not.toBeNull();
 });
 
 test("a clock difference to a service is reported from its second reply on, until two replies agree with the clock", () => {
   const { doubt } = createCheckRig();
-  doubt.compared("a", 8 * 24 * HOUR_MS);
-  expect(doubt.anywhere()).toBeNull();
-  doubt.compared("a", 8 * 24 * HOUR_MS);
-  doubt.compared("b", 0);
-  doubt.compared("b", 0);
-  expect(doubt.anywhere()?.byMs).toBe(8 * 24 * HOUR_MS);
-  expect(doubt.stepped()).toBeNull();
-  doubt.compared("a", 100);
-  expect(doubt.anywhere()).not.toBeNull();
-  doubt.compared("a", 100);
-  expect(doubt.anywhere()).toBeNull();
+  doubt.recordServiceClock("a", 8 * 24 * HOUR_MS);
+  expect(doubt.deviation()).toBeNull();
+  doubt.recordServiceClock("a", 8 * 24 * HOUR_MS);
+  doubt.recordServiceClock("b", 0);
+  doubt.recordServiceClock("b", 0);
+  expect(doubt.deviation()?.byMs).toBe(8 * 24 * HOUR_MS);
+  expect(doubt.latestStep()).toBeNull();
+  doubt.recordServiceClock("a", 100);
+  expect(doubt.deviation()).not.toBeNull();
+  doubt.recordServiceClock("a", 100);
+  expect(doubt.deviation()).toBeNull();
 });
 
 test("the clock check reads the wall clock every few seconds, signals a step, and leaves no timer when stopped", async () => {
@@ -88,9 +88,9 @@ test("the clock check reads the wall clock every few seconds, signals a step, an
   const watchEnded = doubt.watch(watchEnd.signal);
   await clock.advance(60_000);
   clock.stepWall(5_000);
-  expect(doubt.steps.wakeups()).toBe(0);
+  expect(doubt.stepWakeup.wakeups()).toBe(0);
   await clock.advance(5_000);
-  expect(doubt.steps.wakeups()).toBe(1);
+  expect(doubt.stepWakeup.wakeups()).toBe(1);
   watchEnd.abort();
   await watchEnded;
   expect(clock.sleepers()).toBe(0);
@@ -99,7 +99,7 @@ test("the clock check reads the wall clock every few seconds, signals a step, an
 test("a clock that is behind the last stored time at the start is reported as a backward step", () => {
   const { clock } = createCheckRig();
   const log = pino({ level: "silent" });
-  const doubtWith = (lastKnownMs: number) => createClockCheck({ clock, log, lastKnownMs }).stepped();
+  const doubtWith = (lastKnownMs: number) => createClockCheck({ clock, log, lastKnownMs }).latestStep();
   expect(doubtWith(START_MS)).toBeNull();
   expect(doubtWith(START_MS + HOUR_MS)).toMatchObject({ byMs: -HOUR_MS });
 });

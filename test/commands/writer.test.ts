@@ -5,7 +5,7 @@ import type { Command } from "#src/engine/commands/command.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
 import type { FreshTagValues } from "#src/engine/commands/fresh-tag-values.ts";
 import { openCommandJournal, type SentCommand } from "#src/engine/commands/journal.ts";
-import { createWriter } from "#src/engine/commands/tag-command-writer.ts";
+import { createCommandWriter } from "#src/engine/commands/tag-command-writer.ts";
 import { createRig, SITE, START_MS, tagsOf } from "./rig.ts";
 
 test("a timed write is not sent without a fresh value that can be restored", async () => {
@@ -53,7 +53,7 @@ test("a timed write is not sent without a fresh value that can be restored", asy
     recordReadings: () => undefined,
   };
   const sent: SentCommand[] = [];
-  const writer = createWriter({
+  const writer = createCommandWriter({
     source,
     timeZone: "Europe/Oslo",
     config: () => CommandsConfig.parse({}),
@@ -74,7 +74,7 @@ test("a timed write is not sent without a fresh value that can be restored", asy
         await journal.recordSending(leaving);
       },
     },
-    findClosedRefusal: () => null,
+    findWritingRefusal: () => null,
     readBack: { add: () => undefined },
     endings: { end: async () => undefined, onEnd: () => undefined },
     clock,

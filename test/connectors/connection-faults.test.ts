@@ -165,8 +165,8 @@ const SERVER_INFO = {
   failureText: "could not be asked",
   addressOption: "url",
   authorityOption: "ca_file",
-  secureScheme: "https://",
-  plainScheme: "http://",
+  secureSetting: "https://",
+  plaintextSetting: "http://",
 } as const;
 
 describe("the classification of error codes of OpenSSL, Node.js and undici", () => {

@@ -48,7 +48,7 @@ const storeObject = (set: string, key: string, value: unknown) =>
 async function readNameTags(events: readonly Event[], wanted: readonly (typeof NAME_TAGS)[number][] = NAME_TAGS) {
   const names = createNameLookup(wanted, context);
   await names.prepare(events);
-  const settings = { prefix: "", tags: {}, namesOf: names.namesOf };
+  const settings = { prefix: "", tags: {}, nameTagsOf: names.nameTagsOf };
   return events.map((event) => {
     const texts = [...encodeEventLines(event, settings)].flatMap(({ text }) => text.toString().split("\n"));
     const tags = texts.map((line) => {
@@ -85,7 +85,7 @@ describe("the name tags of InfluxDB points (tags_from)", () => {
     const plainLines = encodeAll({ prefix: "", tags: {} });
     const names = createNameLookup([], context);
     await names.prepare(sampleOfEveryKind());
-    const settings = { prefix: "", tags: {}, namesOf: names.namesOf };
+    const settings = { prefix: "", tags: {}, nameTagsOf: names.nameTagsOf };
     expect(encodeAll(settings)).toEqual(plainLines);
     expect(reads).toEqual([]);
   });
@@ -107,13 +107,13 @@ describe("the name tags of InfluxDB points (tags_from)", () => {
     await names.prepare(batch);
     expect(reads).toHaveLength(firstReadCount);
     await storeObject("site/main", String(SITE.id), { ...SITE, displayName: "Renamed" });
-    expect(names.namesOf(valueEvent(1)).site_name).toBe(SITE.displayName);
+    expect(names.nameTagsOf(valueEvent(1)).site_name).toBe(SITE.displayName);
     passedMs = 60_000;
     await names.prepare(batch);
-    expect(names.namesOf(valueEvent(1)).site_name).toBe("Renamed");
+    expect(names.nameTagsOf(valueEvent(1)).site_name).toBe("Renamed");
   });
 
-  const settings = (names: ReturnType<typeof createNameLookup>) => ({ prefix: "", tags: {}, namesOf: names.namesOf });
+  const settings = ({ nameTagsOf }: ReturnType<typeof createNameLookup>) => ({ prefix: "", tags: {}, nameTagsOf });
   const encodeEvent = (names: ReturnType<typeof createNameLookup>, event: Event) =>
     [...encodeEventLines(event, settings(names))].map(({ text }) => text.toString()).join("\n");
   const removeDocument = (set: string, key: string) => store.commit({ documents: [{ set, remove: [key] }] });

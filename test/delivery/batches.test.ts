@@ -11,7 +11,7 @@ const logged = (count: number): readonly LoggedEvent[] =>
     event: valueEvent(n),
   }));
 const offer = (count: number): OfferedEvents => ({
-  again: false,
+  isRepeat: false,
   events: logged(count),
   counted: { epoch: "e", number: 100 },
 });
@@ -34,7 +34,7 @@ describe("applyReceipt", () => {
   test("settles all events of a complete receipt and does not count rejected ones as accepted", () => {
     expect(applySinkReceipt("a", batchOf(3), { rejected: [{ index: 1, reason: "No." }] })).toEqual({
       settlement: {
-        again: false,
+        isRepeat: false,
         through: 13,
         rejected: [{ position: 12, reason: "No.", sequence: { epoch: "e", number: 102 } }],
         counted: { epoch: "e", number: 103 },

@@ -12,7 +12,7 @@ const failurePolicy = (schedule?: readonly number[]) =>
   createDeliveryFailurePolicy({ retry: RETRY, schedule: schedule as number[] | undefined }, () => 1);
 
 const waitMs = (consequence: ReturnType<ReturnType<typeof failurePolicy>["decide"]>) =>
-  consequence.go === "wait" ? consequence.waitMs : consequence.go;
+  consequence.action === "wait" ? consequence.waitMs : consequence.action;
 
 describe("the failure policy of a sink", () => {
   test("doubles the wait with each failure up to the configured maximum", () => {
@@ -37,8 +37,8 @@ describe("the failure policy of a sink", () => {
 
   test("does not count outages and failures to open against the schedule", () => {
     const { decide } = failurePolicy(SCHEDULE);
-    for (let n = 0; n < 20; n++) expect(decide(away, "1", true).go).toBe("wait");
-    for (let n = 0; n < 20; n++) expect(decide(refused, "open", false).go).toBe("wait");
+    for (let n = 0; n < 20; n++) expect(decide(away, "1", true).action).toBe("wait");
+    for (let n = 0; n < 20; n++) expect(decide(refused, "open", false).action).toBe("wait");
     expect(waitMs(decide(refused, "1", true))).toBe(5_000);
   });
 
@@ -53,7 +53,7 @@ describe("the failure policy of a sink", () => {
   test("waits as long as a server demands, up to a day, without reopening", () => {
     const { decide } = failurePolicy();
     expect(decide(new Throttled("Slower.", 7_000), "1", true)).toMatchObject({
-      ...{ go: "wait", as: "throttled", waitMs: 7_000, reopen: false },
+      ...{ action: "wait", sinkState: "throttled", waitMs: 7_000, reopen: false },
     });
     expect(waitMs(decide(new Throttled("Slower.", 1e12), "1", true))).toBe(24 * 60 * 60_000);
     expect(waitMs(decide(new Throttled("Slower.", null), "1", true))).toBe(4_000);

@@ -6,13 +6,13 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const batchThrough = (through: number, seen: number, again = false): EventBatch => ({
-  again,
+  isRepeat: again,
   events: [],
   lastPosition: through,
   passedCount: seen,
   counted: undefined,
 });
-const past = (through: number, again = false): SettledBatch => ({ again, through, rejected: [] });
+const past = (through: number, again = false): SettledBatch => ({ isRepeat: again, through, rejected: [] });
 
 async function trial() {
   const clock = createVirtualClock(0);

@@ -61,8 +61,8 @@ test("a renamed sink with the same files starts after the old sink has closed, a
   const [after, elsewhere] = [scriptedSink(), scriptedSink()];
   const dispatcher = await started({ before });
   await commit(values(0, 2));
-  const meets = ({ name }: { readonly name: string }) => name === "before";
-  await dispatcher.change([{ ...configured("after", after), meets }, configured("elsewhere", elsewhere)]);
+  const conflictsWith = ({ name }: { readonly name: string }) => name === "before";
+  await dispatcher.change([{ ...configured("after", after), conflictsWith }, configured("elsewhere", elsewhere)]);
   await commit(values(2, 2));
   expect([before.closes, after.opens, elsewhere.opens]).toEqual([0, 0, 1]);
   before.finish();
@@ -83,7 +83,7 @@ test("two file sinks with the same folder are reported as conflicting", async ()
   const building = createBuildingView(store, new Map());
   const log = createLog({ level: "silent" });
   const all = listConfiguredSinks(await buildSinks(sinks, { clock, log, metrics, store, building }));
-  const met = all.map((one) => all.filter((other) => other !== one && one.meets?.(other)).map(({ name }) => name));
+  const met = all.map((a) => all.filter((b) => b !== a && a.conflictsWith?.(b)).map(({ name }) => name));
   expect(met).toEqual([["renamed"], ["days"], [], [], []]);
 });
 

@@ -14,12 +14,12 @@ test("an event that is being sent when another process starts a replay is sent a
   await store.outbox.register("a", "beginning");
   await store.commit({ events: [valueEvent(0)] });
   await ids();
-  await store.outbox.settle("a", { again: false, through: 1, rejected: [] });
+  await store.outbox.settle("a", { isRepeat: false, through: 1, rejected: [] });
   await store.commit({ events: [valueEvent(1)] });
   await ids();
   const operator = await openStore({ folder, clock, lock: false });
   await operator.outbox.replay("a", "2020-01-01T00:00:00Z");
   await operator.close();
-  await store.outbox.settle("a", { again: false, through: 2, rejected: [] });
+  await store.outbox.settle("a", { isRepeat: false, through: 2, rejected: [] });
   expect(await ids()).toEqual([valueEvent(0).id, valueEvent(1).id]);
 });

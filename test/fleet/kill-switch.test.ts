@@ -35,24 +35,24 @@ describe("the kill switch of a fleet", () => {
     const connections = [documents.connect(), documents.connect()] as const;
     const switches = connections.map(({ database }) => createFleetKillSwitch({ database, clock, log }));
     const [first, second] = switches as [FleetKillSwitch, FleetKillSwitch];
-    expect(first.thrown(), "before the first look").toBe(true);
+    expect(first.isThrown(), "before the first look").toBe(true);
     for (const each of switches) await each.start(new AbortController().signal);
     await clock.advance(100);
-    expect(switches.map((each) => each.thrown())).toEqual([false, false]);
+    expect(switches.map((each) => each.isThrown())).toEqual([false, false]);
     return { clock, documents, connections, first, second };
   }
 
   test("the kill switch of a fleet takes effect at once on the member that activates it, and on all members once the database has stored it", async () => {
     const { clock, first, second, connections } = await twoMembers();
-    const told = first.throwIt("a message", AT);
-    expect(first.thrown()).toBe(true);
+    const told = first.throwSwitch("a message", AT);
+    expect(first.isThrown()).toBe(true);
     await told;
     await clock.advance(0);
-    expect(second.thrown()).toBe(true);
+    expect(second.isThrown()).toBe(true);
     expect(await readFleetKillSwitch(connections[1].database)).toEqual({ by: "a message", at: AT });
     expect(await releaseFleetKillSwitch(connections[1].database)).toBe(true);
     await clock.advance(10);
-    expect([first.thrown(), second.thrown()]).toEqual([false, false]);
+    expect([first.isThrown(), second.isThrown()]).toEqual([false, false]);
   });
 
   test("the kill switch of a fleet takes effect on other members within a second without notifications", async () => {
@@ -60,7 +60,7 @@ describe("the kill switch of a fleet", () => {
     connections[0].hears = false;
     await throwFleetKillSwitch(connections[1].database, { by: "the command line", at: AT });
     await clock.advance(1_000);
-    expect(first.thrown()).toBe(true);
+    expect(first.isThrown()).toBe(true);
   });
 
   test("the kill switch of a fleet logs once after two seconds that the database is unavailable, and once that the database is back", async () => {
@@ -87,45 +87,45 @@ describe("the kill switch of a fleet", () => {
       const { clock, connections, first, second } = await twoMembers();
       connections[0].state = state;
       await clock.advance(2_001);
-      expect([first.thrown(), second.thrown()]).toEqual([true, false]);
+      expect([first.isThrown(), second.isThrown()]).toEqual([true, false]);
       const asked = connections[0].asked;
       await clock.advance(60_000);
       expect(connections[0].asked - asked, "looks in a minute").toBeLessThan(90);
       connections[0].state = "well";
       await clock.advance(2_000);
-      expect(first.thrown()).toBe(false);
+      expect(first.isThrown()).toBe(false);
     },
   );
 
   test("the kill switch of a fleet counts as active after a suspended process continues, until the next check of the database", async () => {
     const { clock, first } = await twoMembers();
     clock.suspend(60_000);
-    expect(first.thrown()).toBe(true);
+    expect(first.isThrown()).toBe(true);
     await clock.advance(10);
-    expect(first.thrown()).toBe(false);
+    expect(first.isThrown()).toBe(false);
   });
 
   test("the kill switch of a fleet is stored once an unavailable database responds again", async () => {
     const { clock, connections, documents, first, second } = await twoMembers();
     connections[0].state = "stalls";
-    const told = first.throwIt("the page", AT);
+    const told = first.throwSwitch("the page", AT);
     await clock.advance(30_000);
     expect(documents.bodies.size).toBe(0);
     connections[0].state = "well";
     await clock.advance(2_000);
     await told;
     expect([...documents.bodies.values()]).toEqual([JSON.stringify({ by: "the page", at: AT })]);
-    expect(second.thrown()).toBe(true);
+    expect(second.isThrown()).toBe(true);
   });
 
   test("the kill switch of a fleet stays active on its member when it could not be stored before a stop", async () => {
     const { clock, connections, first } = await twoMembers();
     connections[0].state = "fails";
-    const told = first.throwIt("the page", AT);
+    const told = first.throwSwitch("the page", AT);
     const stopped = first.stop(1_000);
     await clock.advance(5_000);
     await Promise.all([told, stopped]);
-    expect(first.thrown()).toBe(true);
+    expect(first.isThrown()).toBe(true);
   });
 
   test("the kill switch of a fleet stays active when it is activated again during a release", async () => {

@@ -18,10 +18,10 @@ describe("the local lease time of a member", () => {
     expect(trust.leftMs()).toBe(0);
     const first = readClocks(clock);
     await clock.advance(2_500);
-    trust.renewed(first);
+    trust.noteRenewal(first);
     expect(trust.leftMs()).toBe(5_500);
-    trust.renewed(readClocks(clock));
-    trust.renewed(first);
+    trust.noteRenewal(readClocks(clock));
+    trust.noteRenewal(first);
     expect(trust.leftMs()).toBe(8_000);
     for (const ms of [-300_000, 600_000]) clock.stepWall(ms);
     await clock.advance(7_999);
@@ -41,7 +41,7 @@ describe("the local lease time of a member", () => {
       sinceBoot: () => (sinceBootMs === null ? null : { boot: "this", ms: isLater ? 1_000 + sinceBootMs : 1_000 }),
     };
     const trust = create(clock);
-    trust.renewed(readClocks(clock));
+    trust.noteRenewal(readClocks(clock));
     expect(trust.leftMs()).toBe(8_000);
     isLater = true;
     expect(trust.leftMs()).toBe(0);

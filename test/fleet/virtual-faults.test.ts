@@ -133,14 +133,14 @@ describe("a member without renewals", () => {
     const [a] = await started("a");
     const [lease] = a.leases;
     Object.assign(tables.sources.get("s0") ?? {}, { epoch: 7, holder: "x", incarnation: "x" });
-    lease?.fenced();
+    lease?.noteFenced();
     expect([lease?.leftMs(), a.holding().length]).toEqual([0, 8]);
     await clock.advance(100);
     expect(a.stops).toEqual([["s0", 5_000]]);
     // No member is named x, so the source is free and is taken again with a higher epoch.
     await clock.advance(100);
     expect(a.leases.at(-1)).toMatchObject({ source: "s0", epoch: 8 });
-    lease?.fenced();
+    lease?.noteFenced();
     await clock.advance(100);
     expect(a.holding()).toHaveLength(9);
   });

@@ -31,8 +31,8 @@ async function guardsOf(documents: MemoryTables, stateFolder = folder) {
     database,
     killSwitch: {
       ...{ name: "kill-switch", remedy: fleet.remedy, start: async () => {}, stop: async () => {} },
-      thrown: () => fleet.isThrown,
-      async throwIt() {
+      isThrown: () => fleet.isThrown,
+      async throwSwitch() {
         fleet.isThrown = true;
       },
     },

@@ -76,8 +76,8 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["b) => (a.day «< → <=» b.day ? -", "Of two sites with the same day, either is finalized first."],
   ],
   "connectors/parquet/sink.ts": [
-    ["offer.positions[n]« ?? 0 → », offer.committedAt", TYPES_ONLY],
-    ["positions[n] ?? «0 → 1», offer.committedAt", TYPES_ONLY],
+    ["batchInfo.positions[n]« ?? 0 → », batchInfo.committedAt", TYPES_ONLY],
+    ["positions[n] ?? «0 → 1», batchInfo.committedAt", TYPES_ONLY],
   ],
   "connectors/shared/lake/event-rows.ts": [
     ['d\\d$/.exec(raw« ?? "" → »)?.[0] ??', 'The pattern does not match "null".'],
@@ -97,7 +97,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["end = setTimeOfDay(to «< → <=» from ? day", "The configuration rejects equal times."],
     ["return currentSilences.length «> → >=» 0 && alarms", "Without a silence no alarm is covered."],
   ],
-  "src/app/reload/file-watch.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
+  "src/app/reload/file-watch.ts": [["alignSleeps: «true → false»,", FIRST_CHECK]],
   "src/core/codec/history-event.ts": [
     ["< 0 || kindMarkerIndex «> → >=» dataMarkerIndex", "The kind and the points never begin at the same index."],
     ["MAX_QUOTED_POINT_BYTES + 4 + «2 → (2 * 2)» * BUFFER_MARGIN_BYTES", ANY_BOUND],
@@ -117,7 +117,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "src/engine/delivery/event-log-pruning.ts": [
     ["MAX_RUN_MS) : «0 → 1»;", "One millisecond of a minute."],
     ["MAX_RUN_MS = «2 → (2 * 2)» * EVENT_LOG_PRUNE_INTERVAL_MS", ANY_BOUND],
-    ["onlyChecks: «true → false»,", FIRST_CHECK],
+    ["alignSleeps: «true → false»,", FIRST_CHECK],
   ],
   "src/engine/delivery/server-restart-watch.ts": [
     ["findLast(({ atMs }) => atMs «<= → <» sinceMs) ?? points", "One millisecond of a window of at least a minute."],
@@ -137,7 +137,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "src/engine/delivery/send-state-snapshot.ts": [
     ["parse(askedAt) «> → >=» MAX_COMPLETE_LISTS_WAIT_MS |", "One millisecond of ten minutes."],
   ],
-  "src/engine/silence/alarm-silences.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
+  "src/engine/silence/alarm-silences.ts": [["alignSleeps: «true → false»,", FIRST_CHECK]],
   "src/engine/source/quota/refusal-slowdown.ts": [
     ["&& windowMarginMs > «0 → 1» && now -", "The margin is 0 or at least 52 ms."],
   ],
@@ -189,7 +189,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["removed?.rows.length« ?? 0 → ») > 0;", TYPES_ONLY],
     ["readRequestCount += «1 → (1 * 2)»;", "The numbers only have to increase."],
   ],
-  "src/scale/fleet/kill-switch.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
+  "src/scale/fleet/kill-switch.ts": [["alignSleeps: «true → false»,", FIRST_CHECK]],
   "src/scale/fleet/assign-sources.ts": [[": a > b ? 1 : «0 → 1»);", "No two names are the same."]],
   "src/scale/fleet/fleet-status.ts": [["changed?.rows.length« ?? 0 → ») > 0) return", TYPES_ONLY]],
   "src/scale/fleet/fleet-tables.ts": [

@@ -99,7 +99,7 @@ describe("workRoutes (plan and requests of a source)", () => {
             suddenChanges: () => [],
             firstInventory: () => ({ pagesRead: 0, pagesTotal: null, done: true, message: null }),
             counts: () => ({
-              ...{ activeAlarms: new Map(), siteIds: [], leftOut: null },
+              ...{ activeAlarms: new Map(), siteIds: [], tagsWithoutValue: null },
               lastPolls: new Map([["alarms", { atMs: Date.parse("2026-11-21T10:00:00Z"), monotonicMs: 0 }]]),
               inventoryPageMs: null,
             }),

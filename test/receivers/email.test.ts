@@ -165,7 +165,7 @@ describe("email: replies of the mail server", () => {
     ["to", "550 5.1.1 No such user", { kind: "rejected" }, "accepts none of the recipients"],
     ["to", "450 4.2.0 Greylisted", { kind: "throttled", retryAfterMs: 300_000, scope: "allowance" }, "4.2.0 Grey"],
     ["data", "552 5.2.2 Mailbox full", { kind: "rejected" }, "5.2.2 Mailbox full"],
-  ])("when the server responds to the SMTP step %s with %s, reports the matching error kind and text", async (step, reply, expected, words) => {
+  ])("reports the matching error when the SMTP step %s gets the reply %s", async (step, reply, expected, words) => {
     const { receiver, mailServer } = await startReceiver();
     mailServer.refuse = (at) => (at === step ? reply : undefined);
     const error = await catchFailure(receiver.open(alarmMessage(), never()));
@@ -212,7 +212,7 @@ describe("email: an endpoint that is no mail server", () => {
     ["speaks HTTP", (socket) => socket.end(http), { kind: "config", field: "host" }, NO_MAIL_SERVER],
     ["closes the connection", (socket) => socket.destroy(), { kind: "retryable" }, "it broke the connection"],
     ["sends nothing", () => undefined, { kind: "retryable" }, "security: tls"],
-  ])("is reported as an error when the endpoint %s instead of sending a greeting", async (_what, speak, expected, wantedText) => {
+  ])("reports an error when the endpoint %s instead of greeting", async (_what, speak, expected, wantedText) => {
     const { receiver } = createMailReceiver(await rawServer(speak));
     const error = await catchFailure(receiver.open(alarmMessage(), never()));
     expect(error).toMatchObject(expected);

@@ -140,27 +140,27 @@ async function playRun(row: ReceiverCase, seed: number) {
   async function deliverBatch(batchOffer: EventBatch, signal: AbortSignal): Promise<void> {
     const { events: batch, lastPosition: through } = batchOffer;
     const outcome = batch.length === 0 ? null : await writeBatch(batchOffer, signal);
-    const settlement = outcome === null ? { again: batchOffer.again, through, rejected: [] } : outcome.settlement;
+    const settlement = outcome === null ? { isRepeat: batchOffer.isRepeat, through, rejected: [] } : outcome.settlement;
     if (settlement !== null) await killableStore.settle(settlement);
     if (outcome?.toRetry != null) throw outcome.toRetry.error;
   }
 
-  async function writeBatch(batchOffer: EventBatch, signal: AbortSignal): Promise<WriteOutcome> {
-    const positions = batchOffer.events.map(({ position }) => position);
-    const events = batchOffer.events.map(({ event }) => event);
+  async function writeBatch(batch: EventBatch, signal: AbortSignal): Promise<WriteOutcome> {
+    const positions = batch.events.map(({ position }) => position);
+    const events = batch.events.map(({ event }) => event);
     let receipt: Receipt;
     try {
-      const committedAt = batchOffer.events.map((logged) => logged.committedAt);
-      receipt = await sink.write(events, signal, undefined, { positions, committedAt, isRedelivery: batchOffer.again });
+      const committedAt = batch.events.map((logged) => logged.committedAt);
+      receipt = await sink.write(events, signal, undefined, { positions, committedAt, isRedelivery: batch.isRepeat });
     } catch (error) {
       if (error instanceof Kill) throw error;
-      return retryEventsFromIndex(batchOffer, 0, error);
+      return retryEventsFromIndex(batch, 0, error);
     }
     if (receipt.failing !== undefined) nowMs += receipt.failing.retryInMs;
     if (receipt.stateChanges !== undefined) throw new Error("A receiver's sink writes what it remembers by itself.");
     const [refused] = receipt.rejected;
     if (refused !== undefined) problems.add(`refused: ${refused.reason}`);
-    return applySinkReceipt(SINK, batchOffer, receipt);
+    return applySinkReceipt(SINK, batch, receipt);
   }
 
   async function tick(): Promise<boolean> {

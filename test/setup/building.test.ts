@@ -137,8 +137,8 @@ test("summarizeBuilding extrapolates the units of unlisted tags and of uninspect
   const building = summarizeBuilding({
     token: { ...TOKEN, sites: sitesNamed("A", "B", "C") },
     tagsBySite: new Map([
-      [1, { total: 400, listed: tagsOf({ "°C": 75, "": 25 }) }],
-      [2, { total: 100, listed: tagsOf({ kWh: 100 }) }],
+      [1, { total: 400, items: tagsOf({ "°C": 75, "": 25 }) }],
+      [2, { total: 100, items: tagsOf({ kWh: 100 }) }],
     ]),
     systems: [],
     alarms: null,
@@ -159,7 +159,7 @@ test("summarizeBuilding extrapolates the units of unlisted tags and of uninspect
 test("summarizeBuilding counts at least one tag for a rare unit", () => {
   const { units } = summarizeBuilding({
     ...{ token: TOKEN, systems: [], alarms: null },
-    tagsBySite: new Map([[1, { total: 2, listed: tagsOf({ "°C": 9, kWh: 1 }) }]]),
+    tagsBySite: new Map([[1, { total: 2, items: tagsOf({ "°C": 9, kWh: 1 }) }]]),
   });
   expect(units.map(({ unit, tags }) => `${unit} ${tags}`)).toEqual(["°C 2", "kWh 1"]);
 });

@@ -39,9 +39,9 @@ export function buildingWith(
   const listed = tagsOf(units);
   return summarizeBuilding({
     token: { ...TOKEN, ...token },
-    tagsBySite: new Map([[1, { total: listed.length, listed }]]),
+    tagsBySite: new Map([[1, { total: listed.length, items: listed }]]),
     systems: [],
-    alarms: { total: alarms.length, listed: alarms },
+    alarms: { total: alarms.length, items: alarms },
   });
 }
 

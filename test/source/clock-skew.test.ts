@@ -10,7 +10,7 @@ const START_MS = Date.UTC(2026, 0, 1);
 function trialSkew() {
   const clock = createVirtualClock(START_MS);
   const clockCheck = createClockCheck({ clock, log: pino({ level: "silent" }) });
-  const compared = vi.spyOn(clockCheck, "compared");
+  const compared = vi.spyOn(clockCheck, "recordServiceClock");
   const log = { warn: vi.fn(), info: vi.fn() };
   const skew = createClockSkew({ clock, clockCheck, source: "main", metrics: createMetrics(), log });
   const observe = (skewMs: number) => skew.observe(new Date(clock.now() - skewMs).toUTCString(), clock.monotonic());

@@ -20,32 +20,32 @@ describe("the slowdown of requests after refusals (429)", () => {
 
   test("uses one slot less and adds a margin for an hour after the first refusal", () => {
     const caution = createRefusalSlowdown(LIMIT);
-    expect(caution.currentTerms(0)).toEqual(terms());
+    expect(caution.currentLimits(0)).toEqual(terms());
     caution.noteRefusal(1_000, 19, true);
-    expect(caution.currentTerms(1_000)).toEqual(oneLess(250));
-    expect(caution.currentTerms(HOUR_MS + 999)).toEqual(oneLess(250));
-    expect(caution.currentTerms(HOUR_MS + 1_000)).toEqual(terms());
+    expect(caution.currentLimits(1_000)).toEqual(oneLess(250));
+    expect(caution.currentLimits(HOUR_MS + 999)).toEqual(oneLess(250));
+    expect(caution.currentLimits(HOUR_MS + 1_000)).toEqual(terms());
   });
 
   test("doubles the margin up to 4 s for a day after a further refusal", () => {
     const caution = createRefusalSlowdown(LIMIT);
     const margins = [0, 1, 2, 3, 4, 5].map((n) => {
       caution.noteRefusal(n * 30 * MINUTE_MS, 19, true);
-      return caution.currentTerms(n * 30 * MINUTE_MS).marginMs;
+      return caution.currentLimits(n * 30 * MINUTE_MS).marginMs;
     });
     expect(margins).toEqual([250, 500, 1_000, 2_000, 4_000, 4_000]);
     const last = 150 * MINUTE_MS;
-    expect(caution.currentTerms(last + 24 * HOUR_MS - 1).isSlowed).toBe(true);
-    expect(caution.currentTerms(last + 24 * HOUR_MS)).toEqual(terms());
+    expect(caution.currentLimits(last + 24 * HOUR_MS - 1).isSlowed).toBe(true);
+    expect(caution.currentLimits(last + 24 * HOUR_MS)).toEqual(terms());
     caution.noteRefusal(last + 25 * HOUR_MS, 19, true);
-    expect(caution.currentTerms(last + 25 * HOUR_MS)).toEqual(oneLess(250));
+    expect(caution.currentLimits(last + 25 * HOUR_MS)).toEqual(oneLess(250));
   });
 
   test("shrinks the margin by a fifth in three hours without a refusal", () => {
     const caution = createRefusalSlowdown(LIMIT);
     caution.noteRefusal(0, 19, true);
     caution.noteRefusal(30 * MINUTE_MS, 19, true);
-    const marginAfter = (hours: number) => caution.currentTerms(30 * MINUTE_MS + hours * HOUR_MS).marginMs;
+    const marginAfter = (hours: number) => caution.currentLimits(30 * MINUTE_MS + hours * HOUR_MS).marginMs;
     expect([marginAfter(2.999), marginAfter(3), marginAfter(5.999), marginAfter(6)]).toEqual([500, 400, 400, 320]);
     caution.noteRefusal(30 * MINUTE_MS + 8 * HOUR_MS, 19, true);
     expect(marginAfter(8)).toBe(640);
@@ -57,7 +57,7 @@ describe("the slowdown of requests after refusals (429)", () => {
     const taught = (used: number, known: boolean) => {
       const caution = createRefusalSlowdown(LIMIT);
       caution.noteRefusal(0, used, known);
-      return caution.currentTerms(0);
+      return caution.currentLimits(0);
     };
     expect(taught(18, true)).toEqual(spaced);
     expect(taught(19, true)).toEqual(oneLess(250));
@@ -65,7 +65,7 @@ describe("the slowdown of requests after refusals (429)", () => {
     const again = createRefusalSlowdown(LIMIT);
     again.noteRefusal(0, 18, true);
     again.noteRefusal(30 * MINUTE_MS, 19, true);
-    expect(again.currentTerms(30 * MINUTE_MS + 23 * HOUR_MS)).toEqual(spaced);
+    expect(again.currentLimits(30 * MINUTE_MS + 23 * HOUR_MS)).toEqual(spaced);
   });
 
   test("cuts the rate by a third for each refusal within half an hour, and recovers", () => {
@@ -74,16 +74,16 @@ describe("the slowdown of requests after refusals (429)", () => {
     caution.noteRefusal(30 * MINUTE_MS - 1, 19, true);
     const at = 30 * MINUTE_MS - 1;
     const cut = (19 * 2) / 3;
-    expect(caution.currentTerms(at)).toEqual(
+    expect(caution.currentLimits(at)).toEqual(
       terms({ marginMs: 250, perWindow: cut, isSlowed: true, suggestsOtherClient: true }),
     );
-    expect(caution.currentTerms(at + 10 * MINUTE_MS - 1).perWindow).toBe(cut);
-    expect(caution.currentTerms(at + 10 * MINUTE_MS).perWindow).toBe(cut + 1);
+    expect(caution.currentLimits(at + 10 * MINUTE_MS - 1).perWindow).toBe(cut);
+    expect(caution.currentLimits(at + 10 * MINUTE_MS).perWindow).toBe(cut + 1);
     caution.noteRefusal(at + 15 * MINUTE_MS, 19, true);
-    expect(caution.currentTerms(at + 15 * MINUTE_MS).perWindow).toBeCloseTo(((cut + 1) * 2) / 3, 9);
+    expect(caution.currentLimits(at + 15 * MINUTE_MS).perWindow).toBeCloseTo(((cut + 1) * 2) / 3, 9);
     for (let n = 0; n < 20; n += 1) caution.noteRefusal(at + 16 * MINUTE_MS, 19, true);
-    expect(caution.currentTerms(at + 16 * MINUTE_MS).perWindow).toBe(2);
-    expect(caution.currentTerms(at + 16 * MINUTE_MS + 180 * MINUTE_MS)).toEqual(terms());
+    expect(caution.currentLimits(at + 16 * MINUTE_MS).perWindow).toBe(2);
+    expect(caution.currentLimits(at + 16 * MINUTE_MS + 180 * MINUTE_MS)).toEqual(terms());
   });
 });
 

@@ -129,7 +129,7 @@ describe("several errors in a reply (trap 3)", () => {
 });
 
 describe("an HTTP error status without errors in the body", () => {
-  it.each(MEANINGS)("HTTP %i gives the error of that status, whether the body is a message, empty or a proxy's page", (status, meaning) => {
+  it.each(MEANINGS)("HTTP %i gives its error with a message, an empty body or a proxy's page", (status, meaning) => {
     expect(outcome(status, { message: "no" })).toMatchObject(meaning);
     expect(outcome(status, { data: [] })).toMatchObject(meaning);
     const page = outcome(status, "<html><body>no</body></html>", { "content-type": "text/html" });

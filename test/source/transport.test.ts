@@ -154,7 +154,7 @@ describe("a 429 or 503 whose body is lost (traps 4 and 5)", () => {
 });
 
 describe("redirects (trap 7)", () => {
-  it.each([301, 302, 303, 307, 308])("the client follows no redirect with status %i, for any endpoint", async (status) => {
+  it.each([301, 302, 303, 307, 308])("follows no redirect with status %i, for any endpoint", async (status) => {
     const seen: string[] = [];
     const attacker = await service((request, response) => {
       seen.push(`${request.method} ${request.url} ${request.headers.authorization}`);

@@ -109,8 +109,8 @@ describe("a tag", () => {
     const { answer, store } = await openApi({
       things: {
         tag: () => ({ ...reading, dueAt: NOW, reasons: ["Class comfort wants it."] }),
-        addressesOf: async ({ subject }) => [{ sink: "lake", connector: "mqtt", text: `plenum/${subject}` }],
-        writable: async () => ({ type: "number", min: 0, max: 10, step: null, closed: null }),
+        findSinkAddresses: async ({ subject }) => [{ sink: "lake", connector: "mqtt", text: `plenum/${subject}` }],
+        findWritableTag: async () => ({ type: "number", min: 0, max: 10, step: null, closed: null }),
       },
     });
     await fillSource(store, "north", { tagNames: ["T1", "T2"], alarms: [{ source: "T2", lastActiveEvent: null }] });
@@ -134,7 +134,7 @@ describe("a tag", () => {
   test("rejects writes by a viewer", async () => {
     const { app, store } = await openApi({
       ...PASSWORDS,
-      things: { writable: async () => ({ type: "boolean", min: null, max: null, step: null, closed: null }) },
+      things: { findWritableTag: async () => ({ type: "boolean", min: null, max: null, step: null, closed: null }) },
     });
     await fillSource(store, "north", { tagNames: ["T1"] });
     const closedReason = async (authorization: string) => {
@@ -174,7 +174,7 @@ describe("an alarm", () => {
     const { events } = await store.outbox.next("lake", 10);
     const through = events.at(-1)?.position ?? 0;
     const rejected = [{ position: through, reason: "Not this." }];
-    await store.outbox.settle("lake", { again: false, through, rejected });
+    await store.outbox.settle("lake", { isRepeat: false, through, rejected });
     await clock.advance(5_000);
     const [now, before] = [await answer<AlarmResponse>(path), await answer<AlarmResponse>(`${path}&episode=earlier`)];
     expect([now.sinks[0]?.state, before.sinks[0]?.state]).toEqual(["delivered", "dead letter"]);
@@ -338,7 +338,7 @@ describe("an action of an operator", () => {
     await store.commit({ events: ["1", "2", "3"].map((episode) => alarmEvent("alarm-raised", episode)) });
     const { events } = await store.outbox.next("lake", 10);
     const rejected = events.map(({ position }) => ({ position, reason: "Not this." }));
-    await store.outbox.settle("lake", { again: false, through: events.at(-1)?.position ?? 0, rejected });
+    await store.outbox.settle("lake", { isRepeat: false, through: events.at(-1)?.position ?? 0, rejected });
     const [deadLetter] = await store.outbox.deadLetters("lake");
     expect(await post("/api/sink/retry", { name: "lake", ids: [String(deadLetter?.id)] })).toEqual([200, { again: 1 }]);
     expect(await post("/api/sink/retry", { name: "lake" })).toEqual([200, { again: 2 }]);

@@ -44,7 +44,7 @@ test("the document cache recomputes a derived value within 1 s of a local change
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(0);
   const cache = createCachedDocuments(store, clock);
-  const plan = () => cache.computedFrom("tag/main", "plan of main", SLOW_DATA_AGE_MS, async () => set.count);
+  const plan = () => cache.memoizeFrom("tag/main", "plan of main", SLOW_DATA_AGE_MS, async () => set.count);
   await cache.documents("tag/main", SLOW_DATA_AGE_MS);
   expect(await plan()).toBe(0);
   Object.assign(set, { version: 2, count: 3 });

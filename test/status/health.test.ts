@@ -109,9 +109,9 @@ describe("the readiness of a worker", () => {
       outbox: { ...opened.outbox, settle: () => Promise.reject(fault) },
       quotaStore: { ...opened.quotaStore, save: () => Promise.reject(fault) },
     });
-    const settling = await startReadiness({ store: failingStore });
-    await expect(settling.store.outbox.settle("lake", { again: false, through: 1, rejected: [] })).rejects.toBe(fault);
-    expect(reasons(await settling.look())).toEqual(["commit-failed state"]);
+    const { look, store } = await startReadiness({ store: failingStore });
+    await expect(store.outbox.settle("lake", { isRepeat: false, through: 1, rejected: [] })).rejects.toBe(fault);
+    expect(reasons(await look())).toEqual(["commit-failed state"]);
     const saving = await startReadiness({ store: failingStore });
     const slot = { id: 1, sentAtMs: nowMs, countedByMs: nowMs };
     await expect(saving.store.quotaStore.save("tags", slot)).rejects.toBe(fault);

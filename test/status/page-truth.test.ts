@@ -116,7 +116,7 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
   test("shows values older than their target interval although the plan fits the quota", async () => {
     const [comfort, meters] = PLAN_FACTS.classes;
     if (comfort === undefined || meters === undefined) throw new Error("no classes");
-    const planFacts = { ...PLAN_FACTS, classes: [{ ...comfort, measuredMs: 78_000 }, meters] };
+    const planFacts = { ...PLAN_FACTS, classes: [{ ...comfort, valueAgeMs: 78_000 }, meters] };
     const source = () => ({ ...LIVE_SOURCE, plan: async () => reportPlan(planFacts) });
     const { page, open } = await openPage(1280, { ...WORKER, source });
     await open();

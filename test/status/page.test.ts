@@ -148,7 +148,7 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
   test.each([1280, 400])("shows the cheapest change of an overloaded plan at a width of %i", async (width) => {
     const planFacts = {
       ...PLAN_FACTS,
-      classes: PLAN_FACTS.classes.map((each) => ({ ...each, tags: 600, allTags: 600 })),
+      classes: PLAN_FACTS.classes.map((each) => ({ ...each, tags: 600, allTagCount: 600 })),
       backfill: { requestsLeft: 7, requestsAtBest: 7, paused: true },
     };
     const source = () => ({ ...LIVE_SOURCE, plan: async () => reportPlan(planFacts) });

@@ -188,7 +188,7 @@ describe("the warnings of a source", () => {
   });
 
   test("report an overloaded plan once for all classes", async () => {
-    const classes = PLAN_FACTS.classes.map((each) => ({ ...each, tags: 900, allTags: 900 }));
+    const classes = PLAN_FACTS.classes.map((each) => ({ ...each, tags: 900, allTagCount: 900 }));
     const plan = async () => reportPlan({ ...PLAN_FACTS, classes });
     expect(await noticesWith({ plan })).toEqual([
       expect.stringMatching(

@@ -99,10 +99,10 @@ describe("the age of a poll", () => {
     atMs: start.atMs + ms + step,
     monotonicMs: start.monotonicMs + ms,
   });
-  const isLate = (stored: string | null, now: PollTime, inventoryMs: number | null = null) => {
+  const isLate = (stored: string | null, now: PollTime, inventoryPageMs: number | null = null) => {
     const poll = { lastSuccess: stored, lastAttempt: stored ?? "2026-06-01T12:00:00.000Z", problem: null };
     const polls = new Map(stored === null ? [] : [["alarms", poll] as const]);
-    const [job] = jobReports({ polls, lastPolls: new Map(), dueTimes, started: start, inventoryMs, now });
+    const [job] = jobReports({ polls, lastPolls: new Map(), dueTimes, started: start, inventoryPageMs, now });
     return job?.late;
   };
 

@@ -116,7 +116,7 @@ async function judge(store: Store): Promise<void> {
   await store.outbox.pressure();
   await store.outbox.gaps();
   for (const { event } of await store.outbox.latest(500)) expect(event).toEqual(was.events.get(event.id));
-  const wanted = { kinds: ["tag-value" as const], byKind: false, matches: () => true };
+  const wanted = { kinds: ["tag-value" as const], kindsOnly: false, matches: () => true };
   await store.outbox.lag(new Map([...was.outstanding.keys()].map((sink) => [sink, wanted])));
 
   const got = await deliver(store);

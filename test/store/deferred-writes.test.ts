@@ -94,7 +94,7 @@ test("after a failed deferred write, the next cursor is written at once, so that
   await full.outbox.register("sink", "beginning");
   await full.commit({ events: values(0, 3) });
   await full.outbox.next("sink", 10);
-  const plain = { again: false, rejected: [], mayDefer: true };
+  const plain = { isRepeat: false, rejected: [], mayDefer: true };
   isFull = true;
   await full.outbox.settle("sink", { ...plain, through: 1 });
   await clock.advance(5_100);
@@ -133,7 +133,7 @@ test("closing a writer commits waiting writes, leaves no timer and takes at most
   const sent: (readonly string[])[] = [];
   const writerOf = (reply: () => Promise<[]>) =>
     createTransactionWriter({
-      ...{ source: "main", as: { epoch: 1 }, clock, log: createLog({ level: "silent" }), lastCommit: "" },
+      ...{ source: "main", access: { epoch: 1 }, clock, log: createLog({ level: "silent" }), lastCommit: "" },
       database: {
         transact(statements: readonly { readonly text: string }[]) {
           sent.push(statements.map(({ text }) => text));

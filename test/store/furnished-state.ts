@@ -75,7 +75,7 @@ export async function createFilledState(folder: string): Promise<Furnished> {
 
 async function settle(store: Store, sink: string, through: number, refused: readonly number[]): Promise<void> {
   const rejected = refused.map((position) => ({ position, reason: `refused by ${sink}` }));
-  await store.outbox.settle(sink, { again: false, through, rejected });
+  await store.outbox.settle(sink, { isRepeat: false, through, rejected });
 }
 
 /** Inserts the gap directly: a real loss would remove the events. */

@@ -86,7 +86,7 @@ describe("joinStores", () => {
 
   test("returns the lag as the sum over the sources, with the oldest event of all sources", async () => {
     const { all, north, south } = await stage({ north: [5, 6], south: [2, 3, 4] });
-    await south.outbox.settle("broker", { again: false, through: 1, rejected: [{ position: 1, reason: "too large" }] });
+    await south.outbox.settle("broker", { isRepeat: false, through: 1, rejected: [{ position: 1, reason: "size" }] });
     await north.outbox.setEnded("broker", "410 Gone");
     expect(await all.outbox.lag()).toEqual([
       expect.objectContaining({
@@ -112,7 +112,7 @@ describe("joinStores", () => {
       [north, 2],
       [south, 3],
     ] as const)
-      await store.outbox.settle("broker", { again: false, through, rejected: [] });
+      await store.outbox.settle("broker", { isRepeat: false, through, rejected: [] });
     expect(await all.outbox.replay("broker", event("south", 3).time)).toBe(4);
     expect(ids((await north.outbox.next("broker", 10)).events)).toEqual(["north-5", "north-6"]);
     expect(ids((await south.outbox.next("broker", 10)).events)).toEqual(["south-3", "south-4"]);
@@ -123,7 +123,7 @@ describe("joinStores", () => {
     const { all, north, south } = await stage({ north: [2], south: [1, 3] });
     const refuse = (store: Store, position: number) =>
       store.outbox.settle("broker", {
-        again: false,
+        isRepeat: false,
         through: position,
         rejected: [{ position, reason: `no ${position}` }],
       });
@@ -160,7 +160,7 @@ describe("joinStores", () => {
       () => outbox.register("broker", "now"),
       () => outbox.next("broker", 1),
       () => outbox.after(0, 1),
-      () => outbox.settle("broker", { again: false, through: 1, rejected: [] }),
+      () => outbox.settle("broker", { isRepeat: false, through: 1, rejected: [] }),
       () => outbox.replayBetween("broker", 0, 1),
       () => outbox.prune({ maxBytes: 1, ranMs: 0, maxAgeMs: 0, replayMs: 0 }),
       () => quotaStore.forget("north", 0),

@@ -60,7 +60,7 @@ describe("the cached tail of the log", () => {
     const tail = createEventLogTail();
     const add = (position: number, characters: number) => {
       tail.add({ position, committedAt: "", body: JSON.stringify(valueEvent(1)), characters });
-      tail.committed();
+      tail.onCommit();
     };
     for (let position = 1; position <= 300; position++) add(position, 4_000);
     expect(tail.after(49, 10, 1e9)).toBeNull();
@@ -80,7 +80,7 @@ describe("the cached tail of the log", () => {
     const add = (from: number, to: number) => {
       for (let position = from; position <= to; position++)
         tail.add({ position, committedAt: "", body: JSON.stringify(valueEvent(position)), characters: 600 });
-      tail.committed();
+      tail.onCommit();
     };
     const behind = (position: number) => tail.after(position, 100, 1e9)?.map((row) => row.position) ?? null;
     add(1, 10);

@@ -79,7 +79,7 @@ describe("a damaged event", () => {
     await settle(store, "a", 5);
     await store.outbox.replay("a", "2020-01-01T00:00:00Z");
     editState(folder, DAMAGE_EVENT_3);
-    expect(await store.outbox.next("a", 100)).toMatchObject({ again: true, events: { length: 4 } });
+    expect(await store.outbox.next("a", 100)).toMatchObject({ isRepeat: true, events: { length: 4 } });
     expect(await store.outbox.deadLetters("a")).toMatchObject([{ event: null }]);
   });
 

@@ -34,8 +34,8 @@ function eventOf(bytes: number, n: number): Event {
 
 async function offered(limit = 10) {
   const offer = await store.outbox.next("a", limit);
-  await settle(store, "a", offer.events.at(-1)?.position ?? 0, { again: offer.again });
-  return [offer.again, offer.events.length] as const;
+  await settle(store, "a", offer.events.at(-1)?.position ?? 0, { isRepeat: offer.isRepeat });
+  return [offer.isRepeat, offer.events.length] as const;
 }
 
 const lag = async () => (await store.outbox.lag())[0];
@@ -72,7 +72,7 @@ describe("a batch from the outbox", () => {
   });
 
   test("is settled without effect for an unknown sink", async () => {
-    await store.outbox.settle("nobody", { again: true, through: 9, rejected: [] });
+    await store.outbox.settle("nobody", { isRepeat: true, through: 9, rejected: [] });
     expect(await lag()).toMatchObject({ sink: "a", position: 0, again: 0 });
   });
 });

@@ -10,25 +10,25 @@ export const idsOf = (logged: readonly LoggedEvent[]) => ids(logged.map(({ event
 export const positionsOf = (logged: readonly LoggedEvent[]) => logged.map(({ position }) => position);
 
 export function settle({ outbox }: Store, sink: string, through: number, more: Partial<SettledBatch> = {}) {
-  return outbox.settle(sink, { again: false, through, rejected: [], ...more });
+  return outbox.settle(sink, { isRepeat: false, through, rejected: [], ...more });
 }
 
 /** Rejects all events of the next offer; returns how many. */
 export async function rejectAll(store: Store, sink: string, reason: string): Promise<number> {
-  const { again, events } = await store.outbox.next(sink, 200);
+  const { isRepeat: again, events } = await store.outbox.next(sink, 200);
   const rejected = events.map(({ position }) => ({ position, reason }));
-  await settle(store, sink, events.at(-1)?.position ?? 0, { again, rejected });
+  await settle(store, sink, events.at(-1)?.position ?? 0, { isRepeat: again, rejected });
   return events.length;
 }
 
 /** Yields the events of a sink, in offers of up to `limit`, and settles each offer. */
 export async function* eventsOf(store: Store, sink: string, limit = 100): AsyncGenerator<Event> {
   for (;;) {
-    const { again, events } = await store.outbox.next(sink, limit);
+    const { isRepeat: again, events } = await store.outbox.next(sink, limit);
     const last = events.at(-1);
     if (last === undefined) return;
     for (const { event } of events) yield event;
-    await settle(store, sink, last.position, { again });
+    await settle(store, sink, last.position, { isRepeat: again });
   }
 }
 

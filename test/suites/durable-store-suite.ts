@@ -26,7 +26,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
 
   const commit = (from: number, count: number) => store.commit({ events: values(from, count) });
   const settle = (through: number, more: Partial<SettledBatch> = {}) =>
-    store.outbox.settle("sink", { again: false, through, rejected: [], mayDefer: true, ...more });
+    store.outbox.settle("sink", { isRepeat: false, through, rejected: [], mayDefer: true, ...more });
   const listOffers = async (limit = 1_000, sink = "sink") => positionsOf((await store.outbox.next(sink, limit)).events);
   const repeats = () => testedStore.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);
 
@@ -48,7 +48,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
       await listOffers();
       await listOffers(10, "other");
       await settle(3);
-      await store.outbox.settle("other", { again: false, through: 3, rejected: [], mayDefer: true });
+      await store.outbox.settle("other", { isRepeat: false, through: 3, rejected: [], mayDefer: true });
       await commit(3, 1);
       await new Promise((resolve) => setImmediate(resolve));
       expect(await listOffers()).toEqual([4]);
@@ -108,9 +108,9 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
       expect(await repeats()).toBe(10);
       expect(await testedStore.afterKill((left) => left.document("memory/sink", "a"))).toBe(1);
       await store.outbox.replay("sink", "2026-01-01T00:00:00Z");
-      const { again, events } = await store.outbox.next("sink", 5);
+      const { isRepeat: again, events } = await store.outbox.next("sink", 5);
       expect([again, events.length]).toEqual([true, 5]);
-      await settle(events.at(-1)?.position ?? 0, { again });
+      await settle(events.at(-1)?.position ?? 0, { isRepeat: again });
       expect(await testedStore.afterKill(async (left) => (await left.outbox.lag())[0]?.again)).toBe(15);
     });
   });

@@ -75,7 +75,7 @@ export function describeLag(name: string, place?: () => Place): void {
       const { outbox } = rig.store;
       await outbox.register("a", "beginning");
       const { lastPosition } = await rig.store.commit({ events: MIXED });
-      await outbox.settle("a", { again: false, through: lastPosition, rejected: [] });
+      await outbox.settle("a", { isRepeat: false, through: lastPosition, rejected: [] });
       await outbox.replay("a", "2020-01-01T00:00:00Z");
       expect(await outbox.lag()).toMatchObject([{ depth: 0, again: 303 }]);
       const filters = lagFiltersBySink([["a", SinkEventFilter.parse({ kinds: ["alarm-*"] })]]);

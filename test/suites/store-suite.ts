@@ -187,7 +187,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       const { lastPosition } = await commit(events);
       expect(await drainIds("fast", 2)).toEqual(ids(events));
       const slowOffer = await store.outbox.next("slow", 3);
-      expect(slowOffer).toMatchObject({ again: false, events: [{ event: events[0] }, {}, {}] });
+      expect(slowOffer).toMatchObject({ isRepeat: false, events: [{ event: events[0] }, {}, {}] });
       await settle(store, "slow", slowOffer.events[1]?.position ?? 0);
       store = await testedStore.reopen();
       expect(await findLag("fast")).toMatchObject({ depth: 0, oldest: null, position: lastPosition });
@@ -328,7 +328,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       const [first, second] = positionsOf(letterOffer.events);
       if (first === undefined || second === undefined) throw new Error("There are two letters.");
       const rejectedEvents = [{ position: second, reason: "again" }];
-      await store.outbox.settle("a", { again: true, through: second, rejected: rejectedEvents });
+      await store.outbox.settle("a", { isRepeat: true, through: second, rejected: rejectedEvents });
       expect(await findLag("a")).toMatchObject({ again: 1, deadLetters: 1 });
       expect(idsOf((await store.outbox.next("a", 9)).events)).toEqual([events[2]?.id]);
       await store.outbox.setEnded("a", "410 Gone");
@@ -373,7 +373,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       store = await testedStore.reopen();
       expect(await findLag("a")).toMatchObject({ again: 2 });
       const replayOffer = await store.outbox.next("a", 10);
-      expect(replayOffer.again).toBe(true);
+      expect(replayOffer.isRepeat).toBe(true);
       expect(positionsOf(replayOffer.events)).toEqual(positions.slice(1, 3));
     });
 
@@ -387,7 +387,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.outbox.replay("a", "2026-11-02T07:00:00+00:00", ["tag-value"])).toBe(2);
       expect(await store.outbox.replay("a", "2026-11-02T05:00:00Z", ["alarm-raised"])).toBe(1);
       const replayOffer = await store.outbox.next("a", 10);
-      expect(replayOffer.again).toBe(true);
+      expect(replayOffer.isRepeat).toBe(true);
       expect(await drainIds("a", 2)).toEqual(ids([sampleEvent("alarm-raised"), ...values(2, 3)]));
       await expect(store.outbox.replay("a", "yesterday")).rejects.toThrow("2026-11-02T06:00:00Z");
     });
@@ -398,7 +398,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
       const replayOffer = await store.outbox.next("a", 1);
       await store.outbox.next("other", 1);
-      await store.outbox.settle("a", { again: true, through: replayOffer.events[0]?.position ?? 0, rejected: [] });
+      await store.outbox.settle("a", { isRepeat: true, through: replayOffer.events[0]?.position ?? 0, rejected: [] });
       expect(await drainIds("a")).toEqual(ids(values(1, 2)));
     });
   });

@@ -82,8 +82,8 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     if (found === undefined) throw new Error("the sink is not known");
     return found;
   };
-  const buildSettlement = ({ again, urgent = false, events }: OfferedEvents) => ({
-    ...{ again, urgent, rejected: [], through: events.at(-1)?.position ?? 0 },
+  const buildSettlement = ({ isRepeat: again, urgent = false, events }: OfferedEvents) => ({
+    ...{ isRepeat: again, urgent, rejected: [], through: events.at(-1)?.position ?? 0 },
   });
   const ids = (events: readonly Event[]) => events.map(({ id }) => id);
   const listAlarms = (sink: ScriptedSink) => sink.writes.flat().filter(({ type }) => type.startsWith("alarm-"));

@@ -148,8 +148,8 @@ function planOf(classes: readonly TrialClass[]): PlanReport {
     backfill: { requestsLeft: 0, requestsAtBest: 0, paused: false },
     quota: { perMinute: 20, reserve: 0, polite: 1, polls: 20, shared: true, size: 20 },
     classes: classes.map(({ name, every, tags, importance = 1 }) => ({
-      ...{ name, tags, allTags: tags, everyMs: Duration.parse(every), fresher: false },
-      ...{ firm: false, importance, measuredMs: null },
+      ...{ name, tags, allTagCount: tags, everyMs: Duration.parse(every), fresher: false },
+      ...{ firm: false, importance, valueAgeMs: null },
     })),
   });
 }

@@ -304,7 +304,7 @@ async function expectBalance(here: ReturnType<typeof stage>, classes: readonly o
     if (series === undefined) throw new Error(`${key} is not followed.`);
     for (let day = utcDay(nowMs) - 12; day <= utcDay(nowMs); day++) {
       const account = countSeriesDay(
-        { ledger: held, located: {}, rules: series.rules },
+        { ledger: held, siteTag: {}, rules: series.rules },
         day,
         await getDayCount(here.store, "trial", key, held, day),
         nowMs,

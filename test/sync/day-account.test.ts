@@ -34,7 +34,7 @@ function account(
   placed: { readonly outOfSight?: "site" | "tag" } = {},
 ) {
   const day = dateToDay(`2026-11-0${date}`);
-  return countSeriesDay({ ledger: held, rules: SERIES_RULES, located: placed }, day, count, NOW);
+  return countSeriesDay({ ledger: held, rules: SERIES_RULES, siteTag: placed }, day, count, NOW);
 }
 
 describe("the completeness of a history series for one UTC day", () => {

@@ -56,22 +56,22 @@ describe("a listed alarm", () => {
       poll(new Map(), { listed: [ALARM] }, options).events.map(({ data }) => data);
     expect(initial({})).toMatchObject([{ initial: false }]);
     expect(initial({ isKnownSite: () => false })).toMatchObject([{ initial: true }]);
-    const announce = { startup: "announce", isTakenOver: () => false } as const;
+    const announce = { startup: "announce", isStartupOver: () => false } as const;
     expect(initial(announce)).toMatchObject([{ initial: true }]);
-    expect(initial({ ...announce, isTakenOver: () => true })).toMatchObject([{ initial: false }]);
-    expect(initial({ isTakenOver: () => false })).toMatchObject([{ initial: false }]);
+    expect(initial({ ...announce, isStartupOver: () => true })).toMatchObject([{ initial: false }]);
+    expect(initial({ isStartupOver: () => false })).toMatchObject([{ initial: false }]);
   });
 
   test("with the start mode `announce`, emits alarm-raised again for a stored alarm, before its changes", () => {
-    const options = { startup: "announce", isTakenOver: () => false } as const;
+    const options = { startup: "announce", isStartupOver: () => false } as const;
     const changed = { ...ALARM, source: "VS2" };
     expect(poll(held(), { listed: [changed] }, options).told).toEqual(["raised", "changed"]);
     expect(poll(held(), { listed: [changed] }, { startup: "announce" }).told).toEqual(["changed"]);
-    expect(poll(held(), { listed: [changed] }, { isTakenOver: () => false }).told).toEqual(["changed"]);
+    expect(poll(held(), { listed: [changed] }, { isStartupOver: () => false }).told).toEqual(["changed"]);
   });
 
   test("with the start mode `silent`, is stored without an event until its site was listed once", () => {
-    const silent = poll(new Map(), { listed: [ALARM] }, { startup: "silent", isTakenOver: () => false });
+    const silent = poll(new Map(), { listed: [ALARM] }, { startup: "silent", isStartupOver: () => false });
     expect([silent.told, silent.held?.state]).toEqual([[], "active"]);
     expect(poll(new Map(), { listed: [ALARM] }, { startup: "silent" }).told).toEqual(["raised"]);
   });

@@ -149,9 +149,9 @@ function createWorld() {
         isKnownSite: (siteId: number) => known.has(siteId),
         startup: "reconcile" as const,
         startedAt: iso(),
-        isTakenOver: () => true,
+        isStartupOver: () => true,
       };
-      const announcing = { ...options, startup: "announce" as const, isTakenOver: () => false };
+      const announcing = { ...options, startup: "announce" as const, isStartupOver: () => false };
       expect(diffOf(held, { ...observation, listed: asHeld }, announcing)).toEqual(
         diffOf(held, observation, announcing),
       );

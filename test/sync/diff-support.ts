@@ -11,7 +11,7 @@ export const OPTIONS: AlarmDiffOptions = {
   isKnownSite: () => true,
   startup: "reconcile",
   startedAt: "2026-11-02T07:00:00.000Z",
-  isTakenOver: () => true,
+  isStartupOver: () => true,
 };
 const SITE = new Set([ALARM.site.id]);
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { assignGroupPhases, type CadenceClass, nominalReadMs } from "#src/engine/sync/plan/cadence.ts";
+import { assignGroupPhases, type CadenceClass, plannedReadMs } from "#src/engine/sync/plan/cadence.ts";
 
 const SLOT_MS = 3_000;
 const SIZE = 20;
@@ -68,11 +68,11 @@ describe("the nominal time of a reading", () => {
     [40_000, 16_000],
     [45_500, 46_000],
   ])("is on the grid of 30 s: a reading at %d ms counts for %d ms", (readMs, nominalMs) => {
-    expect(nominalReadMs(readMs, 16_000, 30_000, 334)).toBe(nominalMs);
+    expect(plannedReadMs(readMs, 16_000, 30_000, 334)).toBe(nominalMs);
   });
 
   test("is at most half an interval after the reading", () => {
-    expect(nominalReadMs(1_400, 3_000, 3_000, SLOT_MS)).toBe(0);
-    expect(nominalReadMs(1_600, 3_000, 3_000, SLOT_MS)).toBe(3_000);
+    expect(plannedReadMs(1_400, 3_000, 3_000, SLOT_MS)).toBe(0);
+    expect(plannedReadMs(1_600, 3_000, 3_000, SLOT_MS)).toBe(3_000);
   });
 });

@@ -258,8 +258,8 @@ describe("the gaps of a series", () => {
   const nowMs = at(0) + MINUTE_MS;
   const describeGaps = (ledger: StoredLedger, { outOfSight = {}, silences = false } = {}) => {
     const series = seriesWith(ledger, RULES);
-    const located = { ...series.located, ...outOfSight };
-    return listHistoryGaps([{ ...series, located }], { open: [], paused: false }, nowMs, { silences }).map(
+    const located = { ...series.siteTag, ...outOfSight };
+    return listHistoryGaps([{ ...series, siteTag: located }], { open: [], paused: false }, nowMs, { silences }).map(
       ({ why, from, said }) => [why, from, said],
     );
   };

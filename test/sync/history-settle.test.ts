@@ -42,8 +42,8 @@ test("a long history response is committed in several transactions, each point i
   expect(store.commits()).toBeGreaterThan(4);
   const historyEvents = store.events.filter((event) => event.type === "tag-history") as readonly Event<"tag-history">[];
   for (const each of series) {
-    const own = historyEvents.filter(({ data }) => data.tag.id === each.located.tag.id);
-    expect(own.flatMap(({ data }) => data.points)).toEqual([...logOf(each.located.tag.id).measurements]);
+    const own = historyEvents.filter(({ data }) => data.tag.id === each.siteTag.tag.id);
+    expect(own.flatMap(({ data }) => data.points)).toEqual([...logOf(each.siteTag.tag.id).measurements]);
     expect(own.every(({ data }) => new Set(data.points.map(({ time }) => time.slice(0, 10))).size === 1)).toBe(true);
     expect(each.ledger.spans.map(({ why }) => why)).toEqual(["points", "null", "points"]);
     expect(each.ledger.spans.at(0)?.from).toBe(isoUtc(RANGE.fromMs));

@@ -63,7 +63,7 @@ async function events(): Promise<readonly AnyEvent[]> {
     const lastEvent = outboxOffer.events.at(-1);
     if (lastEvent === undefined) return all;
     all.push(...outboxOffer.events.map(({ event }) => event as AnyEvent));
-    await store.outbox.settle("all", { again: outboxOffer.again, through: lastEvent.position, rejected: [] });
+    await store.outbox.settle("all", { isRepeat: outboxOffer.isRepeat, through: lastEvent.position, rejected: [] });
   }
 }
 

@@ -61,7 +61,7 @@ describe("reading all pages of a list", () => {
 });
 
 describe("reading a list twice", () => {
-  const steady = { idOf, sameAs: idOf };
+  const steady = { idOf, compareKeyOf: idOf };
 
   test("reads a list of a single page once", async () => {
     let readings = 0;

@@ -36,22 +36,22 @@ test("an offline gateway counts as the cause of null values until two lists of g
   await list(pages());
   // Due at 12:05 and 12:10; a minute of grace.
   await clock.advance(9 * MINUTE);
-  expect(gateways.gatewayOf(SITE)).toBe("g1");
+  expect(gateways.offlineGatewayOf(SITE)).toBe("g1");
   await clock.advance(1_000);
-  expect(gateways.gatewayOf(SITE)).toBeNull();
+  expect(gateways.offlineGatewayOf(SITE)).toBeNull();
   await list(pages());
-  expect(gateways.gatewayOf(SITE)).toBe("g1");
+  expect(gateways.offlineGatewayOf(SITE)).toBe("g1");
 });
 
 test("a failed list does not confirm an offline gateway, and gateways stored at the start count as listed at the start", async () => {
   const { clock, gateways, list } = stage();
-  expect(gateways.gatewayOf(SITE)).toBe("g1");
+  expect(gateways.offlineGatewayOf(SITE)).toBe("g1");
   await clock.advance(10 * MINUTE);
   await expect(list(pages(true))).rejects.toThrow("403");
   await clock.advance(MINUTE + 1_000);
-  expect(gateways.gatewayOf(SITE)).toBeNull();
+  expect(gateways.offlineGatewayOf(SITE)).toBeNull();
 });
 
 test("returns no offline gateway when gateways are not polled", () => {
-  expect(stage(null).gateways.gatewayOf(SITE)).toBeNull();
+  expect(stage(null).gateways.offlineGatewayOf(SITE)).toBeNull();
 });

@@ -5,15 +5,15 @@ import { type PollingPlanFacts, type ReadClassFacts, reportPlan } from "#src/eng
 const NOW_MS = Date.parse("2026-11-02T06:00:00Z");
 
 const readClass = (name: string, tags: number, everyS: number, more: Partial<ReadClassFacts> = {}): ReadClassFacts => ({
-  ...{ name, tags, allTags: tags, everyMs: everyS * 1_000, firm: false, importance: 1, fresher: true },
-  measuredMs: null,
+  ...{ name, tags, allTagCount: tags, everyMs: everyS * 1_000, firm: false, importance: 1, fresher: true },
+  valueAgeMs: null,
   ...more,
 });
 
 function facts(classes: readonly ReadClassFacts[], more: Partial<PollingPlanFacts> = {}): PollingPlanFacts {
   return {
     ...{ source: "trial", basis: "state", nowMs: NOW_MS, sites: 1 },
-    tags: classes.reduce((sum, { allTags }) => sum + allTags, 0),
+    tags: classes.reduce((sum, { allTagCount: allTags }) => sum + allTags, 0),
     classes,
     history: [],
     backfill: { requestsLeft: 0, requestsAtBest: 0, paused: false },
@@ -64,7 +64,7 @@ describe("the figures of a plan", () => {
     Object.fromEntries(plan.lanes.map(({ lane, requestsPerMinute }) => [lane, requestsPerMinute]));
 
   test("counts whole slots: reads 100 tags with replies of 0.2 s and a target of 60 s once every 19 slots", () => {
-    const classes = [readClass("minute", 100, 60, { measuredMs: 45_000 }), readClass("none", 0, 60)];
+    const classes = [readClass("minute", 100, 60, { valueAgeMs: 45_000 }), readClass("none", 0, 60)];
     const plan = reportPlan(facts([...classes, readClass("one", 1, 3_600)], { tags: 110 }));
     expect(lanes(plan)).toEqual({ write: 0, live: 5.26, history: 0, spare: 14.74 });
     expect(plan.classes).toMatchObject([
@@ -135,7 +135,7 @@ describe("the report of a plan whose classes have fixed read times", () => {
 
   test("marks a measured age as olderThanTarget only when it exceeds the interval by more than one slot", () => {
     const olderThanTarget = (measuredMs: number) =>
-      reportPlan(facts([cadence("all", 20, 60, { measuredMs })])).classes[0]?.olderThanTarget;
+      reportPlan(facts([cadence("all", 20, 60, { valueAgeMs: measuredMs })])).classes[0]?.olderThanTarget;
     expect([63_000, 64_400, 64_600, 80_000].map(olderThanTarget)).toEqual([false, false, true, true]);
   });
 });
@@ -184,7 +184,7 @@ describe("measured ages of values in a plan", () => {
     (target, age, older) => {
       const measuredMs = age === null ? null : age * 1_000;
       for (const tags of [10, 100_000]) {
-        const plan = reportPlan(facts([readClass("one", tags, target, { measuredMs })]));
+        const plan = reportPlan(facts([readClass("one", tags, target, { valueAgeMs: measuredMs })]));
         expect(plan.classes[0]?.olderThanTarget).toBe(older);
         const lines = quotaPlanLines(plan).join("\n");
         expect(lines.includes("values were older than their interval: one ")).toBe(older);

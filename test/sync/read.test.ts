@@ -557,7 +557,7 @@ describe("a refused read request that no tag causes", () => {
     const reads = await startLiveReads(source, ids(20), undefined, { metrics });
     await runReads(reads, 60_000);
     await clock.advance(600_000);
-    reads.showFreshness();
+    reads.updateFreshnessMetrics();
     const gaugeText = await metrics.registry.getSingleMetricAsString("plenum_freshness_achieved_seconds");
     expect(Number(/ (\d+)/.exec(gaugeText.split("}")[1] ?? "")?.[1])).toBeGreaterThan(600);
   });

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { SERVICE_SUBJECT } from "#src/core/model/event.ts";
 import { sleepFor } from "#src/core/runtime/waiting.ts";
-import type { Follower } from "#src/engine/sync/job.ts";
+import type { LoopJob } from "#src/engine/sync/job.ts";
 import { createTrial, type TrialSync } from "./trial-sync.ts";
 
 const MINUTE = 60_000;
@@ -12,7 +12,7 @@ const SCHEDULES = {
 let trial: TrialSync;
 
 async function started(): Promise<void> {
-  const asking = (name: string, ask: (signal: AbortSignal) => Promise<unknown>): Follower => ({
+  const asking = (name: string, ask: (signal: AbortSignal) => Promise<unknown>): LoopJob => ({
     name,
     async follow({ draining, forced, reportSuccess }) {
       do {

@@ -5,7 +5,7 @@ import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import type { Source } from "#src/engine/source/source.ts";
 import { createCronTicker } from "#src/engine/sync/cron-schedule.ts";
-import type { Follower, SyncJob } from "#src/engine/sync/job.ts";
+import type { LoopJob, SyncJob } from "#src/engine/sync/job.ts";
 import { createJobScheduler } from "#src/engine/sync/job-scheduler.ts";
 import { createServiceAvailability } from "#src/engine/sync/service-availability.ts";
 import { createServiceOutage } from "#src/engine/sync/service-outage.ts";
@@ -20,7 +20,7 @@ const START = Date.UTC(2026, 0, 1);
 async function schedule(
   build: (clock: VirtualClock) => readonly SyncJob[],
   spreadMs = 0,
-  followers: readonly Follower[] = [],
+  followers: readonly LoopJob[] = [],
   reconcile: Parameters<typeof createServiceOutage>[0]["reconcile"] = () => null,
 ) {
   const clock = createVirtualClock(START);
@@ -39,7 +39,7 @@ async function schedule(
   const about = { source, clock, log, random, availability, scope };
   const outage = createServiceOutage({ ...about, noteHealth, reconcile, tokenStamp: null });
   const scheduler = createJobScheduler({
-    ...{ source: "main", clock, log, metrics, random, spreadMs, outage, availability, scope, followers },
+    ...{ source: "main", clock, log, metrics, random, spreadMs, outage, availability, scope, loopJobs: followers },
     jobs: build(clock),
     ticker: createCronTicker(clock, createClockCheck({ clock, log })),
     storedState: (job) => holding.get<StoredJob>("poll/main").get(job),
@@ -156,7 +156,7 @@ describe("jobs of the scheduler", () => {
   test.each([
     [25_000, [10, 35, 40, 50, 60, 70]],
     [200_000, [10, 70]],
-  ])("when the service requests a wait of %i ms, runs the job again after that time, at the latest after a minute", async (waitMs, times) => {
+  ])("runs the job again after the requested wait of %i ms, at the latest after a minute", async (waitMs, times) => {
     const runs: number[] = [];
     const { clock } = await schedule((time) => {
       const run = async () => {
@@ -313,7 +313,7 @@ describe("continuous tasks (followers) of the scheduler", () => {
   test("sets afterOutage only in the first run of a follower after an outage", async () => {
     const afterOutages: (boolean | undefined)[] = [];
     let fail: (error: Error) => void = () => undefined;
-    const follow: Follower["follow"] = async ({ draining, afterOutage }) => {
+    const follow: LoopJob["follow"] = async ({ draining, afterOutage }) => {
       afterOutages.push(afterOutage);
       const { promise, reject } = Promise.withResolvers<void>();
       fail = reject;
@@ -337,7 +337,7 @@ describe("continuous tasks (followers) of the scheduler", () => {
       if (seconds(time) < 70) throw new Throttled("503", 20_000, { scope: "everything" });
       return ok();
     };
-    const follow: Follower["follow"] = async ({ draining, afterOutage }) => {
+    const follow: LoopJob["follow"] = async ({ draining, afterOutage }) => {
       afterOutages.push(afterOutage);
       await ended(draining);
     };
@@ -351,7 +351,7 @@ describe("continuous tasks (followers) of the scheduler", () => {
   test("a follower retries a failing endpoint within two minutes, also after an hour of failures", async () => {
     let isAway = true;
     const tries: number[] = [];
-    const follow: Follower["follow"] = async ({ draining, reportSuccess }) => {
+    const follow: LoopJob["follow"] = async ({ draining, reportSuccess }) => {
       tries.push(seconds(clock));
       if (isAway) throw new Retryable("500");
       reportSuccess();

@@ -22,7 +22,7 @@ function series(
   };
   return {
     total: more.total ?? false,
-    located: { tag: tagNamed(id), siteId: 1 },
+    siteTag: { tag: tagNamed(id), siteId: 1 },
     rules,
     ledger: {
       ...createLedger(rules, NOW),

@@ -10,7 +10,7 @@ import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { QueueLane, QuotaEndpoint, QuotaStatus, RequestChooser, Source } from "#src/engine/source/source.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
-import type { Follower, FollowerRun } from "#src/engine/sync/job.ts";
+import type { LoopJob, LoopJobRun } from "#src/engine/sync/job.ts";
 import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
 import { createGroupCommit } from "#src/engine/sync/read/commit.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
@@ -73,7 +73,7 @@ export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
   };
 }
 
-export async function runFollower(clock: VirtualClock, follower: Follower, ms: number): Promise<unknown> {
+export async function runFollower(clock: VirtualClock, follower: LoopJob, ms: number): Promise<unknown> {
   const { drain, ended } = startFollower(follower);
   const endMs = clock.monotonic() + ms;
   while (!ended() && clock.monotonic() < endMs) await clock.advance(Math.min(1_000, endMs - clock.monotonic()));
@@ -81,7 +81,7 @@ export async function runFollower(clock: VirtualClock, follower: Follower, ms: n
 }
 
 /** Runs a follower until it sends no request for 10 seconds or fails; returns what it threw, or null. */
-export async function followUntilIdle(clock: VirtualClock, follower: Follower, asked: () => number): Promise<unknown> {
+export async function followUntilIdle(clock: VirtualClock, follower: LoopJob, asked: () => number): Promise<unknown> {
   const { drain, ended } = startFollower(follower);
   let requestsBefore = asked();
   for (let quietMs = 0; !ended() && quietMs < 10_000; quietMs += 1_000) {
@@ -92,7 +92,7 @@ export async function followUntilIdle(clock: VirtualClock, follower: Follower, a
   return drain(clock);
 }
 
-export function startFollower(follower: Follower, onSuccess = () => {}, more: Pick<FollowerRun, "afterOutage"> = {}) {
+export function startFollower(follower: LoopJob, onSuccess = () => {}, more: Pick<LoopJobRun, "afterOutage"> = {}) {
   const draining = new AbortController();
   const forced = new AbortController();
   let hasEnded = false;

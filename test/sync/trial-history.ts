@@ -191,7 +191,7 @@ export async function createTestPull(
 
 export function seriesWith(ledger: StoredLedger, rules: Series["rules"], id = "101"): Series {
   return {
-    ...{ key: `${id} ${rules.resolution}`, located: { tag: tagNamed(id), siteId: 1, systemIds: [] }, rules, ledger },
+    ...{ key: `${id} ${rules.resolution}`, siteTag: { tag: tagNamed(id), siteId: 1, systemIds: [] }, rules, ledger },
     ...{ total: false, isBusy: false, mustReloadLedger: false, notBeforeMs: 0, isSuspect: false },
   };
 }

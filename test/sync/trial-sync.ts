@@ -12,7 +12,7 @@ import type { QuotaLimiter } from "#src/engine/source/quota/quota.ts";
 import type { Source } from "#src/engine/source/source.ts";
 import { SyncConfig } from "#src/engine/sync/config.ts";
 import { createCronTicker } from "#src/engine/sync/cron-schedule.ts";
-import type { Follower } from "#src/engine/sync/job.ts";
+import type { LoopJob } from "#src/engine/sync/job.ts";
 import { openSync } from "#src/engine/sync/sync.ts";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
@@ -30,7 +30,7 @@ export type WireList = { data: any[]; links: any; meta: any };
 export interface TrialOptions {
   readonly simulator?: SimulatorOptionsInput;
   readonly sync?: z.input<typeof SyncConfig>;
-  readonly followers?: readonly Follower[];
+  readonly followers?: readonly LoopJob[];
   readonly pageSize?: number;
   readonly random?: () => number;
   readonly tokenStamp?: () => Promise<string>;

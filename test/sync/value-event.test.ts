@@ -28,7 +28,7 @@ function outcomes(
   let before: StoredValue | undefined;
   return readings.map(({ value, behindGateway = null }, n) => {
     const reply = { receivedAtMs: AT + n * 1_000, latencyMs: 80 };
-    const context = { source: "main", isReplyInDoubt: false, behindGateway, isNewInterval };
+    const context = { source: "main", isReplyUnverified: false, behindGateway, isNewInterval };
     const watched = { tag, siteId: 1, systemIds: [], readClass };
     const { stored, event } = buildValueEvent(watched, value, before, reply, judgeType(unit, before, value), context);
     before = JSON.parse(JSON.stringify(stored)) as StoredValue;

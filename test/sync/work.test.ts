@@ -8,7 +8,7 @@ const readClass = ReadClass.parse({ name: "rooms", every: "60s" });
 const KNOWN = {
   watched: { tag: TAG, siteId: 1, systemIds: [], readClass },
   ...{ lastMs: 0, countedMs: null, configuredMs: 60_000, stretchedMs: 60_000, intervalMs: 60_000, nulls: 0 },
-  ...{ underWay: false, quarantinedUntilMs: null, inSight: true, gatewayOffline: false, isolation: null },
+  ...{ underWay: false, quarantinedUntilMs: null, isVisible: true, gatewayOffline: false, isolation: null },
 };
 async function shown(known: Partial<typeof KNOWN> | { readonly quarantinedUntilMs: number } = {}) {
   const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"));
@@ -49,7 +49,7 @@ describe("the report of a tag's state in the live reads", () => {
       "gateway is offline: it is read a tenth as often.",
     ],
     [{ intervalMs: 120_000, nulls: 4 }, "06:02:00", "It answered nothing 4 times in a row, so it is read less often."],
-    [{ inSight: false }, null, "The token does not see its site, so it is not read."],
+    [{ isVisible: false }, null, "The token does not see its site, so it is not read."],
     [{ quarantinedUntilMs: 660_000, lastMs: null }, "06:11:00", "so it is left out and asked alone at that time."],
     [{ isolation: "site 1" }, "06:01:00", "so it travels apart from the others until that is cleared up."],
     [{ lastMs: null }, "06:01:00", "It was not read since it is known; it takes the next place."],

@@ -123,7 +123,7 @@ export function parseDeltaLogListing(names: readonly string[]): DeltaLogListing 
   const checkpoints = new Map<number, readonly string[]>();
   const partsByCheckpoint = Map.groupBy(names, (name) =>
     CHECKPOINT_PART_FILE_PATTERN.exec(name)
-      ?.filter((_, group) => group === 1 || group === 3)
+      ?.filter((_, groupIndex) => groupIndex === 1 || groupIndex === 3)
       .join(),
   );
   for (const [key, partNames] of partsByCheckpoint) {

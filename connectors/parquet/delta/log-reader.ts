@@ -84,7 +84,7 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
 
   return {
     folder: deltaLogFolder,
-    nameOf: buildDisplayPath,
+    describePath: buildDisplayPath,
     readAll: (signal: AbortSignal) => loadDeltaSnapshot(signal, true),
     /** Updates a snapshot without statistics, or loads the snapshot again if versions are missing. */
     async update(snapshot: DeltaSnapshot, signal: AbortSignal): Promise<DeltaSnapshot> {

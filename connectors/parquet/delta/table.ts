@@ -88,7 +88,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
   async function putDeltaCommit(version: number, actions: readonly DeltaLogAction[], id: string, signal: AbortSignal) {
     const file = commitFileName(version);
     const key = `${log.folder}${file}`;
-    let failure: unknown = new Retryable(`${log.nameOf(file)} was there a moment ago, and is gone.`);
+    let failure: unknown = new Retryable(`${log.describePath(file)} was there a moment ago, and is gone.`);
     let hasPutResponse = true;
     try {
       if (await store.putIfAbsent(key, encodeDeltaCommit(actions), signal)) return true;
@@ -100,7 +100,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
       throw hasPutResponse ? error : failure;
     });
     if (storedCommit === null) throw failure;
-    return parseCommit(storedCommit, log.nameOf(file)).some(({ commitInfo }) => commitInfo?.txnId === id);
+    return parseCommit(storedCommit, log.describePath(file)).some(({ commitInfo }) => commitInfo?.txnId === id);
   }
 
   /** Writes a checkpoint every 100 commits. Failures are only logged, because the commit is done. */

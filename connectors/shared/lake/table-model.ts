@@ -117,14 +117,14 @@ function delayObjectStateStart(table: LakeTable, previousRow: LakeRow, row: Lake
 }
 
 /** Ends a state. If no state follows, the row gets time and id of the ending event: older events are then ignored. */
-function endObjectState(table: LakeTable, row: LakeRow, endingRow: LakeRow, isFollowed: boolean): LakeRow {
+function endObjectState(table: LakeTable, row: LakeRow, endingRow: LakeRow, hasNextState: boolean): LakeRow {
   const rowWithEnd = replaceCell(
     row,
     findColumnIndex(table, "valid_to"),
     endingRow[findColumnIndex(table, "valid_from")] ?? null,
   );
   const endedRow = replaceCell(rowWithEnd, findColumnIndex(table, "is_current"), false);
-  if (isFollowed) return endedRow;
+  if (hasNextState) return endedRow;
   return EVENT_COLUMN_NAMES.reduce((updatedRow, name) => {
     const index = findColumnIndex(table, name);
     return replaceCell(updatedRow, index, endingRow[index] ?? null);

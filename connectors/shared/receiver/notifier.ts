@@ -100,15 +100,15 @@ type RateLimitedCalls = ReturnType<typeof createRateLimitedCalls>;
 
 /** `onDelivered` runs after each successful call that sends something. */
 export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock, onDelivered: () => void) {
-  const rateLimiters = rates.map((rate) => ({ rate, times: [] as number[] }));
+  const rateLimiters = rates.map((rate) => ({ rate, callTimesMs: [] as number[] }));
   const findRateLimiters = (kind: ReceiverCall) =>
     rateLimiters.filter(({ rate }) => rate.limitedCalls?.includes(kind) ?? true);
   const receiverErrors = new WeakSet<object>();
 
   function waitMs(kind: ReceiverCall): number {
-    const waitTimesMs = findRateLimiters(kind).map(({ rate, times }) => {
+    const waitTimesMs = findRateLimiters(kind).map(({ rate, callTimesMs: times }) => {
       const [oldest] = times.length < rate.count ? [] : times;
-      return oldest === undefined ? 0 : oldest + rate.inMs - clock.monotonic();
+      return oldest === undefined ? 0 : oldest + rate.windowMs - clock.monotonic();
     });
     return Math.max(0, ...waitTimesMs);
   }
@@ -118,7 +118,7 @@ export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock
     if (ms > MAX_RATE_LIMIT_WAIT_MS) throw new Throttled("The receiver's rate limit is used up for now.", ms);
     if (ms > 0) await clock.sleep(ms, signal);
     const limitersOfCall = findRateLimiters(kind);
-    for (const { rate, times } of limitersOfCall) {
+    for (const { rate, callTimesMs: times } of limitersOfCall) {
       times.push(clock.monotonic());
       if (times.length > rate.count) times.shift();
     }
@@ -129,7 +129,7 @@ export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock
     } finally {
       // For the rate limit, count an edit when the edit ends, because an edit may also post a reply.
       if (kind === "update" || kind === "close")
-        for (const { times } of limitersOfCall) times[times.length - 1] = clock.monotonic();
+        for (const { callTimesMs: times } of limitersOfCall) times[times.length - 1] = clock.monotonic();
     }
   }
 
@@ -257,8 +257,8 @@ function wasCertainlyNotExecuted(error: unknown): boolean {
 
 /** Digest of the visible text. Changes of event id, change name or time series alone need no message. */
 export function computeMessageDigest({ text, status, priority, link }: IncidentMessage): string {
-  const { curves: _, ...visible } = text;
-  return hash("sha256", JSON.stringify([visible, status, priority, link]), "base64url");
+  const { curves: _, ...visibleText } = text;
+  return hash("sha256", JSON.stringify([visibleText, status, priority, link]), "base64url");
 }
 
 export async function runTestAlarm(

@@ -82,10 +82,10 @@ export interface IncidentReference {
 
 export type ReceiverCall = "open" | "update" | "close" | "find";
 
-/** Rate limit: at most `count` calls in any `inMs` milliseconds, e.g. 4 in 1,000. */
+/** Rate limit: at most `count` calls in any `windowMs` milliseconds, e.g. 4 in 1,000. */
 export interface RateLimit {
   readonly count: number;
-  readonly inMs: number;
+  readonly windowMs: number;
   /** Kinds of calls that the limit counts; absent for all kinds. */
   readonly limitedCalls?: readonly ReceiverCall[];
 }

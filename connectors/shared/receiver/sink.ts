@@ -259,7 +259,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     rejections.push({ key, position: currentIncident.through, reason: errorText(failure) });
   }
 
-  function reportNextTick(): { readonly tickInMs: number; readonly failing?: FailedRequest } {
+  function buildTickResult(): { readonly tickInMs: number; readonly failing?: FailedRequest } {
     const nowMs = monotonicMs();
     const hasIncidentToSend = chooseNextIncident() !== undefined;
     const sendingBlockedForMs = Math.max(incidentRetries.waitMs(), nextCallMs - clock.monotonic());
@@ -269,9 +269,9 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     return failedRequest === undefined ? { tickInMs } : { tickInMs, failing: failedRequest };
   }
 
-  async function writeEvents(batch: readonly Event[], signal: AbortSignal, offer: BatchInfo | undefined) {
+  async function writeEvents(batch: readonly Event[], signal: AbortSignal, batchInfo: BatchInfo | undefined) {
     if (!batch.some(({ type }) => isIncidentEventKind(type))) return EVENTS_ACCEPTED;
-    const { positions = batch.map((_, index) => index + 1), isRedelivery = false } = offer ?? {};
+    const { positions = batch.map((_, index) => index + 1), isRedelivery = false } = batchInfo ?? {};
     // Work on a copy: a failed store must leave the ledger unchanged.
     const nextLedger = new Map(await loadIncidentLedger());
     const previousLedger = new Map(nextLedger);
@@ -283,7 +283,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     const indexByKey = new Map<string, number>();
     for (const [index, event] of batch.entries()) {
       if (index > 0 && index % EVENTS_APPLIED_BEFORE_YIELD === 0) await yieldToEventLoop();
-      const committedAt = offer?.committedAt[index] ?? "";
+      const committedAt = batchInfo?.committedAt[index] ?? "";
       const deliveryContext = { position: positions[index] ?? 0, committedAt, nowMs, isRedelivery };
       for (const key of applyEvent(update, event, deliveryContext))
         if (!indexByKey.has(key)) indexByKey.set(key, index);
@@ -294,7 +294,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
       incidentQueue.markChanged(key);
       if (ledger?.get(key)?.refused !== undefined) incidentKeysToResend.add(key);
     }
-    if (isBacklogBatch(offer)) return { rejected: [], tickInMs: BACKLOG_TICK_INTERVAL_MS };
+    if (isBacklogBatch(batchInfo)) return { rejected: [], tickInMs: BACKLOG_TICK_INTERVAL_MS };
     await sendReadyIncidents(signal);
     // A rejected message becomes a dead letter and blocks nothing. The incident's next change is sent again.
     const rejectedBatchEvents = rejections.flatMap(({ key, reason }) => {
@@ -302,12 +302,12 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
       return index === undefined ? [] : [{ index, reason }];
     });
     rejections = rejections.filter(({ key }) => !indexByKey.has(key));
-    return { rejected: rejectedBatchEvents, ...reportNextTick() };
+    return { rejected: rejectedBatchEvents, ...buildTickResult() };
   }
 
-  function isBacklogBatch(offer: BatchInfo | undefined): boolean {
-    const newestCommitMs = Date.parse(offer?.committedAt.at(-1) ?? "");
-    return offer?.isRedelivery === false && clock.now() - newestCommitMs > MIN_BACKLOG_AGE_MS;
+  function isBacklogBatch(batchInfo: BatchInfo | undefined): boolean {
+    const newestCommitMs = Date.parse(batchInfo?.committedAt.at(-1) ?? "");
+    return batchInfo?.isRedelivery === false && clock.now() - newestCommitMs > MIN_BACKLOG_AGE_MS;
   }
 
   async function storeIncidentLedger(nextLedger: IncidentLedger, previousLedger: IncidentLedger): Promise<void> {
@@ -337,7 +337,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
 
   async function findOfflineGateways(): Promise<ReadonlySet<string>> {
     const gateways = await building.inventory("gateway");
-    const offlineGateways = gateways.filter(({ value, isThere }) => isThere && value.online !== true);
+    const offlineGateways = gateways.filter(({ value, isListed }) => isListed && value.online !== true);
     return new Set(offlineGateways.map(({ source, value }) => `${source} ${value.id}`));
   }
 
@@ -388,9 +388,9 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
       await loadIncidentLedger();
     },
 
-    async write(batch, signal, _accepted, offer) {
+    async write(batch, signal, _accepted, batchInfo) {
       signal.throwIfAborted();
-      return writeEvents(batch, signal, offer);
+      return writeEvents(batch, signal, batchInfo);
     },
 
     pendingRequests: () =>
@@ -406,7 +406,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
       // An event outside the log cannot be a dead letter.
       const rejectedEvents = rejections.filter(({ position }) => position > 0);
       rejections = [];
-      return { ...reportNextTick(), ...(rejectedEvents.length === 0 ? {} : { refused: rejectedEvents }) };
+      return { ...buildTickResult(), ...(rejectedEvents.length === 0 ? {} : { refused: rejectedEvents }) };
     },
 
     test: (report, signal) => runTestAlarm(receiver, buildIncidentMessage, clock, report, signal),

@@ -81,13 +81,13 @@ export function createTicketReceiver(
     },
 
     async find(incident, sinceMs, signal) {
-      const [oldestTicket, ...others] = await system.search(incident, signal);
+      const [oldestTicket, ...otherTickets] = await system.search(incident, signal);
       if (oldestTicket === undefined) {
         // A clock that was set back must not extend the wait.
         const remainingSearchLagMs = system.searchLagMs - Math.abs(clock.now() - sinceMs);
         return remainingSearchLagMs <= 0 ? null : { retryInMs: Math.min(remainingSearchLagMs, TICKET_SEARCH_RETRY_MS) };
       }
-      const duplicateTickets = others.filter(({ isDone }) => !isDone);
+      const duplicateTickets = otherTickets.filter(({ isDone }) => !isDone);
       if (duplicateTickets.length > 0)
         log.warn(
           { ticket: oldestTicket.ticket, duplicates: duplicateTickets.map(({ ticket }) => ticket) },

@@ -136,8 +136,8 @@ function computeUsualIntervalMs(points: readonly TimeSeriesPoint[]): number {
 
 /** Creates a function that maps a value to a block. Booleans are the lowest and the highest block. */
 function createSparklineScale(knownPoints: readonly KnownSeriesPoint[]): (value: TagScalar) => string {
-  const blockAt = (share: number) =>
-    SPARKLINE_BLOCKS[Math.round(share * (SPARKLINE_BLOCKS.length - 1))] ?? FLAT_SPARKLINE_BLOCK;
+  const blockAt = (fraction: number) =>
+    SPARKLINE_BLOCKS[Math.round(fraction * (SPARKLINE_BLOCKS.length - 1))] ?? FLAT_SPARKLINE_BLOCK;
   if (areBooleanPoints(knownPoints)) return (value) => blockAt(Number(value));
   // Halve the values: the difference of two huge numbers can overflow.
   const halfValues = knownPoints.map(({ value }) => Number(value) / 2);

@@ -63,7 +63,7 @@ const SLACK_HINTS: Readonly<Record<string, string>> = {
 export const slack = createPostOnlyFormat(
   {
     // Slack allows "1 per second" in a channel: https://docs.slack.dev/apis/web-api/rate-limits (incoming webhooks).
-    rates: [{ count: 1, inMs: 1_000 }],
+    rates: [{ count: 1, windowMs: 1_000 }],
     findFailure(response, receiverName) {
       const code = response.body.trim();
       return response.status < 300 && code === "ok"
@@ -146,7 +146,7 @@ const DISCORD_UNKNOWN_MESSAGE_CODE = 10_008;
 export const discord: ReceiverFormat = {
   repeatedOpenEffect: "another",
   // Discord's X-RateLimit headers allow a webhook five requests in two seconds. Its documentation gives no number.
-  rates: [{ count: 5, inMs: 2_000 }],
+  rates: [{ count: 5, windowMs: 2_000 }],
 
   buildRequest(incident, operation, { url, reference }) {
     const discordEmbed = shortenUntilFits(
@@ -220,7 +220,7 @@ const GOOGLE_CHAT_MAX_BYTES = 32_000;
 export const googlechat = createPostOnlyFormat(
   {
     // Google Chat allows "1 per second" in a space: https://developers.google.com/workspace/chat/limits.
-    rates: [{ count: 1, inMs: 1_000 }],
+    rates: [{ count: 1, windowMs: 1_000 }],
     findFailure: failUnlessConfirmed(({ json }) => typeof jsonMember(json, "name") === "string"),
   },
   (incident) => fitTextToBytes(incident, GOOGLE_CHAT_MAX_BYTES, (text) => buildGoogleChatCard(incident, text)),
@@ -229,16 +229,16 @@ export const googlechat = createPostOnlyFormat(
 
 /** Builds a Google Chat card, which cannot mention people. The texts of a card are HTML. */
 function buildGoogleChatCard({ key, link }: IncidentMessage, text: IncidentText): unknown {
-  const paragraph = (paragraphText: string) => ({ textParagraph: { text: paragraphText } });
+  const toParagraph = (paragraphText: string) => ({ textParagraph: { text: paragraphText } });
   const buildButton = (url: string) => ({
     buttonList: { buttons: [{ text: text.linkText, onClick: { openLink: { url } } }] },
   });
   const cardWidgets = [
-    paragraph(`<b>${html(formatHeading(text))}</b>`),
+    toParagraph(`<b>${html(formatHeading(text))}</b>`),
     ...text.fields.map((field) => ({
       decoratedText: { topLabel: field.label, text: html(field.text), wrapText: true },
     })),
-    ...[text.list, text.curves].filter(({ length }) => length > 0).map((lines) => paragraph(html(lines.join("\n")))),
+    ...[text.list, text.curves].filter(({ length }) => length > 0).map((lines) => toParagraph(html(lines.join("\n")))),
     ...(link === null ? [] : [buildButton(link)]),
   ];
   return {
@@ -256,8 +256,8 @@ export const teams = createPostOnlyFormat(
   {
     // https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using
     rates: [
-      { count: 4, inMs: 1_000 },
-      { count: 60, inMs: 30_000 },
+      { count: 4, windowMs: 1_000 },
+      { count: 60, windowMs: 30_000 },
     ],
     findFailure(response, receiverName) {
       // Connectors, which Teams had before flows, answer 200 with the error in the body.
@@ -315,7 +315,7 @@ const NTFY_MAX_TITLE_BYTES = 400;
 export const ntfy: ReceiverFormat = {
   repeatedOpenEffect: "same",
   // 60 requests at once, then one in five seconds: https://docs.ntfy.sh/publish/#limitations.
-  rates: [{ count: 60, inMs: 300_000 }],
+  rates: [{ count: 60, windowMs: 300_000 }],
 
   buildRequest(incident, operation, { url, key }) {
     const ntfyAppearance = chooseNtfyAppearance(incident, operation);

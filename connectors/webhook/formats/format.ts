@@ -94,7 +94,7 @@ export function jsonMember(json: unknown, name: string): unknown {
     : undefined;
 }
 
-export function keepUtcTime(time: string | null): string | undefined {
+export function onlyUtcTime(time: string | null): string | undefined {
   return time?.endsWith("Z") === true && !Number.isNaN(Date.parse(time)) ? time : undefined;
 }
 

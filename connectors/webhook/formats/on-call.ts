@@ -15,7 +15,7 @@ import {
   formatBody,
   formatHeading,
   jsonMember,
-  keepUtcTime,
+  onlyUtcTime,
   type ReceiverFormat,
   type RequestContext,
 } from "./format.ts";
@@ -88,7 +88,7 @@ function buildPagerDutyTrigger(incident: IncidentMessage): Record<string, unknow
       summary: cutText(text.title, PAGERDUTY_MAX_SUMMARY),
       source: formatSiteName(incident, PAGERDUTY_MAX_LINE),
       severity: chooseByPriority(priority, ["critical", "error", "warning"]),
-      timestamp: keepUtcTime(startedAt),
+      timestamp: onlyUtcTime(startedAt),
       class: kind,
       group: source,
       custom_details: {
@@ -169,7 +169,7 @@ export const splunkOncall = createAlertPerKeyFormat(
   (incident, action) => {
     const messageType = chooseSplunkMessageType(incident, action);
     if (messageType === null) return null;
-    const startTime = keepUtcTime(incident.startedAt);
+    const startTime = onlyUtcTime(incident.startedAt);
     return {
       json: {
         message_type: messageType,
@@ -209,10 +209,10 @@ export const servicenowEvent = createAlertPerKeyFormat(
       : null,
 );
 
-function buildServiceNowRecord(incident: IncidentMessage, isOver: boolean): Record<string, unknown> {
+function buildServiceNowRecord(incident: IncidentMessage, isEnded: boolean): Record<string, unknown> {
   const { alarm, endedAt, gateway, key, kind, link, priority, source, startedAt } = incident;
   const cleanServiceNowField = (words: string | undefined) => cleanDisplayName(words, source, SERVICENOW_MAX_NAME);
-  const time = keepUtcTime(isOver ? endedAt : startedAt);
+  const time = onlyUtcTime(isEnded ? endedAt : startedAt);
   return {
     source: "Plenum",
     event_class: cutText(source, SERVICENOW_MAX_NAME),
@@ -222,8 +222,8 @@ function buildServiceNowRecord(incident: IncidentMessage, isOver: boolean): Reco
     metric_name: cleanServiceNowField(alarm?.trigger.displayName),
     type: kind,
     // "1" is critical, "2" major, "3" minor, "0" resolved.
-    severity: isOver ? "0" : chooseByPriority(priority, ["1", "2", "3"]),
-    resolution_state: isOver ? "Closing" : "New",
+    severity: isEnded ? "0" : chooseByPriority(priority, ["1", "2", "3"]),
+    resolution_state: isEnded ? "Closing" : "New",
     description: cutText(formatIncidentText(incident), SERVICENOW_MAX_DESCRIPTION),
     time_of_event: time?.slice(0, 19).replace("T", " "),
     additional_info: JSON.stringify({ priority, ...collectSiteAndAlarmIds(incident), link: link ?? undefined }),
@@ -277,8 +277,8 @@ export const alertmanager = createAlertPerKeyFormat(
     };
     const link = incident.link ?? "";
     // This field does not allow a time without a UTC offset; the description contains such a time.
-    const startsAt = keepUtcTime(startedAt) ?? now;
-    const endsAt = isAlertResolved ? (keepUtcTime(endedAt) ?? now) : ALERTMANAGER_NO_END_TIME;
+    const startsAt = onlyUtcTime(startedAt) ?? now;
+    const endsAt = isAlertResolved ? (onlyUtcTime(endedAt) ?? now) : ALERTMANAGER_NO_END_TIME;
     return {
       json: {
         version: "4",

@@ -254,26 +254,26 @@ function fillRequestHeaders({ headers }: TemplateRequest, readField: FieldReader
 }
 
 /** Fills fields in JSON values. A text that is one field becomes the field's value, such as a number. */
-function fillJsonBody(tree: unknown, readField: FieldReader): unknown {
-  if (typeof tree === "string") {
-    const singleField = parseSingleField(tree);
-    return singleField === null ? fillFields(tree, (name) => toText(readField(name))) : readField(singleField);
+function fillJsonBody(json: unknown, readField: FieldReader): unknown {
+  if (typeof json === "string") {
+    const singleField = parseSingleField(json);
+    return singleField === null ? fillFields(json, (name) => toText(readField(name))) : readField(singleField);
   }
-  if (Array.isArray(tree)) return tree.map((item) => fillJsonBody(item, readField));
-  if (typeof tree !== "object" || tree === null) return tree;
-  return Object.fromEntries(Object.entries(tree).map(([key, member]) => [key, fillJsonBody(member, readField)]));
+  if (Array.isArray(json)) return json.map((item) => fillJsonBody(item, readField));
+  if (typeof json !== "object" || json === null) return json;
+  return Object.fromEntries(Object.entries(json).map(([key, member]) => [key, fillJsonBody(member, readField)]));
 }
 
 /** Reads the reference from the response to the opening. A missing id is a ConfigError. */
 function parseIncidentReference(template: TemplateConfig, json: unknown): IncidentReference {
-  const readPath = (path: string | undefined) => (path === undefined ? undefined : readResponseValue(json, path));
-  const id = readPath(template.id);
+  const readValueAt = (path: string | undefined) => (path === undefined ? undefined : readResponseValue(json, path));
+  const id = readValueAt(template.id);
   if (template.id !== undefined && typeof id !== "number" && (typeof id !== "string" || id === "")) {
     const hint = "It was opened there. Set the path right; until then it would be opened once more each time.";
     throw new ConfigError(`The answer to the opening holds no id at ${template.id}.`, { field: "template.id", hint });
   }
-  const ticket = toText(readPath(template.ticket));
-  const link = toText(readPath(template.link));
+  const ticket = toText(readValueAt(template.ticket));
+  const link = toText(readValueAt(template.link));
   return {
     ref: template.id === undefined ? null : { id },
     ticket: ticket === "" ? null : ticket,

@@ -42,8 +42,8 @@ const connectorConfigOptions = Object.fromEntries(
 const DEFAULT_RETRY_SCHEDULES_TEXT = [
   "false",
   ...CONNECTOR_NAMES.flatMap((name) => {
-    const { scheduleMs } = getConnector(name);
-    return scheduleMs === undefined ? [] : [`for ${name} [${scheduleMs.map(formatDuration).join(", ")}]`];
+    const { retryWaitsMs } = getConnector(name);
+    return retryWaitsMs === undefined ? [] : [`for ${name} [${retryWaitsMs.map(formatDuration).join(", ")}]`];
   }),
 ].join(", but ");
 
@@ -88,8 +88,8 @@ const canSendSequenceNumber = (name: ConnectorName): boolean => getConnector(nam
 
 function defaultRetrySchedule(sink: Parameters<typeof listSinkConnectors>[0]): number[] | false {
   const [name] = listSinkConnectors(sink);
-  const scheduleMs = name && getConnector(name).scheduleMs;
-  return scheduleMs === undefined ? false : [...scheduleMs];
+  const retryWaitsMs = name && getConnector(name).retryWaitsMs;
+  return retryWaitsMs === undefined ? false : [...retryWaitsMs];
 }
 
 /** Removes event kinds that the connector does not use from the filter, unless no kind would remain. */

@@ -12,7 +12,7 @@ export type Config = z.output<typeof Config>;
 export type SourceConfigEntry = Config["sources"][string];
 
 /** Makes the paths of names files absolute: they are relative to the folder of the configuration file. */
-export function withAbsoluteNamesFiles(config: Config, configFile: string): Config {
+export function resolveNamesFilePaths(config: Config, configFile: string): Config {
   const sources = Object.entries(config.sources).map(([name, { names, ...entry }]) => {
     const absoluteEntry = names === undefined ? entry : { ...entry, names: resolve(dirname(configFile), names) };
     return [name, absoluteEntry] as const;

@@ -130,12 +130,12 @@ function findUnknownNames(
 
 function findSharedSinkDestinations({ sinks }: ConfigSections): readonly ConfigContradiction[] {
   return CONNECTOR_NAMES.flatMap((connector) => {
-    const { shared } = getConnector(connector);
-    if (shared === undefined) return [];
+    const { findSharedStore } = getConnector(connector);
+    if (findSharedStore === undefined) return [];
     const sinksOfConnector = Object.entries(sinks).filter(([, sink]) => sink.enabled && sink[connector] !== undefined);
     return sinksOfConnector.flatMap(([name, sink], n): readonly ConfigContradiction[] => {
       for (const [otherName, otherSink] of sinksOfConnector.slice(0, n)) {
-        const sharedTarget = shared(otherSink[connector], sink[connector]);
+        const sharedTarget = findSharedStore(otherSink[connector], sink[connector]);
         if (sharedTarget === null) continue;
         if (sharedTarget.allowsDistinctFilters === true && !isDeepStrictEqual(otherSink.filter, sink.filter)) continue;
         const message = `The sinks ${otherName} and ${name} would ${sharedTarget.consequence}.`;

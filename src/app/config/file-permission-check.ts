@@ -16,13 +16,13 @@ const MAX_SYMBOLIC_LINKS = 40;
 export function refuseUntrustedConfigFile(file: string, ownUid: number | null = process.geteuid?.() ?? null): void {
   const fileStats = ownUid === null ? undefined : readFileStatsIfPossible(file);
   if (ownUid === null || fileStats === undefined) return;
-  refuseForeignWriter("configuration file", file, fileStats, ownUid);
+  refuseOtherWriters("configuration file", file, fileStats, ownUid);
   // A pipe of the shell, such as `--config <(decrypt plenum.yaml.age)`, has no folder to check.
   if (!fileStats.isFile()) return;
   for (const { path, isLink } of listLinksAndFolders(file)) {
     const pathOwnership = isLink ? symbolicLinkOwnership(path) : folderOwnership(path);
     if (pathOwnership === undefined) continue;
-    refuseForeignWriter(isLink ? LINK_LABEL : "folder of the configuration file", path, pathOwnership, ownUid);
+    refuseOtherWriters(isLink ? LINK_LABEL : "folder of the configuration file", path, pathOwnership, ownUid);
   }
 }
 
@@ -80,7 +80,7 @@ function isKubernetesVolume(folder: string, uid: number): boolean {
   }
 }
 
-function refuseForeignWriter(pathLabel: string, path: string, { mode, uid, gid }: FileOwnership, ownUid: number): void {
+function refuseOtherWriters(pathLabel: string, path: string, { mode, uid, gid }: FileOwnership, ownUid: number): void {
   const allowWritableFlagHint = `or, if you trust everybody who may write there, run with ${ALLOW_WRITABLE_FLAG}.`;
   if (uid !== ownUid && uid !== 0)
     throw new ConfigError(`The ${pathLabel}, ${path}, belongs to another user (${uid}; this one is ${ownUid}).`, {

@@ -204,13 +204,13 @@ function valueTypeText(value: unknown): string {
 }
 
 function outOfRangeMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueTooBig, value: unknown): string {
-  const isMin = issue.code === "too_small";
-  const limit = isMin ? issue.minimum : issue.maximum;
-  const limitText = isMin ? (issue.inclusive ? "at least" : "more than") : issue.inclusive ? "at most" : "less than";
+  const isTooLow = issue.code === "too_small";
+  const limit = isTooLow ? issue.minimum : issue.maximum;
+  const limitText = isTooLow ? (issue.inclusive ? "at least" : "more than") : issue.inclusive ? "at most" : "less than";
   if (issue.origin === "string") return `Write ${limitText} ${limit} characters.`;
-  if (issue.origin === "array" && isMin && limit === 1) return "Write at least one entry, or leave the key out.";
+  if (issue.origin === "array" && isTooLow && limit === 1) return "Write at least one entry, or leave the key out.";
   if (issue.origin === "array") return `Write ${limitText} ${limit} entries.`;
-  if (!isMin && limit === 1 && typeof value === "number" && value <= 100)
+  if (!isTooLow && limit === 1 && typeof value === "number" && value <= 100)
     return `Write a number of ${limitText} 1: it is a share, so ${value} % are ${value / 100}.`;
   return `Write a number of ${limitText} ${limit}.`;
 }
@@ -221,14 +221,14 @@ function findCustomIssueMessage(issue: ZodIssue): string | undefined {
 
 function allowedChoicesMessage(choices: readonly string[], value: unknown): string {
   // YAML reads unquoted digits as a number.
-  const quoteDigits = (word: string) => (/^[\d.]+$/.test(word) ? `"${word}"` : word);
-  const quotedChoices = choices.map(quoteDigits);
+  const quoteIfNumeric = (word: string) => (/^[\d.]+$/.test(word) ? `"${word}"` : word);
+  const quotedChoices = choices.map(quoteIfNumeric);
   const allowedChoicesText = quotedChoices.length === 1 ? quotedChoices[0] : `one of ${quotedChoices.join(", ")}`;
   if (typeof value !== "string") return `Write ${allowedChoicesText}.`;
   const closestChoice = closestWord(value, choices);
   return closestChoice === undefined
     ? `Write ${allowedChoicesText}.`
-    : `Write ${allowedChoicesText}. Did you mean ${quoteDigits(closestChoice)}?`;
+    : `Write ${allowedChoicesText}. Did you mean ${quoteIfNumeric(closestChoice)}?`;
 }
 
 const addFullStop = (text: string): string => (/[.!?]$/.test(text) ? text : `${text}.`);

@@ -104,8 +104,8 @@ export function findLikelyYamlMistakes(document: Document, text: string): readon
 
 const LIKELY_YAML_MISTAKE_PATTERN = /[“”„‟‘’‚«»]|\$[A-Za-z_]|%[A-Za-z_]\w*%/u;
 
-function likelyYamlMistakeMessage(text: string, isPlain: boolean): string | null {
-  if (isPlain && /^[“”„‟‘’‚«»].*[“”„‟‘’‚«»]$/u.test(text))
+function likelyYamlMistakeMessage(text: string, isUnquoted: boolean): string | null {
+  if (isUnquoted && /^[“”„‟‘’‚«»].*[“”„‟‘’‚«»]$/u.test(text))
     return `These quotes are typographic, so they belong to the text: write straight ones, "…", or none.`;
   const [, name] = /^(?:\$([A-Za-z_]\w*)|%([A-Za-z_]\w*)%)$/.exec(text)?.filter(Boolean) ?? [];
   return name === undefined ? null : `A variable of the environment is written with braces: \${${name}}.`;
@@ -166,7 +166,7 @@ export function locateOptionsInText(file: string, text: string): LocateOption {
 export function findYamlSyntaxProblems(document: Document.Parsed, text: string) {
   const yamlSyntaxProblems = document.errors.map((error) => toYamlSyntaxProblem(document, text, error));
   const lineNumberOf = ({ offset }: { readonly offset: number }) => text.slice(0, offset).split("\n").length;
-  return [...Map.groupBy(yamlSyntaxProblems, lineNumberOf).values()].flatMap(([firstOfLine]) => firstOfLine ?? []);
+  return [...Map.groupBy(yamlSyntaxProblems, lineNumberOf).values()].flatMap(([firstProblem]) => firstProblem ?? []);
 }
 
 function toYamlSyntaxProblem(document: Document.Parsed, text: string, error: YAMLParseError) {

@@ -46,8 +46,8 @@ export function watchFile(options: {
 
   return createLoopService(name, {
     clock,
-    onlyChecks: true,
-    turn: checkFile,
+    alignSleeps: true,
+    step: checkFile,
     fault: (error) => log.warn({ file, err: error }, `the ${name} could not be looked at`),
   });
 }

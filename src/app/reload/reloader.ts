@@ -78,9 +78,9 @@ export function createReloader(
       await discard();
       throw error;
     }
-    const changesNow = allConfigChanges.filter(({ effect }) => effect === "alone");
+    const instantChanges = allConfigChanges.filter(({ effect }) => effect === "alone");
     const changesAfterRestart = allConfigChanges.filter(({ effect }) => effect === "restart");
-    return { next: nextConfig, preparedParts: preparedChanges, discard, changes: changesNow, changesAfterRestart };
+    return { next: nextConfig, preparedParts: preparedChanges, discard, changes: instantChanges, changesAfterRestart };
   }
 
   async function reloadNow(by: ReloadCause, isDryRun: boolean): Promise<ReloadReport> {
@@ -199,7 +199,7 @@ export function createReloader(
     /** Returns the last accepted configuration, with the old values of options that wait for a restart. */
     configInForce: () => configInForce,
     notices(): readonly string[] {
-      const changeCount = pendingChanges.length === 1 ? "A change" : `${pendingChanges.length} changes`;
+      const changeCountText = pendingChanges.length === 1 ? "A change" : `${pendingChanges.length} changes`;
       const restartWaitText = `wait${pendingChanges.length === 1 ? "s" : ""} for a restart`;
       const optionPaths = pendingChanges.map(({ path }) => path).join(", ");
       return [
@@ -209,7 +209,7 @@ export function createReloader(
         ),
         ...(pendingChanges.length === 0
           ? []
-          : [`${changeCount} of the configuration ${restartWaitText}: ${optionPaths}.`]),
+          : [`${changeCountText} of the configuration ${restartWaitText}: ${optionPaths}.`]),
       ];
     },
   };

@@ -75,8 +75,8 @@ export function define(command: Command, context: CliContext): void {
         { ...inventory, items: listTagRows(inventory, tagState, sourceConfig, options) },
         "tag",
         ids,
-        (selected) => {
-          const tagRows = selected.map(({ value }) => value);
+        (selectedTags) => {
+          const tagRows = selectedTags.map(({ value }) => value);
           const hasAlias = tagRows.some(({ alias }) => alias !== undefined);
           const hasTagSystems = tagRows.some(({ systemIds }) => systemIds.length > 0);
           terminal.rows(tagRows, {
@@ -92,7 +92,7 @@ export function define(command: Command, context: CliContext): void {
             ...(hasTagSystems && { systems: ({ systemIds }: PrintedTagRow) => systemIds.join(" ") }),
             description: "description",
           });
-          printListOrigin(terminal, "tag", selected.length, inventory);
+          printListOrigin(terminal, "tag", selectedTags.length, inventory);
         },
       );
     });

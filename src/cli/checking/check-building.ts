@@ -150,15 +150,15 @@ function checkHistoryClasses(buildingCheck: BuildingCheck): CheckResults {
   const classes = buildingCheck.entry.history.map((historyClass, index) => ({ ...historyClass, index }));
   const classesBySeries = Map.groupBy(classes, ({ resolution, total }) => `${resolution}${total ? " totals" : ""}`);
   return [...classesBySeries].flatMap(([series, seriesClasses]) =>
-    compareTagClasses(seriesClasses, buildingCheck.building).flatMap((comparison, classNumber) => {
-      const { index = 0, backfill = 0 } = seriesClasses[classNumber] ?? {};
-      const pastText = backfill === 0 ? "" : `, and the past ${formatDuration(backfill)}`;
+    compareTagClasses(seriesClasses, buildingCheck.building).flatMap((comparison, classIndex) => {
+      const { index = 0, backfill = 0 } = seriesClasses[classIndex] ?? {};
+      const backfillText = backfill === 0 ? "" : `, and the past ${formatDuration(backfill)}`;
       return checkTagClass(
         buildingCheck,
         `history ${comparison.name}`,
         ["history", index],
         comparison,
-        ` at ${series}${pastText}`,
+        ` at ${series}${backfillText}`,
       );
     }),
   );

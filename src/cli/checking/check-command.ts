@@ -28,7 +28,7 @@ import {
   withTimeLimit,
   wrongResult,
 } from "./check-result-line.ts";
-import { checkTagWriting, writableText } from "./check-tag-writing.ts";
+import { checkTagWriting, tagListText } from "./check-tag-writing.ts";
 import { checkLocalMachine } from "./check-this-machine.ts";
 
 interface CheckCommandOptions {
@@ -85,7 +85,7 @@ async function runChecks(
     update(`Asking source ${name}`);
     const result = await checkMonitoringSource({ name, entry, config, locateOption, lists, ask, signal, update });
     checkResults.push(...result.lines);
-    writableTags.push(...(result.writable ?? config.commands.allow.filter((tag) => (tag.source ?? name) === name)));
+    writableTags.push(...(result.writableTags ?? config.commands.allow.filter((tag) => (tag.source ?? name) === name)));
     if (result.sites !== null) buildings.set(name, { sites: result.sites });
   }
   checkResults.push(...checkForEnabledSink(config), ...checkSinkPriorities(config, locateOption));
@@ -100,7 +100,7 @@ async function runChecks(
   if (!isWritingPossible || writableTags.length === 0) return checkResults;
   return [
     ...checkResults,
-    passedResult("writing", `${formatCount(writableTags.length, "tag")} may be written: ${writableText(writableTags)}`),
+    passedResult("writing", `${formatCount(writableTags.length, "tag")} may be written: ${tagListText(writableTags)}`),
   ];
 }
 

@@ -41,7 +41,7 @@ export async function checkMonitoringSource(check: SourceToCheck) {
   /** Sites that the token may read; null if the service did not respond. */
   let sites: TokenInfo["sites"] | null = null;
   /** Entries of `commands.allow` whose tags exist in the building; null if the building was not compared. */
-  let writable: readonly AllowedTag[] | null = null;
+  let writableTags: readonly AllowedTag[] | null = null;
   try {
     await useStandaloneSource(name, entry, process.env, async (source) => {
       const token = await withTimeLimit(signal, (limitedSignal) => source.me(limitedSignal));
@@ -53,13 +53,13 @@ export async function checkMonitoringSource(check: SourceToCheck) {
       if (!check.lists || token.sites.length === 0) return;
       const buildingComparison = await compareBuilding(check, source, token);
       lines.push(...buildingComparison.lines);
-      writable = buildingComparison.writable;
+      writableTags = buildingComparison.writableTags;
     });
   } catch (error) {
     signal.throwIfAborted();
     lines.push(errorToCheckResult(checkName, error));
   }
-  return { lines, sites, writable };
+  return { lines, sites, writableTags };
 }
 
 async function compareBuilding(check: SourceToCheck, source: Source, token: TokenInfo) {
@@ -73,7 +73,7 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
   ].filter((ability) => !token.abilities.includes(ability));
   if (missingAbilities.length > 0) {
     const detail = `not compared with the configuration: that needs ${missingAbilities.join(" and ")}`;
-    return { lines: [warningResult(checkName, detail)], writable: null };
+    return { lines: [warningResult(checkName, detail)], writableTags: null };
   }
   const settings = buildPlanSettings(name, entry, config.state);
   const storedBuildingPlan = check.ask
@@ -98,7 +98,7 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
       : passedResult(checkName, `${building.tags.length} tags, ${tagListOrigin}`);
   return {
     lines: [tagCountResult, ...compareSourceWithBuilding({ ...check, building }), ...checkQuota(name, plan)],
-    writable: findWritableTags({ ...check, building }),
+    writableTags: findWritableTags({ ...check, building }),
   };
 }
 
@@ -109,7 +109,7 @@ function listNeededBuildingParts(name: string, entry: SourceConfigEntry, { comma
     ...(silentSensorOptions === false ? [] : [silentSensorOptions.exclude, silentSensorOptions.may_rest]),
   ];
   return {
-    followed: entry.inventory.sites ?? null,
+    followedSiteIds: entry.inventory.sites ?? null,
     systems: [...new Set(tagSelections.flatMap(({ systems = [] }) => systems))],
     gateways: commands.allow.some(({ source = name, gateway_id: id }) => source === name && id !== undefined),
   };

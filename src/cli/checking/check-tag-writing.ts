@@ -98,11 +98,11 @@ async function stateWritingBlockers(config: Config, signal: AbortSignal): Promis
   }
 }
 
-const WRITING_STOPPED = "Writing is stopped by the kill switch: when the reason is over, run `plenum writes resume`.";
+const STOPPED_TEXT = "Writing is stopped by the kill switch: when the reason is over, run `plenum writes resume`.";
 
 async function folderWritingBlockers(config: Config): Promise<readonly CheckResult[]> {
   const { folder } = config.state;
-  const killSwitchBlockers = createKillSwitch(folder).isOn() ? [writingBlocker(WRITING_STOPPED)] : [];
+  const killSwitchBlockers = createKillSwitch(folder).isOn() ? [writingBlocker(STOPPED_TEXT)] : [];
   // A rehearsal needs no `plenum writes arm`; a worker applies a pending arm request within 1 s.
   const needsWriteArming = !config.commands.rehearsal && !readArmWritingRequest(folder).isRequested();
   const storedBlockers = await readStateIfAny({ config }, (store) =>
@@ -140,7 +140,7 @@ async function fleetWritingBlockers(config: Config): Promise<readonly CheckResul
           ),
         ]
       : [];
-  return [...(isStopped ? [writingBlocker(WRITING_STOPPED)] : []), ...unarmedMachineBlocker, ...sourceBlockers];
+  return [...(isStopped ? [writingBlocker(STOPPED_TEXT)] : []), ...unarmedMachineBlocker, ...sourceBlockers];
 }
 
 async function stateBlockers(config: Config, store: Store, stateToArm: string | null): Promise<readonly CheckResult[]> {
@@ -235,7 +235,7 @@ function explainUnwritableTag(allowedTag: AllowedTag, commandSinks: readonly str
   return null;
 }
 
-export function writableText(entries: readonly AllowedTag[]): string {
+export function tagListText(entries: readonly AllowedTag[]): string {
   return joinWords(entries.map((tag) => `${tag.tag_id}${tag.second_person ? " (once a second person agrees)" : ""}`));
 }
 

@@ -79,7 +79,7 @@ export function acknowledgeNewAlarms(
   return runLoop({
     clock,
     signal,
-    async turn() {
+    async step() {
       const nowMs = now();
       for (const { acknowledged, id, triggeredAtMs } of truth.alarms.list(nowMs, { status: "active" })) {
         const isDue = triggeredAtMs >= startMs && nowMs - triggeredAtMs >= ALARM_ACKNOWLEDGE_DELAY_MS;

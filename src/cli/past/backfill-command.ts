@@ -198,13 +198,13 @@ export async function listBackfills(
   { max_bytes: maxBytes }: StateConfig,
 ): Promise<readonly BackfillStatus[]> {
   const nowMs = systemClock.now();
-  const [{ orders, progress }, planFacts, storedBackfills, outboxPressure] = await Promise.all([
+  const [{ backfill, progress }, planFacts, storedBackfills, outboxPressure] = await Promise.all([
     historyProgressFromStore(store, settings, nowMs),
     loadPlanFacts(store, settings, systemClock, null),
     store.documents<StoredBackfill>(syncSet("backfill", settings.source)),
     store.outbox.pressure(),
   ]);
-  const { paused } = orders;
+  const { paused } = backfill;
   const unfinishedFields = {
     paused,
     sinksBehind: areSinksBehind(outboxPressure, maxBytes, false),
@@ -221,9 +221,9 @@ export async function listBackfills(
     const requestsLeft = backfill.requestsLeft + Math.ceil(backfill.unproven / 20);
     return { ...backfill, ...unfinishedFields, requestsLeft, expectedAt: estimateEndAfter(requestsLeft) };
   });
-  const endedBackfills = [...storedBackfills].flatMap(([id, order]): readonly BackfillStatus[] => {
-    const { from, to, resolution, doneAt, withoutLog = null } = order;
-    if (!hasBackfillEnded(order)) return [];
+  const endedBackfills = [...storedBackfills].flatMap(([id, storedBackfill]): readonly BackfillStatus[] => {
+    const { from, to, resolution, doneAt, withoutLog = null } = storedBackfill;
+    if (!hasBackfillEnded(storedBackfill)) return [];
     const finishedFields = { tags: 1, requestsLeft: 0, done: 1, paused: false, sinksBehind: false, expectedAt: null };
     return [{ id, from, to, resolution, doneAt, withoutLog, ...finishedFields }];
   });

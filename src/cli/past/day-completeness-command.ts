@@ -57,7 +57,7 @@ export function define(command: Command, context: CliContext): void {
           buildPlanSettings(source, entry, config.state),
           nowMs,
         );
-        const ledgersBySite = Map.groupBy(ledgers, ({ located }) => located.siteId);
+        const ledgersBySite = Map.groupBy(ledgers, ({ siteTag }) => siteTag.siteId);
         const { site } = options;
         if (site !== undefined && !ledgersBySite.has(site))
           throw new ConfigError(`No history of a site ${site} is followed in ${source}.`, {
@@ -95,20 +95,20 @@ async function listDayRows(
   const finalizedDays = await store.documents<FinalizedDay>(syncSet("day-sealed", source));
   const rows = [];
   for (const day of days) {
-    const siteDay = createDayCounter(day);
+    const dayCounter = createDayCounter(day);
     const incompleteSeries: IncompleteSeries[] = [];
     let notCounted = 0;
     for (const seriesLedger of series) {
-      const { ledger, rules, located, total } = seriesLedger;
+      const { ledger, rules, siteTag, total } = seriesLedger;
       if (!isCountedDay(ledger, day, nowMs)) {
         notCounted++;
         continue;
       }
-      const seriesKey = historySeriesKey(located.tag.id, { resolution: rules.resolution, total });
-      const seriesDay = siteDay.add(seriesLedger, await getDayCount(store, source, seriesKey, ledger, day), nowMs);
+      const seriesKey = historySeriesKey(siteTag.tag.id, { resolution: rules.resolution, total });
+      const seriesDay = dayCounter.add(seriesLedger, await getDayCount(store, source, seriesKey, ledger, day), nowMs);
       if (seriesDay.pending + seriesDay.refused > 0) incompleteSeries.push(toSeriesRow(seriesLedger, seriesDay));
     }
-    const { account, series: countedSeries, byResolution } = siteDay.done();
+    const { account, series: countedSeries, byResolution } = dayCounter.done();
     const finalizedDay = finalizedDays.get(`${site} ${dayDate(day)}`);
     rows.push({
       site,
@@ -130,7 +130,7 @@ async function listDayRows(
 
 type IncompleteSeries = ReturnType<typeof toSeriesRow>;
 
-function toSeriesRow({ located: { tag }, rules, total }: SeriesLedger, { pending, refused, why, refusal }: DayBuckets) {
+function toSeriesRow({ siteTag: { tag }, rules, total }: SeriesLedger, { pending, refused, why, refusal }: DayBuckets) {
   return {
     ...{ tagId: tag.id, displayName: tag.displayName, resolution: rules.resolution, total },
     ...{ pending, refused, why: why ?? ("refused" as const) },

@@ -105,14 +105,14 @@ async function writeExportedDays(run: ExportRun, { store, start }: Worker, reque
   const nowMs = systemClock.now();
   const seriesLedgers = await readLedgers(run, store, request);
   const sealingResult = await sealCompleteDays(store, run.source, request, seriesLedgers, nowMs);
-  await store.commit({ events: sealingResult.seals });
+  await store.commit({ events: sealingResult.daySealedEvents });
   await start();
-  const daysToWrite = new Set(sealingResult.seals);
+  const daysToWrite = new Set(sealingResult.daySealedEvents);
   await waitUntil(run, async () => {
-    const undelivered = (await store.outbox.lag()).reduce((sum, { depth }) => sum + depth, 0);
+    const eventsLeft = (await store.outbox.lag()).reduce((sum, { depth }) => sum + depth, 0);
     for (const event of daysToWrite) if (existsSync(join(run.folder, manifestPath(event)))) daysToWrite.delete(event);
-    run.update(`Writing: ${undelivered} events, ${daysToWrite.size} days to be sealed${await readWorkerProblem(run)}`);
-    return undelivered === 0 && daysToWrite.size === 0;
+    run.update(`Writing: ${eventsLeft} events, ${daysToWrite.size} days to be sealed${await readWorkerProblem(run)}`);
+    return eventsLeft === 0 && daysToWrite.size === 0;
   });
   const gaps = listHistoryGaps(seriesLedgers, { open: [request], paused: true }, nowMs);
   const exportProblems = await listExportProblems(run, store);
@@ -124,7 +124,7 @@ async function writeExportedDays(run: ExportRun, { store, start }: Worker, reque
     tags: seriesLedgers.length,
     had: sealingResult.had,
     null: sealingResult.null,
-    sealedDays: sealingResult.seals.length,
+    sealedDays: sealingResult.daySealedEvents.length,
     holes: gaps,
     troubles: exportProblems,
   };
@@ -272,7 +272,7 @@ async function sealCompleteDays(
   const daySealedEvents: Event<"day-sealed">[] = [];
   let [fetchedCount, nullCount] = [0, 0];
   const time = isoUtc(nowMs);
-  for (const [siteId, series] of Map.groupBy(ledgers, ({ located }) => located.siteId)) {
+  for (const [siteId, series] of Map.groupBy(ledgers, ({ siteTag }) => siteTag.siteId)) {
     const requestedSeries = series.map((seriesLedger) => limitLedgerToRequest(seriesLedger, request, nowMs));
     const fromMs = Math.min(...requestedSeries.map(({ range }) => range.fromMs));
     const toMs = Math.max(...requestedSeries.map(({ range }) => range.toMs));
@@ -281,7 +281,7 @@ async function sealCompleteDays(
     for (let day = utcDay(fromMs); day * DAY_MS < toMs; day++) {
       const siteDayCounter = createDayCounter(day);
       for (const { series: seriesLedger } of requestedSeries) {
-        const seriesKey = historySeriesKey(seriesLedger.located.tag.id, {
+        const seriesKey = historySeriesKey(seriesLedger.siteTag.tag.id, {
           resolution: request.resolution,
           total: false,
         });
@@ -302,7 +302,7 @@ async function sealCompleteDays(
       daySealedEvents.push(makeEvent({ type: "day-sealed", ...eventOrigin, time, data, facts: [data.date, 1] }));
     }
   }
-  return { had: fetchedCount, null: nullCount, seals: daySealedEvents };
+  return { had: fetchedCount, null: nullCount, daySealedEvents };
 }
 
 /** Limits the record of fetched history to the requested range, so that history outside does not count as missing. */

@@ -51,8 +51,8 @@ export function define(command: Command, context: CliContext): void {
         const ids = splitCommaSeparatedIds(tagIds);
         const isListedPerTag = ids.length > 0;
         await refuseUnknownIds(store, [source], "tag", ids);
-        const ledgers = storedHistory.ledgers.filter(({ located }) => !isListedPerTag || ids.includes(located.tag.id));
-        const gaps = listHistoryGaps(ledgers, storedHistory.orders, nowMs, { silences: isListedPerTag });
+        const ledgers = storedHistory.ledgers.filter(({ siteTag }) => !isListedPerTag || ids.includes(siteTag.tag.id));
+        const gaps = listHistoryGaps(ledgers, storedHistory.backfill, nowMs, { silences: isListedPerTag });
         if (terminal.json) return terminal.object(gaps, []);
         if (gaps.every(({ why }) => NO_DATA_GAP_REASONS.has(why))) terminal.say(noGapsText(ledgers.length));
         if (gaps.length === 0) return;

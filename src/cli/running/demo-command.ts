@@ -50,9 +50,9 @@ export function define(command: Command, context: CliContext): void {
       );
       await printDemoEvents(demo.worker.store, say, context.signal);
       say("Stopping …");
-      const stopStartMs = performance.now();
+      const stopBeganMs = performance.now();
       await demo.stop();
-      say(`Stopped cleanly in ${((performance.now() - stopStartMs) / 1000).toFixed(1)} s.`);
+      say(`Stopped cleanly in ${((performance.now() - stopBeganMs) / 1000).toFixed(1)} s.`);
     });
 }
 
@@ -156,14 +156,14 @@ async function fetchFleetStatus({ members }: FleetDemo, signal: AbortSignal): Pr
 }
 
 async function printTakeovers(demo: FleetDemo, say: PrintLines, signal: AbortSignal): Promise<void> {
-  let seenKeys: ReadonlySet<string> | null = null;
+  let seenTakeoverKeys: ReadonlySet<string> | null = null;
   do {
     const fleetStatus = await fetchFleetStatus(demo, signal);
     if (fleetStatus === null) continue;
     const newTakeovers = fleetStatus.takeovers.filter(
-      (takeover) => seenKeys !== null && !seenKeys.has(takeoverKey(takeover)),
+      (takeover) => seenTakeoverKeys !== null && !seenTakeoverKeys.has(takeoverKey(takeover)),
     );
-    seenKeys = new Set(fleetStatus.takeovers.map(takeoverKey));
+    seenTakeoverKeys = new Set(fleetStatus.takeovers.map(takeoverKey));
     for (const { at, from, reason, source, to } of newTakeovers.toReversed())
       say(
         `${at.slice(11, 19)}  ${source.padEnd(8)} ${from ?? "no member"} → ${to}  (${TAKEOVER_REASON_TEXTS[reason]})`,

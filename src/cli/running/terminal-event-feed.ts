@@ -67,9 +67,9 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
   };
 }
 
-function formatReadiness(isFirst: boolean, failingSinks: readonly string[]): string {
+function formatReadiness(isFirstReport: boolean, failingSinks: readonly string[]): string {
   if (failingSinks.length > 0) return `All is well but for what was said of ${failingSinks.join(", ")}.`;
-  return isFirst ? "All is well: polls, state, sinks." : "All is well again.";
+  return isFirstReport ? "All is well: polls, state, sinks." : "All is well again.";
 }
 
 interface LogLineFields {

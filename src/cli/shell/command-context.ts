@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { type Command, InvalidArgumentError } from "commander";
-import { Config, type SourceConfigEntry, withAbsoluteNamesFiles } from "../../app/config/config.ts";
+import { Config, resolveNamesFilePaths, type SourceConfigEntry } from "../../app/config/config.ts";
 import { loadYamlConfig } from "../../app/config/load.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
@@ -50,7 +50,7 @@ export function createCliContext(
   };
   const config = () => {
     const file = configFile();
-    return withAbsoluteNamesFiles(loadYamlConfig({ schema: Config, file, environment: process.env }), file);
+    return resolveNamesFilePaths(loadYamlConfig({ schema: Config, file, environment: process.env }), file);
   };
   const readAcceptedConfig = () => acceptedConfig(configFile(), config, signal);
   return {

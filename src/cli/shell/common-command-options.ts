@@ -35,9 +35,9 @@ export function splitCommaSeparatedIds(texts: readonly string[]): readonly strin
   return [...new Set(texts.flatMap((text) => text.split(",")))];
 }
 
-export function createTimeOption(flags: string, description: string, ageByDefault: string): Option {
-  const defaultTimeText = ageByDefault === "0s" ? "now" : `${ageByDefault} ago`;
-  return new Option(flags, description).argParser(parseTime).default(parseTime(ageByDefault), defaultTimeText);
+export function createTimeOption(flags: string, description: string, defaultAge: string): Option {
+  const defaultTimeText = defaultAge === "0s" ? "now" : `${defaultAge} ago`;
+  return new Option(flags, description).argParser(parseTime).default(parseTime(defaultAge), defaultTimeText);
 }
 
 /** Returns ISO 8601 UTC for a time or an age such as 24h. */

@@ -78,7 +78,7 @@ async function openSourceStores({ folder, postgres }: Config["state"], sources: 
   }
   const database = await openStateDatabaseForCommand(postgres);
   const sourceStoreOptions = {
-    as: readOnly ? "reader" : "operator",
+    access: readOnly ? "reader" : "operator",
     clock: systemClock,
     log: createLog({ level: "error" }),
   } as const;

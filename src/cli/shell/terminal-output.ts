@@ -88,7 +88,7 @@ export function createTerminal(options: {
 }
 
 /** Makes messages of the argument parser printable, because they repeat what the user typed. */
-export function printParserOutput({ out, err }: TerminalStreams = { out: process.stdout, err: process.stderr }) {
+export function createParserOutput({ out, err }: TerminalStreams = { out: process.stdout, err: process.stderr }) {
   const writePrintable = (stream: NodeJS.WritableStream) => (text: string) =>
     stream.write(text.split("\n").map(printableLine).join("\n"));
   return { writeOut: writePrintable(out), writeErr: writePrintable(err) };

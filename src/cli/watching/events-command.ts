@@ -67,7 +67,7 @@ async function showEvents(context: CliContext, options: EventsCommandOptions): P
     }
     do
       for (const logReader of logReaders)
-        for (const loggedEvent of await logReader.readNew(context.signal)) printEvent(loggedEvent);
+        for (const loggedEvent of await logReader.readNewEvents(context.signal)) printEvent(loggedEvent);
     while (await sleepFor(systemClock, POLL_INTERVAL_MS, context.signal));
   });
 }
@@ -98,7 +98,7 @@ async function openEventLog(store: Store, options: EventsCommandOptions, isMatch
       : await readMatchingAfter(await findPositionAtTime(store, logEndPosition, Date.parse(options.since)));
   return {
     initialEvents,
-    async readNew(signal: AbortSignal): Promise<readonly LoggedEvent[]> {
+    async readNewEvents(signal: AbortSignal): Promise<readonly LoggedEvent[]> {
       const currentStateVersion = await store.changes();
       if (currentStateVersion === stateVersion) return [];
       stateVersion = currentStateVersion;
@@ -150,16 +150,16 @@ async function findLastMatchingEvents(
   maxEvents: number,
   isMatching: EventFilter,
 ): Promise<readonly LoggedEvent[]> {
-  for (let searchedEvents = 1_000; ; searchedEvents *= 10) {
+  for (let searchedCount = 1_000; ; searchedCount *= 10) {
     const matchingEvents: LoggedEvent[] = [];
-    let lastReadPosition = Math.max(0, endPosition - searchedEvents);
+    let lastReadPosition = Math.max(0, endPosition - searchedCount);
     while (lastReadPosition < endPosition) {
       const page = await store.outbox.after(lastReadPosition, EVENTS_PER_PAGE);
       matchingEvents.push(...page.filter(({ event, position }) => position <= endPosition && isMatching(event)));
       matchingEvents.splice(0, matchingEvents.length - maxEvents);
       lastReadPosition = page.at(-1)?.position ?? endPosition;
     }
-    if (matchingEvents.length === maxEvents || searchedEvents >= endPosition) return matchingEvents;
+    if (matchingEvents.length === maxEvents || searchedCount >= endPosition) return matchingEvents;
   }
 }
 

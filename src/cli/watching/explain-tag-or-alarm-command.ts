@@ -80,7 +80,7 @@ async function explainTag(
     store.outbox.latest(1, EVENT_KINDS.filter(isTelemetry), eventOrigin),
     store.outbox.latest(MAX_PRINTED_COMMANDS, ["command-result"], eventOrigin),
   ]);
-  const tagLedgers = historyProgress.ledgers.filter(({ located }) => located.tag.id === id);
+  const tagLedgers = historyProgress.ledgers.filter(({ siteTag }) => siteTag.tag.id === id);
   return {
     source,
     tag: storedTag.value,
@@ -98,7 +98,7 @@ async function explainTag(
       /** Start of the time range for which history was fetched; it ends at the watermark. */
       hadSince: isoUtc(fetchedSinceMs(ledger)),
     })),
-    holes: listHistoryGaps(tagLedgers, historyProgress.orders, nowMs, { silences: true }),
+    holes: listHistoryGaps(tagLedgers, historyProgress.backfill, nowMs, { silences: true }),
     sinks: await readSinkProgress(state, events[0]),
     commands: commandResults.map(({ event }) => (event as Event<"command-result">).data),
   };
@@ -143,9 +143,9 @@ async function explainAlarm(
 function addLatestPollSuccess(poll: StoredJob | undefined, lastSuccessTime: string | undefined): StoredJob | undefined {
   if (lastSuccessTime === undefined) return poll;
   if (poll === undefined) return { lastSuccess: lastSuccessTime, lastAttempt: lastSuccessTime, problem: null };
-  const laterOf = (time: string | null) =>
+  const laterTime = (time: string | null) =>
     time === null || Date.parse(lastSuccessTime) > Date.parse(time) ? lastSuccessTime : time;
-  return { ...poll, lastSuccess: laterOf(poll.lastSuccess), lastAttempt: laterOf(poll.lastAttempt) };
+  return { ...poll, lastSuccess: laterTime(poll.lastSuccess), lastAttempt: laterTime(poll.lastAttempt) };
 }
 
 /** Delivery of the last event of a tag or an alarm to one sink. */

@@ -80,10 +80,10 @@ async function resumeSink(
     throw new ConfigError(`The sink ${sink} is not in the configuration, or not enabled.`, {
       hint: "Put it there; it then goes on by itself.",
     });
-  const sinkLag = async () => (await outbox.lag(toPageConfig(config).filterBySink)).find((lag) => lag.sink === sink);
-  const hasSinkEnded = ((await sinkLag())?.ended ?? null) !== null;
+  const readLag = async () => (await outbox.lag(toPageConfig(config).filterBySink)).find((lag) => lag.sink === sink);
+  const hasSinkEnded = ((await readLag())?.ended ?? null) !== null;
   if (hasSinkEnded) await outbox.setEnded(sink, null);
-  const currentSinkLag = await sinkLag();
+  const currentSinkLag = await readLag();
   const eventCountText = currentSinkLag === undefined ? "no" : backlogText(currentSinkLag);
   return [
     { revived: hasSinkEnded, waiting: currentSinkLag?.depth ?? 0 },

@@ -182,9 +182,9 @@ function pollJobLine({ name, lastSuccess, late, partly, problem }: JobReport): s
 function sinkStatusLine(sink: SinkReport): string {
   const { deadLetters, problem, remembered } = sink;
   const deadLettersText = deadLetters === null ? "dead letters unknown" : `${deadLetters} dead letters`;
-  const rememberedText = remembered === null || remembered === 0 ? "" : `, remembers ${remembered}`;
+  const sinkStateText = remembered === null || remembered === 0 ? "" : `, remembers ${remembered}`;
   const problemText = problem === null ? "" : `; ${problem}`;
-  return `sink ${sink.sink}: ${sink.state}, lag ${backlogText(sink)}, ${deadLettersText}${rememberedText}${problemText}`;
+  return `sink ${sink.sink}: ${sink.state}, lag ${backlogText(sink)}, ${deadLettersText}${sinkStateText}${problemText}`;
 }
 
 export function statusReportFromState(store: Store, config: Config): Promise<StatusReport> {

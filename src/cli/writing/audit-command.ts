@@ -127,7 +127,7 @@ async function findAuditRecords(store: Store, options: AuditShowOptions): Promis
     matchingRecords.push(...page.filter(({ body }) => recordFilter.matches(body)));
     if (since === undefined) matchingRecords.splice(0, matchingRecords.length - options.last);
   }
-  recordFilter.refuseUnknown();
+  recordFilter.refuseUnknownFilters();
   return matchingRecords;
 }
 
@@ -159,7 +159,7 @@ function createAuditFilter({ since, command = [], tag = [], source = [], kind = 
         (kind.length === 0 || kind.some((pattern) => globMatches(pattern, step)))
       );
     },
-    refuseUnknown(): void {
+    refuseUnknownFilters(): void {
       const unknownCommand = command.find((id) => !knownCommands.has(id));
       if (unknownCommand !== undefined) throw noRecordError(`of a command ${unknownCommand}`);
       const unknownTagId = tag.find((id) => !knownTags.has(id));

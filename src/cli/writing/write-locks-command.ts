@@ -46,10 +46,10 @@ export function addLockCommands(writes: Command, context: CliContext): void {
       "after",
       '\nExample:\n  plenum writes lock --site 3 --owner anna --reason "The valve is exchanged" --for 4h',
     )
-    .action(async ({ for: lengthMs, owner, reason, until: untilMs, ...options }: LockOptions) => {
-      if ((lengthMs === undefined) === (untilMs === undefined))
+    .action(async ({ for: durationMs, owner, reason, until: untilMs, ...options }: LockOptions) => {
+      if ((durationMs === undefined) === (untilMs === undefined))
         throw new InvalidArgumentError("State the end with either --for or --until.");
-      const until = isoUtc(untilMs ?? systemClock.now() + (lengthMs ?? 0));
+      const until = isoUtc(untilMs ?? systemClock.now() + (durationMs ?? 0));
       const target = chooseLockTarget(context, options);
       await readSourceFromState(context.config(), target.source, ({ store }) => refuseUnknownLockTarget(store, target));
       const lock: WriteLock = { ...target, owner, reason, until };

@@ -61,8 +61,8 @@ export function addSecondApprovalCommand(writes: Command, context: CliContext): 
             resultWatch.waitForResult(id, signal),
             resultWatch.waitForResult(`${id}/second`, signal),
           ];
-          const confirmation = sendApproval(socket, { id, source: options.source ?? null, value, user }, signal);
-          const [, firstResult] = await Promise.all([confirmation, Promise.any(possibleResults)]);
+          const approvalPromise = sendApproval(socket, { id, source: options.source ?? null, value, user }, signal);
+          const [, firstResult] = await Promise.all([approvalPromise, Promise.any(possibleResults)]);
           return firstResult;
         } finally {
           resultController.abort();

@@ -1,6 +1,6 @@
 import { LocalFailure } from "./errors.ts";
 
-const MACHINE_ERROR_CODES: Readonly<Record<string, readonly [fault: string, hint: string]>> = {
+const MACHINE_FAULTS_BY_CODE: Readonly<Record<string, readonly [fault: string, hint: string]>> = {
   EMFILE: ["no file may be opened any more", "Raise the limit of open files (ulimit -n, LimitNOFILE)."],
   ENFILE: ["no file may be opened any more", "Raise the system's limit of open files (fs.file-max)."],
   ENOMEM: ["there is no memory left", "Give it more memory, or end what takes it."],
@@ -17,7 +17,7 @@ export const MACHINE_RETRY_MS = 5_000;
 
 /** Returns null for an error code that may have another cause than this machine. */
 export function findMachineFailure(code: string, messageStart: string, cause?: unknown): LocalFailure | null {
-  const faultMessage = MACHINE_ERROR_CODES[code];
+  const faultMessage = MACHINE_FAULTS_BY_CODE[code];
   if (faultMessage === undefined) return null;
   const [fault, hint] = faultMessage;
   return new LocalFailure(`${messageStart}, because of this machine: ${fault} (${code}).`, { hint, cause });

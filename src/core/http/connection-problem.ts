@@ -12,8 +12,8 @@ export interface ServerInfo {
   readonly failureText: "could not be asked" | "could not be reached";
   readonly addressOption: string;
   readonly authorityOption: string;
-  readonly secureScheme: string;
-  readonly plainScheme: string;
+  readonly secureSetting: string;
+  readonly plaintextSetting: string;
 }
 
 /** In hints, `{address}` and `{authority}` are replaced by names of options. */
@@ -94,7 +94,7 @@ export function connectionFailure(error: unknown, server: ServerInfo): Failure {
   if (isInvalidHttpErrorCode(code)) return new Malformed(`What ${name} answered is not valid HTTP (${code}).`, "");
   if (error instanceof Error && error.message.includes("before secure TLS connection was established")) {
     return new Retryable(`${name} ${failureText}: it broke the connection before TLS was agreed on (${code}).`, {
-      hint: `If that stays so, check that the port in ${addressOption} is one for ${server.secureScheme}.`,
+      hint: `If that stays so, check that the port in ${addressOption} is one for ${server.secureSetting}.`,
     });
   }
   const persistentFaultHint = PERSISTENT_CONNECTION_HINTS[code];
@@ -116,27 +116,27 @@ function tlsErrorToFailure(error: unknown, code: string, server: ServerInfo): Fa
   }
   return new ConfigError(`${name} does not speak TLS as it should (${code}).`, {
     field,
-    hint: `Check ${field}: ${server.secureScheme} needs TLS 1.2 or newer.`,
+    hint: `Check ${field}: ${server.secureSetting} needs TLS 1.2 or newer.`,
   });
 }
 
 export function tlsUnsupportedError(server: ServerInfo, code: string): ConfigError {
   return new ConfigError(`${server.name} does not speak TLS (${code}).`, {
     field: server.addressOption,
-    hint: `Check ${server.addressOption}: another port, or ${server.plainScheme} where that is safe.`,
+    hint: `Check ${server.addressOption}: another port, or ${server.plaintextSetting} where that is safe.`,
   });
 }
 
 /** Response of a proxy to CONNECT, without its text, which may quote the password. */
 export interface ProxyTunnelResponse {
   readonly status: number;
-  readonly schemes: string;
+  readonly authSchemes: string;
   readonly hasExtraBytes: boolean;
 }
 
 /** The failure's reason is never `unauthenticated` or `forbidden`: these mean that the service rejects the token. */
 export function proxyTunnelFailure(
-  { status, schemes, hasExtraBytes }: ProxyTunnelResponse,
+  { status, authSchemes, hasExtraBytes }: ProxyTunnelResponse,
   { name }: ServerInfo,
   authority: string,
   hasPassword: boolean,
@@ -144,7 +144,7 @@ export function proxyTunnelFailure(
   if (status >= 200 && status < 300)
     return hasExtraBytes ? new Malformed(`${name} says more than it was asked for.`, "") : null;
   if (status === 407) {
-    const proxyAllowsBasicLogin = schemes === "" || /(^|,)\s*basic\b/i.test(schemes);
+    const proxyAllowsBasicLogin = authSchemes === "" || /(^|,)\s*basic\b/i.test(authSchemes);
     const hint = hasPassword ? "Check proxy.username and proxy.password." : "Give proxy.username and proxy.password.";
     return new ConfigError(`${name} does not accept who we are (407).`, {
       field: "proxy",
@@ -180,7 +180,7 @@ export async function detectTlsPort(
 export function needsTlsError(server: ServerInfo): ConfigError {
   return new ConfigError(`${server.name} speaks TLS, and was talked to without.`, {
     field: server.addressOption,
-    hint: `Write ${server.secureScheme} in ${server.addressOption}, or another port.`,
+    hint: `Write ${server.secureSetting} in ${server.addressOption}, or another port.`,
   });
 }
 

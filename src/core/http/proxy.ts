@@ -75,8 +75,8 @@ export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "m
     failureText: "could not be reached",
     addressOption: "proxy.url",
     authorityOption: "proxy.ca_file",
-    secureScheme: "https://",
-    plainScheme: "http://",
+    secureSetting: "https://",
+    plaintextSetting: "http://",
   };
   const { username, password, ca_file } = config;
   const readProxyPassword = password === undefined ? null : secretReader(password, clock, environment);
@@ -116,8 +116,8 @@ export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "m
         connectRequest.once("connect", ({ statusCode = 0, headers }, socket, head) => {
           // Prevents an unhandled error before the caller adds its own listener.
           socket.on("error", () => undefined);
-          const schemes = String(headers["proxy-authenticate"] ?? "");
-          const tunnelResponse = { status: statusCode, schemes, hasExtraBytes: head.length > 0 };
+          const authSchemes = String(headers["proxy-authenticate"] ?? "");
+          const tunnelResponse = { status: statusCode, authSchemes, hasExtraBytes: head.length > 0 };
           const failure = proxyTunnelFailure(tunnelResponse, proxyInfo, targetAuthority, readProxyPassword !== null);
           if (failure === null) return resolve(socket.setNoDelay(true).setKeepAlive(true, 60_000));
           socket.destroy();

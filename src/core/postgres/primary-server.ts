@@ -26,7 +26,7 @@ export async function openPrimarySession(options: PrimaryServerOptions, signal: 
   }
   const transientFailure = failures.find((failure) => failure instanceof Retryable);
   const permanentFailure = failures.find(
-    (failure) => !(failure instanceof Retryable || failure instanceof ReadOnlyServer),
+    (failure) => !(failure instanceof Retryable || failure instanceof ReadOnlyServerError),
   );
   const [firstFailure] = failures;
   if (addresses.length === 1 && firstFailure !== undefined) throw firstFailure;
@@ -37,7 +37,7 @@ export async function openPrimarySession(options: PrimaryServerOptions, signal: 
   });
 }
 
-class ReadOnlyServer extends ConfigError {}
+class ReadOnlyServerError extends ConfigError {}
 
 /** Throws `ConfigError` for a read-only server, and for a database that cannot store every text. */
 export async function refuseUnsuitableServer(session: PostgresSession) {
@@ -47,13 +47,13 @@ export async function refuseUnsuitableServer(session: PostgresSession) {
   );
   const [synchronousCommit, fsync, isReplica, readOnly, encoding] = rows[0] ?? [];
   if (isReplica === true) {
-    throw new ReadOnlyServer("The database server is a replica, which only lets us read.", {
+    throw new ReadOnlyServerError("The database server is a replica, which only lets us read.", {
       field: "host",
       hint: "Write the address of the primary.",
     });
   }
   if (readOnly === "on") {
-    throw new ReadOnlyServer("The database only lets us read (default_transaction_read_only).", {
+    throw new ReadOnlyServerError("The database only lets us read (default_transaction_read_only).", {
       field: "database",
       hint: "Set it to off for the role or the database.",
     });

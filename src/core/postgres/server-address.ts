@@ -63,8 +63,8 @@ export function describePostgresServer(address: PostgresAddress): ServerInfo {
     failureText: "could not be reached",
     addressOption: "host",
     authorityOption: "ca_file",
-    secureScheme: "sslmode: verify-full",
-    plainScheme: "sslmode: disable",
+    secureSetting: "sslmode: verify-full",
+    plaintextSetting: "sslmode: disable",
   };
 }
 
@@ -88,7 +88,7 @@ export const SslModeOption = z
   .transform((word): SslMode => (word === "disable" ? "disable" : "verify-full"));
 
 /** Schema of a PostgreSQL URL without a password, with one server or with several of which one is the primary. */
-export function postgresUrl(servers: "one" | "several") {
+export function postgresUrlSchema(servers: "one" | "several") {
   return z.string().superRefine((text, context) => {
     const addUrlIssue = (message: string | undefined) => {
       if (message !== undefined) context.addIssue({ code: "custom", message });

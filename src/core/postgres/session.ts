@@ -32,7 +32,7 @@ export interface PostgresSessionOptions {
   readonly ca: string | undefined;
   readonly connectTimeoutMs: number;
   readonly onNotification?: (notification: { readonly channel: string; readonly payload: string }) => void;
-  readonly onLost?: () => void;
+  readonly onConnectionLost?: () => void;
 }
 
 const TCP_KEEP_ALIVE_DELAY_MS = 10_000;
@@ -69,7 +69,7 @@ export async function openPostgresSession(options: PostgresSessionOptions, signa
   postgresClient.on("error", (error) => (lostReason ??= error));
   postgresClient.on("end", () => {
     lostReason ??= new Error("Connection terminated unexpectedly");
-    options.onLost?.();
+    options.onConnectionLost?.();
   });
   postgresClient.on("notification", ({ channel, payload = "" }) => options.onNotification?.({ channel, payload }));
   let cutReason: unknown = null;
@@ -118,7 +118,7 @@ export async function openPostgresSession(options: PostgresSessionOptions, signa
       runQuery(values === undefined ? { text } : { text, values }),
     outcomes: runStatements,
     /** Sends all statements at once. Throws the first error when all are answered. */
-    async queries(statements: readonly SqlQuery[]): Promise<readonly SqlResult[]> {
+    async runQueries(statements: readonly SqlQuery[]): Promise<readonly SqlResult[]> {
       return (await runStatements(statements)).map((outcome) => {
         if (outcome.status === "rejected") throw outcome.reason;
         return outcome.value;

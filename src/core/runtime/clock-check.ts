@@ -78,20 +78,20 @@ export function createClockCheck(options: {
   const behindStoredStateMs = (lastKnownMs ?? clock.now()) - clock.now();
   if (behindStoredStateMs > MIN_CLOCK_STEP_MS) recordClockStep(-behindStoredStateMs);
   return {
-    look: compareClocks,
-    steps: clockStepWakeup,
+    compareClocks,
+    stepWakeup: clockStepWakeup,
     /** The latest step of the clock until a service's clock agrees again; null without a step. */
-    stepped(): ClockDifference | null {
+    latestStep(): ClockDifference | null {
       compareClocks();
       return clockStep;
     },
     /** The latest clock step or difference to a service's clock; null while the clock is trusted. */
-    anywhere(): ClockDifference | null {
+    deviation(): ClockDifference | null {
       compareClocks();
       return clockStep ?? clockDifferences.values().next().value ?? null;
     },
     /** Records how far our clock is ahead of the `Date` header of a service's response. */
-    compared(service: string, aheadMs: number): void {
+    recordServiceClock(service: string, aheadMs: number): void {
       compareClocks();
       const clocksDiffer = Math.abs(aheadMs) > MAX_CLOCK_DIFFERENCE_MS;
       const previousReplyCount = replyCountsByService.get(service) ?? 0;
@@ -116,8 +116,8 @@ export function createClockCheck(options: {
       runLoop({
         clock,
         signal,
-        onlyChecks: true,
-        async turn() {
+        alignSleeps: true,
+        async step() {
           compareClocks();
           return CLOCK_COMPARE_INTERVAL_MS;
         },
@@ -144,16 +144,16 @@ export function createClockWatchService(check: Pick<ClockCheck, "watch">): Worke
 const CLOCK_STEP_MESSAGE =
   "the wall clock was set, or the machine was suspended: nothing is written until a service's clock agrees with it";
 
-function describeClockStep(whose: string, sinceMs: number, byMs: number): ClockDifference {
+function describeClockStep(clockName: string, sinceMs: number, byMs: number): ClockDifference {
   const stepDirection = byMs < 0 ? "back" : "forward";
   const message =
-    `${whose} went ${stepDirection} by ${formatWholeSeconds(byMs)} at ${isoUtc(sinceMs)}: nothing is written, and no event is dropped ` +
+    `${clockName} went ${stepDirection} by ${formatWholeSeconds(byMs)} at ${isoUtc(sinceMs)}: nothing is written, and no event is dropped ` +
     "for its age, until a service's clock agrees with it.";
   return { sinceMs, byMs, message };
 }
 
-function describeClockDifference(whose: string, service: string, sinceMs: number, byMs: number): ClockDifference {
-  return { sinceMs, byMs, message: `${whose} and that of ${service} differ by ${formatWholeSeconds(byMs)}.` };
+function describeClockDifference(clockName: string, service: string, sinceMs: number, byMs: number): ClockDifference {
+  return { sinceMs, byMs, message: `${clockName} and that of ${service} differ by ${formatWholeSeconds(byMs)}.` };
 }
 
 function formatWholeSeconds(ms: number): string {

@@ -37,16 +37,16 @@ const MAX_TIMER_DELAY_MS = 2 ** 31 - 1;
  */
 export function addEventLoopMetrics(registry: Registry): void {
   const { nodeTiming } = performance;
-  const turnMicros = createHistogram({ highest: 3_600_000_000 });
+  const tickMicros = createHistogram({ highest: 3_600_000_000 });
   const busyMs = () => performance.now() - nodeTiming.idleTime;
-  let turnStartMs = busyMs();
-  const measureTurn = () => {
+  let tickStartMs = busyMs();
+  const measureTick = () => {
     const nowMs = busyMs();
-    turnMicros.record(Math.max(1, Math.round((nowMs - turnStartMs) * 1_000)));
-    turnStartMs = nowMs;
-    setImmediate(measureTurn).unref();
+    tickMicros.record(Math.max(1, Math.round((nowMs - tickStartMs) * 1_000)));
+    tickStartMs = nowMs;
+    setImmediate(measureTick).unref();
   };
-  setImmediate(measureTurn).unref();
+  setImmediate(measureTick).unref();
   // Register this gauge before the gauges that its `collect` sets: metrics are collected one after the other.
   const eventLoopLagGauge = new Gauge({
     name: "plenum_nodejs_eventloop_lag_seconds",
@@ -54,22 +54,22 @@ export function addEventLoopMetrics(registry: Registry): void {
     registers: [registry],
     async collect() {
       const scrapeStartMs = performance.now();
-      // `measureTurn` runs first, so that it measures a stop of the event loop just before this scrape.
+      // `measureTick` runs first, so that it measures a stop of the event loop just before this scrape.
       await nextImmediate();
       eventLoopLagGauge.set((performance.now() - scrapeStartMs) / 1_000);
-      if (turnMicros.count > 0) for (const [turnGauge, micros] of turnGauges) turnGauge.set(micros() / 1e6);
-      turnMicros.reset();
+      if (tickMicros.count > 0) for (const [tickGauge, micros] of tickGauges) tickGauge.set(micros() / 1e6);
+      tickMicros.reset();
     },
   });
   const gauge = (name: string, help: string) =>
     new Gauge({ name: `plenum_nodejs_eventloop_lag${name}_seconds`, help, registers: [registry] });
-  const turnGauges = [
-    [gauge("_min", "Shortest turn of the event loop since the last scrape."), () => turnMicros.min],
-    [gauge("_max", "Longest turn of the event loop since the last scrape: its longest stop."), () => turnMicros.max],
-    [gauge("_mean", "Mean turn of the event loop since the last scrape."), () => turnMicros.mean],
-    [gauge("_stddev", "Standard deviation of the turns."), () => turnMicros.stddev],
+  const tickGauges = [
+    [gauge("_min", "Shortest turn of the event loop since the last scrape."), () => tickMicros.min],
+    [gauge("_max", "Longest turn of the event loop since the last scrape: its longest stop."), () => tickMicros.max],
+    [gauge("_mean", "Mean turn of the event loop since the last scrape."), () => tickMicros.mean],
+    [gauge("_stddev", "Standard deviation of the turns."), () => tickMicros.stddev],
     ...[50, 90, 99].map(
-      (n) => [gauge(`_p${n}`, `${n}th percentile of the turns.`), () => turnMicros.percentile(n)] as const,
+      (n) => [gauge(`_p${n}`, `${n}th percentile of the turns.`), () => tickMicros.percentile(n)] as const,
     ),
   ] as const;
 }

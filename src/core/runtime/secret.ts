@@ -60,7 +60,7 @@ export type ProcessEnv = Readonly<Record<string, string | undefined>>;
 
 const MAX_SECRET_FILE_BYTES = 64 * 1024;
 
-class MissingSecret extends ConfigError {}
+class MissingSecretError extends ConfigError {}
 
 /** How long a known secret may be missing while it is being replaced, in milliseconds. */
 const MAX_SECRET_ABSENCE_MS = 60_000;
@@ -71,10 +71,10 @@ export function readSecret(ref: SecretRef, environment: ProcessEnv = process.env
   const secretLabel = "file" in ref ? `The secret file ${ref.file}` : `The environment variable ${ref.env}`;
   if (secretText === undefined) {
     if ("env" in ref && looksLikeSecret(ref.env)) throw createMisplacedSecretError("the variable's name", ref.env);
-    throw new MissingSecret(`${secretLabel} is not set.`, { hint: "Set it, or name a file instead." });
+    throw new MissingSecretError(`${secretLabel} is not set.`, { hint: "Set it, or name a file instead." });
   }
   const secretValue = secretText.replace(/\r?\n$/, "");
-  if (secretValue === "") throw new MissingSecret(`${secretLabel} is empty.`, { hint: "Put the secret into it." });
+  if (secretValue === "") throw new MissingSecretError(`${secretLabel} is empty.`, { hint: "Put the secret into it." });
   const maskedSecret = new Secret(secretValue);
   recordSecretPlace(secretLabel, secretValue);
   return maskedSecret;
@@ -92,7 +92,7 @@ export function secretReader(ref: SecretRef, clock: Pick<Clock, "monotonic">, en
     } catch (error) {
       if (lastSecret === null) throw error;
       if (error instanceof LocalFailure) return lastSecret;
-      if (!(error instanceof MissingSecret)) throw error;
+      if (!(error instanceof MissingSecretError)) throw error;
       missingSinceMs ??= clock.monotonic();
       if (clock.monotonic() - missingSinceMs >= MAX_SECRET_ABSENCE_MS) throw error;
       throw new LocalFailure(error.message, {
@@ -126,7 +126,7 @@ function looksLikeSecret(text: string): boolean {
 
 function createMisplacedSecretError(expectedContent: string, text: string): ConfigError {
   registerSecret(text);
-  return new MissingSecret(`A secret itself seems to stand where ${expectedContent} belongs.`, {
+  return new MissingSecretError(`A secret itself seems to stand where ${expectedContent} belongs.`, {
     hint: "Put the secret into a file and its path here, {file: path}; everyone who has seen this configuration knows the secret.",
   });
 }
@@ -144,7 +144,7 @@ function readPrivateFile(path: string): string {
     const machineFailure = findMachineFailure(code, `${errorMessageStart} opened`, error);
     if (machineFailure !== null) throw machineFailure;
     if (looksLikeSecret(path)) throw createMisplacedSecretError("the path of its file", path);
-    throw new (code === "ENOENT" ? MissingSecret : ConfigError)(`${errorMessageStart} opened (${code}).`, {
+    throw new (code === "ENOENT" ? MissingSecretError : ConfigError)(`${errorMessageStart} opened (${code}).`, {
       hint: "Check the path, and that the user that runs Plenum may read it.",
       cause: error,
     });

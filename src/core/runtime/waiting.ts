@@ -180,10 +180,10 @@ export interface LoopOptions {
   readonly clock: Clock;
   readonly signal: AbortSignal;
   readonly wakeup?: Wakeup;
-  /** Returns the milliseconds until the next turn; infinity waits for a wake-up, null ends the loop. */
-  turn(): Promise<number | null>;
-  /** True if turns only check for changes: they start together at full seconds, which saves wake-ups (0.15 ms each). */
-  readonly onlyChecks?: boolean;
+  /** Returns the milliseconds until the next step; infinity waits for a wake-up, null ends the loop. */
+  step(): Promise<number | null>;
+  /** True if steps only check for changes: they start together at full seconds, which saves wake-ups (0.15 ms each). */
+  readonly alignSleeps?: boolean;
   fault(error: unknown, inMs: number): void;
   /** Wait after consecutive faults; 1 s to 1 min by default. */
   readonly backoff?: { readonly firstMs: number; readonly maxMs: number };
@@ -192,19 +192,19 @@ export interface LoopOptions {
 
 const LOOP_FAULT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
 
-/** Calls `turn` until the signal aborts. Waits longer after each fault, and yields to the event loop between turns. */
+/** Calls `step` until the signal aborts. Waits longer after each fault, and yields to the event loop between steps. */
 export async function runLoop(options: LoopOptions): Promise<void> {
   const { clock, signal, wakeup = createWakeup(), backoff = LOOP_FAULT_BACKOFF } = options;
   let consecutiveFaults = 0;
   while (!signal.aborted) {
     const wakeupsBeforeTurn = wakeup.wakeups();
     try {
-      const delayMs = await options.turn();
+      const delayMs = await options.step();
       consecutiveFaults = 0;
       if (signal.aborted || delayMs === null) return;
       if (delayMs <= 0 || wakeup.wakeups() !== wakeupsBeforeTurn) await sleepFor(clock, 0, signal);
       else
-        await sleepUntilWoken(options.onlyChecks === true ? wholeSecondClock(clock) : clock, delayMs, wakeup, signal);
+        await sleepUntilWoken(options.alignSleeps === true ? wholeSecondClock(clock) : clock, delayMs, wakeup, signal);
     } catch (error) {
       if (signal.aborted) return;
       consecutiveFaults += 1;
@@ -218,7 +218,7 @@ export async function runLoop(options: LoopOptions): Promise<void> {
 export interface RetryOptions<T> extends Pick<LoopOptions, "clock" | "signal" | "backoff" | "random"> {
   work(): Promise<T>;
   /** Called after the n-th failure; the next attempt starts after `inMs` milliseconds. */
-  fault(error: unknown, inMs: number, failed: number): void;
+  fault(error: unknown, inMs: number, failedAttempts: number): void;
 }
 
 /** Retries `work` until it succeeds or the signal aborts. Tries once even if the signal aborted before. */
@@ -289,54 +289,54 @@ const ALL_SLEEPERS_LEFT: unknown = Object.freeze(new Error("All sleepers of this
 
 type SleepClock = Pick<Clock, "sleep">;
 
-interface SharedFullSecond {
+interface SharedSleep {
   readonly sleepers: Set<PromiseWithResolvers<void>>;
   readonly abandonController: AbortController;
 }
 
-const fullSecondClocks = new WeakMap<Clock, SleepClock>();
+const wholeSecondClocks = new WeakMap<Clock, SleepClock>();
 
 /** Ends sleeps of a second or more at a full second, up to a second early, so that all sleepers share one wake-up. */
 export function wholeSecondClock(clock: Clock): SleepClock {
-  const fullSecondClock = fullSecondClocks.get(clock) ?? { sleep: createFullSecondSleep(clock) };
-  fullSecondClocks.set(clock, fullSecondClock);
-  return fullSecondClock;
+  const secondClock = wholeSecondClocks.get(clock) ?? { sleep: createWholeSecondSleep(clock) };
+  wholeSecondClocks.set(clock, secondClock);
+  return secondClock;
 }
 
-function createFullSecondSleep(clock: Clock): Clock["sleep"] {
-  const sharedFullSeconds = new Map<number, SharedFullSecond>();
-  async function wakeSleepers(secondNumber: number, { sleepers, abandonController }: SharedFullSecond): Promise<void> {
+function createWholeSecondSleep(clock: Clock): Clock["sleep"] {
+  const sharedSleeps = new Map<number, SharedSleep>();
+  async function wakeSleepers(secondNumber: number, { sleepers, abandonController }: SharedSleep): Promise<void> {
     try {
       await clock.sleep(secondNumber * SECOND_MS - clock.monotonic(), abandonController.signal);
       for (const { resolve } of sleepers) resolve();
     } catch (error) {
       for (const { reject } of sleepers) reject(error);
     } finally {
-      if (sharedFullSeconds.get(secondNumber)?.sleepers === sleepers) sharedFullSeconds.delete(secondNumber);
+      if (sharedSleeps.get(secondNumber)?.sleepers === sleepers) sharedSleeps.delete(secondNumber);
     }
   }
 
-  function getSharedFullSecond(secondNumber: number): SharedFullSecond {
-    const existingFullSecond = sharedFullSeconds.get(secondNumber);
-    if (existingFullSecond !== undefined) return existingFullSecond;
-    const sharedFullSecond: SharedFullSecond = { sleepers: new Set(), abandonController: new AbortController() };
-    sharedFullSeconds.set(secondNumber, sharedFullSecond);
-    void wakeSleepers(secondNumber, sharedFullSecond);
-    return sharedFullSecond;
+  function getSharedSleep(secondNumber: number): SharedSleep {
+    const existingSleep = sharedSleeps.get(secondNumber);
+    if (existingSleep !== undefined) return existingSleep;
+    const sharedSleep: SharedSleep = { sleepers: new Set(), abandonController: new AbortController() };
+    sharedSleeps.set(secondNumber, sharedSleep);
+    void wakeSleepers(secondNumber, sharedSleep);
+    return sharedSleep;
   }
   return async (ms, signal) => {
     if (ms < SECOND_MS) return clock.sleep(ms, signal);
     signal?.throwIfAborted();
     const secondNumber = Math.floor((clock.monotonic() + ms + TIMER_TOLERANCE_MS) / SECOND_MS);
-    const sharedFullSecond = getSharedFullSecond(secondNumber);
+    const sharedSleep = getSharedSleep(secondNumber);
     const sleeper = Promise.withResolvers<void>();
-    sharedFullSecond.sleepers.add(sleeper);
+    sharedSleep.sleepers.add(sleeper);
     const removeSleeper = () => {
-      sharedFullSecond.sleepers.delete(sleeper);
+      sharedSleep.sleepers.delete(sleeper);
       sleeper.reject(signal?.reason);
-      if (sharedFullSecond.sleepers.size > 0) return;
-      sharedFullSeconds.delete(secondNumber);
-      sharedFullSecond.abandonController.abort(ALL_SLEEPERS_LEFT);
+      if (sharedSleep.sleepers.size > 0) return;
+      sharedSleeps.delete(secondNumber);
+      sharedSleep.abandonController.abort(ALL_SLEEPERS_LEFT);
     };
     using _abortListener = signal && addAbortListener(signal, removeSleeper);
     await sleeper.promise;

@@ -38,9 +38,9 @@ export function createTagAllowList(config: CommandsConfig, sourceNames: readonly
     isStillAllowed: ({ command, entry }: AcceptedCommand): boolean => allowedTags.get(tagKey(command)) === entry,
     /** Keeps the objects of unchanged entries, so that queued commands for their tags stay valid. */
     replaceRules(newConfig: CommandsConfig): void {
-      const newList = indexAllowedTags(newConfig);
-      for (const [key, entry] of allowedTags) if (isDeepStrictEqual(newList.get(key), entry)) newList.set(key, entry);
-      allowedTags = newList;
+      const newTags = indexAllowedTags(newConfig);
+      for (const [key, entry] of allowedTags) if (isDeepStrictEqual(newTags.get(key), entry)) newTags.set(key, entry);
+      allowedTags = newTags;
     },
   };
 }
@@ -65,7 +65,7 @@ export function toWritableTag(
   const rehearsalNotice = isRehearsal
     ? "This is a rehearsal (commands.rehearsal): everything is done but the write itself."
     : null;
-  const closedMessage = writingRefusal?.message ?? senderNotice ?? rehearsalNotice;
-  if (entry.type === "boolean") return { type, min: null, max: null, step: null, closed: closedMessage };
-  return { type, min: entry.min, max: entry.max, step: entry.max_step ?? null, closed: closedMessage };
+  const unwritableReason = writingRefusal?.message ?? senderNotice ?? rehearsalNotice;
+  if (entry.type === "boolean") return { type, min: null, max: null, step: null, closed: unwritableReason };
+  return { type, min: entry.min, max: entry.max, step: entry.max_step ?? null, closed: unwritableReason };
 }

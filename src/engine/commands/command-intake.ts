@@ -52,12 +52,12 @@ export function createCommandIntake(options: {
   readonly journal: Journal;
   readonly refusalReporter: CommandRefusalReporter;
   readonly killSwitch: KillSwitch;
-  readonly findClosedRefusal: () => WriteRefusal | null;
+  readonly findWritingRefusal: () => WriteRefusal | null;
   readonly locks: Pick<WriteLocks, "findRefusal">;
   readonly estimateCost: EstimateCost;
   readonly clock: Clock;
   readonly clockSkewMs: (source: string) => number | null;
-  readonly clockDoubt: Pick<ClockCheck, "stepped">;
+  readonly clockDoubt: Pick<ClockCheck, "latestStep">;
   readonly dispatch: (accepted: AcceptedCommand) => void;
   readonly onSecondApproval: (source: string) => void;
   readonly countOutcome: (outcome: string, reason: string | null) => void;
@@ -124,7 +124,7 @@ export function createCommandIntake(options: {
       maxPerHour: config().max_per_hour,
       maxRestoreAfterMs: config().max_restore_after,
       clockSkewMs: source === null ? null : options.clockSkewMs(source),
-      clockStep: options.clockDoubt.stepped(),
+      clockStep: options.clockDoubt.latestStep(),
       entry: allowedTag,
       storedTag: isTagAllowed ? await options.buildingReader.tag(source, request.tagId) : undefined,
       tokenInfo: isTagAllowed ? await options.buildingReader.token(source) : undefined,
@@ -138,8 +138,8 @@ export function createCommandIntake(options: {
           })
         : null,
       pastWrites: {
-        timesOfTagMs: isTagAllowed ? journal.writeCounts.ofTag(source, request.tagId) : [],
-        countLastHour: isTagAllowed ? journal.writeCounts.lastHour(source) + acceptedBeforeCount : 0,
+        timesOfTagMs: isTagAllowed ? journal.writeCounts.timesOfTagMs(source, request.tagId) : [],
+        countLastHour: isTagAllowed ? journal.writeCounts.countLastHour(source) + acceptedBeforeCount : 0,
       },
     });
     if ("refused" in arrivalCheck) return arrivalCheck;
@@ -165,13 +165,13 @@ export function createCommandIntake(options: {
     const acceptedCommands: AcceptedCommand[] = [];
     const refusedRequests: RefusedRequest[] = [];
     const scene: CommandScene = { isChecked: requests.length <= TAGS_PER_REQUEST };
-    const closedReason = options.findClosedRefusal();
+    const writingRefusal = options.findWritingRefusal();
     for (const request of requests) {
       const requestCheck =
-        closedReason === null
+        writingRefusal === null
           ? await checkTagWriteRequest(arrival, request, acceptedCommands.length)
           : // Report a repeated id as a duplicate even while writing is closed.
-            { refused: journal.isKnownId(request.id) ? DUPLICATE_COMMAND_ID_REFUSAL : closedReason };
+            { refused: journal.isKnownId(request.id) ? DUPLICATE_COMMAND_ID_REFUSAL : writingRefusal };
       if ("refused" in requestCheck) refusedRequests.push({ request, refused: requestCheck.refused });
       else acceptedCommands.push({ ...requestCheck, scene });
     }
@@ -219,7 +219,7 @@ export function createCommandIntake(options: {
 
   async function acceptSecondApproval(arrival: CommandMessage, second: SecondPersonApproval): Promise<void> {
     const command = journal.findUnsecondedCommand(second.id) ?? null;
-    const refusal = options.findClosedRefusal() ?? checkSecondApproval(arrival, second);
+    const refusal = options.findWritingRefusal() ?? checkSecondApproval(arrival, second);
     if (refusal === null && (await journal.recordSecondApproval(second.id, describeCommandSender(arrival)))) {
       if (command !== null) options.onSecondApproval(command.source);
       return;

@@ -61,7 +61,7 @@ const StopWritingSchema = z.strictObject({ id: IdSchema.optional(), stop: z.lite
 
 const OWN_MESSAGE_REFUSAL_TEXT = "This is a message that Plenum itself published; it is not a command.";
 
-export type FindKnownId = (idStart: string) => string | undefined;
+export type FindKnownId = (idPrefix: string) => string | undefined;
 
 export function parseCommandPayload(arrival: CommandMessage, findKnownId: FindKnownId): ParsedCommandPayload {
   let messageText: string;
@@ -160,9 +160,9 @@ function isPlenumEventBody(value: object, id: string | null): boolean {
 /** Makes an id for a message without one. A message that the broker delivers again (DUP) keeps its first id. */
 function makeCommandId(arrival: CommandMessage, findKnownId: FindKnownId): string {
   const digest = createHash("sha256").update(`${arrival.via}\n${arrival.topic}\n`).update(arrival.payload);
-  const idStart = `bare-${digest.digest("base64url").slice(0, 22)}-`;
-  const newId = `${idStart}${arrival.receivedAtMs.toString(36)}`;
-  return arrival.duplicate ? (findKnownId(idStart) ?? newId) : newId;
+  const idPrefix = `bare-${digest.digest("base64url").slice(0, 22)}-`;
+  const newId = `${idPrefix}${arrival.receivedAtMs.toString(36)}`;
+  return arrival.duplicate ? (findKnownId(idPrefix) ?? newId) : newId;
 }
 
 function refuse(reason: CommandRefusal, message: string, id: string | null = null): ParsedCommandPayload {

@@ -23,7 +23,7 @@ import { createRefusalReporter } from "./refusal-reporter.ts";
 import { type EstimateCost, estimateCost, quotaWaitMs } from "./request-cost-of-message.ts";
 import { createValueRestores } from "./restore-old-values.ts";
 import { createStoredBuildingReader } from "./stored-building-reader.ts";
-import { type CommandWriter, createWriter, WORKER_STOPPED_ENDING } from "./tag-command-writer.ts";
+import { type CommandWriter, createCommandWriter, WORKER_STOPPED_ENDING } from "./tag-command-writer.ts";
 import { openWriteArming } from "./write-arming.ts";
 import { createWriteBlockers } from "./write-blocking-conditions.ts";
 import { type ActiveLocks, openWriteLocks, type WriteLockChange } from "./write-locks.ts";
@@ -39,7 +39,7 @@ export interface WriteCommandService extends WorkerService {
   expectedWaitMs(source: string | null): number;
   /** Applies new rules of writing. Ends queued commands whose tag has other rules now. */
   change(config: CommandsConfig, around: RuleSet): void;
-  writable(source: string, tagId: string): Promise<WritableTag | null>;
+  findWritableTag(source: string, tagId: string): Promise<WritableTag | null>;
   changeLock(change: WriteLockChange): Promise<void>;
 }
 
@@ -70,9 +70,9 @@ export async function createWriteCommandService(options: {
   readonly guards: WritingGuards;
   readonly armAtStart?: boolean;
   readonly around?: RuleSet;
-  readonly approved?: CommandsConfig;
+  readonly approvedConfig?: CommandsConfig;
   readonly clock: Clock;
-  readonly clockDoubt: Pick<ClockCheck, "stepped">;
+  readonly clockDoubt: Pick<ClockCheck, "latestStep">;
   readonly log: Log;
   readonly metrics: Metrics;
 }): Promise<WriteCommandService> {
@@ -95,7 +95,7 @@ export async function createWriteCommandService(options: {
     const sourceWriter = sourceWriters.get(message[0]?.command.source ?? "");
     if (sourceWriter === undefined) return { waitsMs: [], requests: 0, seconds: 0 };
     const { source, writer } = sourceWriter;
-    const writeTimesMs = journal.writeCounts.ofTag;
+    const writeTimesMs = journal.writeCounts.timesOfTagMs;
     return estimateCost(message, { source, waiting: writer.waiting(), config: currentConfig, writeTimesMs, clock });
   };
   const journal = await openCommandJournal({
@@ -106,7 +106,7 @@ export async function createWriteCommandService(options: {
   });
   const approval = createWriteApprovalGuard({
     config: currentConfig.approval ?? null,
-    rules: collectWriteRules(options.approved ?? currentConfig, around),
+    rules: collectWriteRules(options.approvedConfig ?? currentConfig, around),
     approverStore: guards.approverStore,
     clock,
   });
@@ -124,14 +124,14 @@ export async function createWriteCommandService(options: {
   const countOutcome = (outcome: string, reason: string | null) =>
     metrics.commands.inc({ outcome, reason: reason ?? "none" });
   const dispatch = (accepted: AcceptedCommand) => sourceWriters.get(accepted.command.source)?.writer.add(accepted);
-  const clockRefusal = (source: Source) => checkClocksForWriting(source.clockSkewMs(), clockDoubt.stepped());
+  const clockRefusal = (source: Source) => checkClocksForWriting(source.clockSkewMs(), clockDoubt.latestStep());
   const isSourceClockTrusted = (source: Source) => source.clockSkewMs() !== null && clockRefusal(source) === null;
   function isClockTrusted(name: string): boolean {
     const sourceWriter = sourceWriters.get(name);
     return sourceWriter !== undefined && isSourceClockTrusted(sourceWriter.source);
   }
   const valueRestores = createValueRestores({ journal, allowList, view, clock, isClockTrusted, log, dispatch });
-  const recorder = createCommandEndingRecorder({
+  const endingRecorder = createCommandEndingRecorder({
     journal,
     clock,
     log,
@@ -146,7 +146,7 @@ export async function createWriteCommandService(options: {
       view,
       journal,
       locks,
-      endings: recorder,
+      endings: endingRecorder,
       clock,
       log: log.child({ source: source.name }),
     };
@@ -156,14 +156,14 @@ export async function createWriteCommandService(options: {
       values,
       readBackAfterMs: () => currentConfig.read_back_after,
     });
-    const findClosedRefusal = () => blockers.findRefusal() ?? clockRefusal(source);
-    const writer = createWriter({
+    const findWritingRefusal = () => blockers.findRefusal() ?? clockRefusal(source);
+    const writer = createCommandWriter({
       ...sourceContext,
       timeZone,
       config,
       isStillAllowed: allowList.isStillAllowed,
       values,
-      findClosedRefusal,
+      findWritingRefusal,
       readBack,
     });
     sourceWriters.set(source.name, { source, readBack, writer });
@@ -179,7 +179,7 @@ export async function createWriteCommandService(options: {
     clockDoubt,
     dispatch,
     countOutcome,
-    ...{ findClosedRefusal: blockers.findRefusal, locks, estimateCost: estimateMessageCost },
+    ...{ findWritingRefusal: blockers.findRefusal, locks, estimateCost: estimateMessageCost },
     clockSkewMs: (name) => sourceWriters.get(name)?.source.clockSkewMs() ?? null,
     onSecondApproval: (name) => sourceWriters.get(name)?.writer.wake(),
   });
@@ -188,7 +188,7 @@ export async function createWriteCommandService(options: {
   let runPromise: Promise<unknown> | null = null;
   let stopPromise: Promise<void> | null = null;
 
-  async function tidyJournal(): Promise<number> {
+  async function pruneJournal(): Promise<number> {
     // Keep command ids while a clock is wrong: a clock a week ahead would delete ids that senders may still repeat.
     if (![...sourceWriters.values()].every(({ source }) => isSourceClockTrusted(source))) return MINUTE_MS;
     await journal.deleteOldCommands();
@@ -206,10 +206,10 @@ export async function createWriteCommandService(options: {
       if (state === "accepted") {
         // A command that puts an old value back stays open and is executed as soon as possible.
         if (journal.findRestoreOfCommand(command.id) === undefined)
-          await recorder.end(command, WORKER_STOPPED_ENDING, signal);
+          await endingRecorder.end(command, WORKER_STOPPED_ENDING, signal);
       } else if (sourceWriter === undefined) {
         const message = `Source ${command.source} is no longer configured, so the tag cannot be read back.`;
-        await recorder.end(command, { outcome: "unknown", reason: "in-doubt", message }, signal);
+        await endingRecorder.end(command, { outcome: "unknown", reason: "in-doubt", message }, signal);
       } else {
         const sentAtMs = Date.parse(changedAt);
         sourceWriter.readBack.add([{ command, sendResult: "in-doubt", failureText: null, before: null, sentAtMs }]);
@@ -241,15 +241,15 @@ export async function createWriteCommandService(options: {
       locks: locks.active(),
       waiting: [...sourceWriters.values()].reduce((sum, sourceWriter) => sum + sourceWriter.writer.waiting(), 0),
     }),
-    change(next, nextAround) {
+    change(next, nextOtherRules) {
       allowList.replaceRules(next);
-      approval.replaceRules({ config: next.approval ?? null, rules: collectWriteRules(next, nextAround) });
+      approval.replaceRules({ config: next.approval ?? null, rules: collectWriteRules(next, nextOtherRules) });
       auditSpace.setMaxBytes(next.audit_max_bytes);
       currentConfig = next;
       for (const { writer } of sourceWriters.values()) writer.wake();
     },
     changeLock: locks.change,
-    async writable(name, tagId) {
+    async findWritableTag(name, tagId) {
       const allowedTag = allowList.findEntry(name, tagId);
       const sourceWriter = sourceWriters.get(name);
       if (allowedTag === undefined || sourceWriter === undefined) return null;
@@ -268,7 +268,7 @@ export async function createWriteCommandService(options: {
         return runLoop({
           clock,
           signal: stopSignal,
-          turn: task,
+          step: task,
           fault: logHourlyFailure,
           backoff: HOURLY_TASK_BACKOFF,
         });
@@ -280,8 +280,8 @@ export async function createWriteCommandService(options: {
           readBack.run(stopSignal),
         ]),
         refusalReporter.run(stopSignal),
-        valueRestores.run(recorder, stopSignal),
-        runHourly(tidyJournal, "old commands could not be forgotten"),
+        valueRestores.run(endingRecorder, stopSignal),
+        runHourly(pruneJournal, "old commands could not be forgotten"),
         runHourly(publishAuditHead, "the head of the audit log could not be published"),
         blockers.watch(stopSignal),
       ]);

@@ -42,7 +42,7 @@ export function createFreshTagValues(options: CommandSourceContext) {
     const isReadingLater =
       liveValue === undefined || isFromFuture(liveValue, clock.now()) || (lastReading?.time ?? "") > liveValue.time;
     const latestReading = lastReading !== undefined && isReadingLater ? lastReading : liveValue;
-    const writtenAtMs = journal.writeCounts.ofTag(source.name, tagId).at(-1) ?? Number.NEGATIVE_INFINITY;
+    const writtenAtMs = journal.writeCounts.timesOfTagMs(source.name, tagId).at(-1) ?? Number.NEGATIVE_INFINITY;
     return latestReading === undefined || Date.parse(latestReading.time) <= writtenAtMs ? undefined : latestReading;
   }
 

@@ -89,7 +89,7 @@ export function checkClocksForWriting(skewMs: number | null, step: ClockDifferen
 }
 
 function checkWriteRequest(facts: ArrivalInput): WriteRefusal | null {
-  const { entry, storedTag: listed, request, tokenInfo: token } = facts;
+  const { entry, storedTag: listedTag, request, tokenInfo: token } = facts;
   const { forMs, tagId, value } = request;
   if (facts.retained)
     return refuse("retained", "Retained commands are refused: the broker would repeat them at every reconnect.");
@@ -99,10 +99,10 @@ function checkWriteRequest(facts: ArrivalInput): WriteRefusal | null {
   if (request.isPlain && !entry.plain)
     return refuse("not-allowed", `Tag ${tagId} takes no bare value (plain: true at its entry); send JSON with an id.`);
   if (facts.lockRefusal !== null) return facts.lockRefusal;
-  if (listed === undefined || listed.siteId !== entry.site_id || listed.missingSince !== null)
+  if (listedTag === undefined || listedTag.siteId !== entry.site_id || listedTag.missingSince !== null)
     return refuse("unknown-tag", `Tag ${tagId} is not known at site ${entry.site_id}.`);
-  if (entry.unit !== undefined && listed.value.unit !== entry.unit)
-    return refuse("wrong-unit", `Tag ${tagId} has the unit ${listed.value.unit ?? "none"}, not ${entry.unit}.`);
+  if (entry.unit !== undefined && listedTag.value.unit !== entry.unit)
+    return refuse("wrong-unit", `Tag ${tagId} has the unit ${listedTag.value.unit ?? "none"}, not ${entry.unit}.`);
   // While the abilities of the token are unknown, the service decides.
   if (token?.abilities.includes("write:tags") === false)
     return refuse("no-ability", "The token lacks the ability write:tags; use one that has it.");

@@ -82,18 +82,18 @@ export async function openCommandJournal(options: {
   const { store, clock, rehearsal, estimateCost } = options;
   const writeCountSet = rehearsal ? `${WRITE_COUNT_SET}-rehearsal` : WRITE_COUNT_SET;
   const openCommands = new Map<string, OpenCommandEntry>();
-  const finishTimes = new Map<string, string>();
+  const endTimeById = new Map<string, string>();
   const lastSentByTag = new Map<string, StoredCommandEntry>();
   for (const [id, stored] of await store.documents<StoredCommandEntry>(COMMAND_SET)) {
     const { state, changedAt, command, sent } = stored;
     const isCommandOpen = command !== undefined && (state === "accepted" || state === "sending");
     if (isCommandOpen) openCommands.set(id, { command, state, changedAt });
-    else finishTimes.set(id, changedAt);
+    else endTimeById.set(id, changedAt);
     if (sent !== undefined && changedAt > (lastSentByTag.get(sent.tag)?.changedAt ?? ""))
       lastSentByTag.set(sent.tag, stored);
   }
   for (const id of await store.damagedKeys(COMMAND_SET))
-    if (!openCommands.has(id)) finishTimes.set(id, isoUtc(clock.now()));
+    if (!openCommands.has(id)) endTimeById.set(id, isoUtc(clock.now()));
   const approvedIds = new Set<string>();
   const writeCounts = createWriteCountLimit(await store.documents<WriteTimes>(writeCountSet), clock);
   const restoresByTag = await store.documents<Restore>(RESTORE_SET);
@@ -104,12 +104,12 @@ export async function openCommandJournal(options: {
   const runSerially = serialRunner();
 
   async function commit(
-    audits: readonly AuditLogEntry[],
+    auditEntries: readonly AuditLogEntry[],
     documents: readonly DocumentChange[],
     events: (hashes: readonly string[]) => readonly Event[] = () => [],
   ): Promise<void> {
     const auditRecords: AuditRecord[] = [];
-    for (const auditLogEntry of audits)
+    for (const auditLogEntry of auditEntries)
       auditRecords.push(hashEntry(auditRecords.at(-1)?.hash ?? lastAuditHash, auditLogEntry));
     const hashes = auditRecords.map(({ hash }) => hash);
     await store.commit({
@@ -142,7 +142,7 @@ export async function openCommandJournal(options: {
       runSerially(async () => {
         const changedAt = isoUtc(clock.now());
         const newCommands = commandsToAccept.filter(
-          ({ command }) => !openCommands.has(command.id) && !finishTimes.has(command.id),
+          ({ command }) => !openCommands.has(command.id) && !endTimeById.has(command.id),
         );
         if (newCommands.length === 0) return newCommands;
         const commands = newCommands.map(({ command }) => command);
@@ -227,7 +227,7 @@ export async function openCommandJournal(options: {
         const isResolved = failure === null && unrestoredValues.has(key) && isCommandWritten(ending);
         await commit(
           [
-            ...endedRestores.map((each) => buildAuditEntry(each.command, "superseded", changedAt, { ...each.finish })),
+            ...endedRestores.map((each) => buildAuditEntry(each.command, "superseded", changedAt, { ...each.ending })),
             buildAuditEntry(command, ending.outcome, changedAt, { ...ending }),
             ...(failure === null ? [] : [buildAuditEntry(command, "not-restored", changedAt, { ...failure })]),
           ],
@@ -240,14 +240,14 @@ export async function openCommandJournal(options: {
             { set: UNRESTORED_SET, put: failure === null ? [] : [[key, failure]], remove: isResolved ? [key] : [] },
           ],
           () => [
-            ...endedRestores.map((each) => buildCommandResultEvent(each.command, each.finish, changedAt)),
+            ...endedRestores.map((each) => buildCommandResultEvent(each.command, each.ending, changedAt)),
             buildCommandResultEvent(command, ending, changedAt),
             ...(failure === null ? [] : [buildNotRestoredEvent(failure)]),
           ],
         );
         for (const id of [command.id, ...endedIds]) {
           openCommands.delete(id);
-          finishTimes.set(id, changedAt);
+          endTimeById.set(id, changedAt);
         }
         approvedIds.delete(command.id);
         if (wasSent) lastSentByTag.set(key, endedEntry);
@@ -278,13 +278,13 @@ export async function openCommandJournal(options: {
       documents: readonly DocumentChange[] = [],
     ): Promise<void> =>
       runSerially(() => commit([{ at: isoUtc(clock.now()), commandId: "-", step, detail }], documents)),
-    isKnownId: (id: string): boolean => openCommands.has(id) || finishTimes.has(id),
-    findKnownId: (idStart: string): string | undefined =>
-      [...openCommands.keys(), ...finishTimes.keys()].find((id) => id.startsWith(idStart)),
+    isKnownId: (id: string): boolean => openCommands.has(id) || endTimeById.has(id),
+    findKnownId: (idPrefix: string): string | undefined =>
+      [...openCommands.keys(), ...endTimeById.keys()].find((id) => id.startsWith(idPrefix)),
     findOpenCommand: (id: string): OpenCommandEntry | undefined => openCommands.get(id),
     listOpenCommands: (): readonly OpenCommandEntry[] => [...openCommands.values()],
     /** Returns the keys of tags whose last write was sent and has no result yet. */
-    tagsUnderWay: (): ReadonlySet<string> =>
+    tagsBeingWritten: (): ReadonlySet<string> =>
       new Set([...openCommands.values()].flatMap(({ command, state }) => (state === "sending" ? tagKey(command) : []))),
     /** True if the tag's last write of this week was another value that no reading has confirmed. */
     isLastWriteUnverified(command: Pick<Command, "source" | "tagId" | "value">): boolean {
@@ -292,7 +292,7 @@ export async function openCommandJournal(options: {
       if (lastSentWrite?.sent === undefined || sameValue(lastSentWrite.sent.value, command.value)) return false;
       return ["mismatch", "unknown", "accepted-unverified"].includes(lastSentWrite.state);
     },
-    writeCounts: { ofTag: writeCounts.writeTimesOfTagMs, lastHour: writeCounts.countLastHour },
+    writeCounts: { timesOfTagMs: writeCounts.writeTimesOfTagMs, countLastHour: writeCounts.countLastHour },
     auditSize,
     listRestores: (): readonly Restore[] => [...restoresByTag.values()],
     findRestoreOfCommand,
@@ -314,12 +314,12 @@ export async function openCommandJournal(options: {
       }),
     deleteOldCommands: (): Promise<void> =>
       runSerially(async () => {
-        await auditSize.remember();
+        await auditSize.storeSize();
         const oldestRetainedTime = isoUtc(clock.now() - COMMAND_RETENTION_MS);
-        const oldCommandIds = [...finishTimes].filter(([, endedAt]) => endedAt < oldestRetainedTime).map(([id]) => id);
+        const oldCommandIds = [...endTimeById].filter(([, endedAt]) => endedAt < oldestRetainedTime).map(([id]) => id);
         if (oldCommandIds.length === 0) return;
         await store.commit({ documents: [{ set: COMMAND_SET, remove: oldCommandIds }] });
-        for (const id of oldCommandIds) finishTimes.delete(id);
+        for (const id of oldCommandIds) endTimeById.delete(id);
         for (const [key, { changedAt }] of lastSentByTag) if (changedAt < oldestRetainedTime) lastSentByTag.delete(key);
       }),
   };

@@ -30,30 +30,30 @@ export function createRestore(command: Command, before: TagScalar, older: Restor
 /** Returns which restores of a tag stay and which end after a command for the tag has ended. */
 export function restoresAfterCommand(
   command: Command,
-  finish: CommandEnd,
+  ending: CommandEnd,
   stored: Restore | undefined,
   nowMs: number,
 ): { readonly remainingRestore: Restore | null; readonly endedRestores: readonly Restore[] } {
   if (stored === undefined) return { remainingRestore: null, endedRestores: [] };
   const olderRestores = stored.older === undefined ? [] : listRestoreChain(stored.older);
   if (command.id === restoreCommandId(stored.command.id)) {
-    const isOlderRestoreKept = finish.reason === "unexpected-value" && stored.older !== undefined;
+    const isOlderRestoreKept = ending.reason === "unexpected-value" && stored.older !== undefined;
     return isOlderRestoreKept
       ? { remainingRestore: stored.older, endedRestores: [] }
       : { remainingRestore: null, endedRestores: olderRestores };
   }
   const isOwnRestore = command.id === stored.command.id;
-  if (isCommandWritten(finish)) {
+  if (isCommandWritten(ending)) {
     const { older: _older, ...ownRestore } = stored;
     if (isOwnRestore) return { remainingRestore: ownRestore, endedRestores: olderRestores };
-    const extendedRestore = extendRestore(command, finish, stored, nowMs);
-    if (extendedRestore === null && command.forMs !== null && finish.reason === "already-set")
+    const extendedRestore = extendRestore(command, ending, stored, nowMs);
+    if (extendedRestore === null && command.forMs !== null && ending.reason === "already-set")
       return { remainingRestore: stored, endedRestores: [] };
     return { remainingRestore: extendedRestore, endedRestores: listRestoreChain(stored) };
   }
   // The tag may hold a value that was not read back: readings lag by up to 14 s, an offline gateway writes later.
-  const mayBeWritten = finish.outcome === "unknown" || (finish.outcome === "mismatch" && stored.older === undefined);
-  return { remainingRestore: !isOwnRestore || mayBeWritten ? stored : (stored.older ?? null), endedRestores: [] };
+  const mightBeWritten = ending.outcome === "unknown" || (ending.outcome === "mismatch" && stored.older === undefined);
+  return { remainingRestore: !isOwnRestore || mightBeWritten ? stored : (stored.older ?? null), endedRestores: [] };
 }
 
 /** Restarts the time of a restore if a later timed write repeats the value that the tag holds; else returns null. */
@@ -146,18 +146,18 @@ export interface UnrestoredValue {
 
 export function toUnrestoredValue(
   { command, before, dueAt }: Restore,
-  finish: CommandEnd,
+  ending: CommandEnd,
   toldAt: string,
 ): UnrestoredValue {
   const { id: commandId, siteId, source, tagId, value, forMs } = command;
   return {
     ...{ commandId, source, siteId, tagId },
-    inForce: finish.readBack ?? finish.before ?? (finish.outcome === "unknown" ? null : value),
+    inForce: ending.readBack ?? ending.before ?? (ending.outcome === "unknown" ? null : value),
     since: isoUtc(Date.parse(dueAt) - (forMs ?? 0)),
     wanted: before,
     dueAt,
-    reason: finish.reason ?? "in-doubt",
-    message: finish.message,
+    reason: ending.reason ?? "in-doubt",
+    message: ending.message,
     toldAt,
   };
 }
@@ -177,12 +177,12 @@ export function buildNotRestoredEvent(unrestoredValue: UnrestoredValue): Event<"
 
 export function buildSupersededRestore({ command, before }: Restore): {
   readonly command: Command;
-  readonly finish: CommandEnd;
+  readonly ending: CommandEnd;
 } {
   const message = `A newer command for the tag took its place, so ${before} is not put back by this one.`;
   return {
     command: { ...command, id: restoreCommandId(command.id), value: before },
-    finish: { outcome: "superseded", reason: "superseded", message },
+    ending: { outcome: "superseded", reason: "superseded", message },
   };
 }
 

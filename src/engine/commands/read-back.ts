@@ -51,16 +51,16 @@ export function createWriteReadBack(
 ) {
   const { clock, endings, log, readBackAfterMs, source, values } = options;
   const pendingVerifications = new Set<PendingWriteVerification>();
-  const verificationAdded = createWakeup();
+  const newCheckWakeup = createWakeup();
 
   async function endVerification(check: PendingWriteVerification, present: TagValue, signal: AbortSignal) {
     await endings.end(check.write.command, endingOfReadBack(check.write, present), signal);
     pendingVerifications.delete(check);
   }
 
-  async function confirmWritesByLiveReads(due: readonly PendingWriteVerification[], signal: AbortSignal) {
+  async function confirmWritesByLiveReads(dueChecks: readonly PendingWriteVerification[], signal: AbortSignal) {
     const unconfirmed: PendingWriteVerification[] = [];
-    for (const check of due) {
+    for (const check of dueChecks) {
       const { command, sentAtMs } = check.write;
       const liveValue = await values.loadLiveValue(command.tagId);
       const isWriteConfirmed =
@@ -71,11 +71,11 @@ export function createWriteReadBack(
     return unconfirmed;
   }
 
-  async function readWrittenTags(due: readonly PendingWriteVerification[], signal: AbortSignal): Promise<void> {
-    const [first] = due;
+  async function readWrittenTags(dueChecks: readonly PendingWriteVerification[], signal: AbortSignal): Promise<void> {
+    const [first] = dueChecks;
     const group = first?.mustReadSingly
       ? [first]
-      : due.filter((check) => !check.mustReadSingly).slice(0, TAGS_PER_REQUEST);
+      : dueChecks.filter((check) => !check.mustReadSingly).slice(0, TAGS_PER_REQUEST);
     let valuesByTag: ReadonlyMap<string, TagValue> = new Map();
     try {
       const ids = new Set(group.map(({ write }) => write.command.tagId));
@@ -126,15 +126,15 @@ export function createWriteReadBack(
         mustReadSingly: false,
       };
       for (const write of writes) pendingVerifications.add({ write, dueMs, ...initialState });
-      verificationAdded.wakeUp();
+      newCheckWakeup.wakeUp();
     },
     /** Commands that are unverified when the signal aborts are verified after the next start. */
     run: (signal: AbortSignal): Promise<void> =>
       runLoop({
         clock,
         signal,
-        wakeup: verificationAdded,
-        turn: () => verifyDueWrites(signal),
+        wakeup: newCheckWakeup,
+        step: () => verifyDueWrites(signal),
         fault: (error) => log.error({ err: error }, "a written tag could not be verified"),
       }),
   };

@@ -23,7 +23,7 @@ interface CountedCommandRefusals {
 export function createRefusalReporter(journal: Journal, clock: Clock, log: Log) {
   const tokenBucketsByReason = new Map<string, { tokens: number; atMs: number }>();
   const refusalCounts = new Map<string, CountedCommandRefusals>();
-  const refusalCountingBegan = createWakeup();
+  const firstCountWakeup = createWakeup();
 
   function takeReportToken(reason: string): boolean {
     const now = clock.monotonic();
@@ -45,7 +45,7 @@ export function createRefusalReporter(journal: Journal, clock: Clock, log: Log) 
     }
     const dueMs = clock.monotonic() + MINUTE_MS;
     refusalCounts.set(latest.reason, { count: 1, sinceMs: clock.now(), dueMs, latest });
-    refusalCountingBegan.wakeUp();
+    firstCountWakeup.wakeUp();
   }
 
   async function reportCountedRefusals(): Promise<void> {
@@ -75,8 +75,8 @@ export function createRefusalReporter(journal: Journal, clock: Clock, log: Log) 
       runLoop({
         clock,
         signal,
-        wakeup: refusalCountingBegan,
-        async turn() {
+        wakeup: firstCountWakeup,
+        async step() {
           const dueMs = Math.min(...[...refusalCounts.values()].map((each) => each.dueMs));
           if (dueMs > clock.monotonic()) return dueMs - clock.monotonic();
           await reportCountedRefusals();

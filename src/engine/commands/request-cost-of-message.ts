@@ -42,12 +42,12 @@ export function estimateCost(
   // A message with over 20 writes needs the old values of all its tags before its first write.
   const earlyReadCount = message.length > TAGS_PER_REQUEST ? readCount : 0;
   const waitsMs = message.map(({ command, entry }, index) => {
-    const countBefore = Math.floor((waiting + index) / groupSize) + earlyReadCount;
+    const requestsBefore = Math.floor((waiting + index) / groupSize) + earlyReadCount;
     const intervalMs = entry.coalesce
       ? msUntilNextWrite(entry, facts.writeTimesMs(command.source, command.tagId), clock.now())
       : 0;
     const groupWaitMs = config.group_window * (Math.floor(index / groupSize) + 1);
-    return groupWaitMs + Math.max(quotaWaitMs(source, countBefore, clock), intervalMs);
+    return groupWaitMs + Math.max(quotaWaitMs(source, requestsBefore, clock), intervalMs);
   });
   const writeCount = Math.ceil(message.length / groupSize);
   const requests = readCount + writeCount + Math.ceil(message.length / TAGS_PER_REQUEST);

@@ -170,7 +170,7 @@ export function createValueRestores(options: {
         clock,
         signal,
         wakeup: restoreRetryWakeup,
-        turn: () => checkRestores(endings, signal),
+        step: () => checkRestores(endings, signal),
         fault: (error) => log.error({ err: error }, "an old value could not be put back yet"),
       });
     },

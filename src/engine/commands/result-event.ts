@@ -18,9 +18,9 @@ export function buildAcceptedEvent(
   return makeEvent({ type: "command-accepted", ...resultSubject(command), time, facts: [commandId], data });
 }
 
-export function buildCommandResultEvent(command: Command, finish: CommandEnd, time: string): Event<"command-result"> {
+export function buildCommandResultEvent(command: Command, ending: CommandEnd, time: string): Event<"command-result"> {
   const { correlation, id: commandId, replyTo, tagId, value: requested } = command;
-  const { before = null, message, outcome, readBack = null, reason, rehearsal = false } = finish;
+  const { before = null, message, outcome, readBack = null, reason, rehearsal = false } = ending;
   const result = { commandId, tagId, outcome, reason, message, requested, before, readBack, rehearsal };
   const data = { ...result, correlation, replyTo };
   return makeEvent({ type: "command-result", ...resultSubject(command), time, facts: [commandId], data });

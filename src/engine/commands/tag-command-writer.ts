@@ -25,7 +25,7 @@ import type { WriteLocks } from "./write-locks.ts";
  *     │                            └ a check fails, the value is set already, rehearsal
  *     └ a newer command for the tag, time to live over, writing closed
  */
-export type CommandWriter = ReturnType<typeof createWriter>;
+export type CommandWriter = ReturnType<typeof createCommandWriter>;
 
 const EXPIRED_COMMAND_ENDING: CommandEnd = {
   outcome: "expired",
@@ -52,12 +52,12 @@ const NO_COMMAND_TO_SEND_WAIT_MS = 100;
 const OVERDUE_COMMAND_CHECK_MS = 500;
 const COMMAND_QUEUE_EMPTY_ERROR = new Error("No command waits for the slot any more.");
 
-export function createWriter(
+export function createCommandWriter(
   options: CommandSourceContext & {
     readonly timeZone: string;
     readonly config: () => CommandsConfig;
     readonly values: FreshTagValues;
-    readonly findClosedRefusal: () => WriteRefusal | null;
+    readonly findWritingRefusal: () => WriteRefusal | null;
     readonly isStillAllowed: (accepted: AcceptedCommand) => boolean;
     readonly locks: Pick<WriteLocks, "findRefusal">;
     readonly readBack: Pick<WriteReadBack, "add">;
@@ -73,7 +73,7 @@ export function createWriter(
   const backgroundTasks = new Set<Promise<void>>();
   let quotaSlotSignal: CombinedSignal | null = null;
   const commandSendWakeup = createWakeup();
-  const commandQueueGrew = createWakeup();
+  const queueGrowthWakeup = createWakeup();
 
   const isAwaitingSecondPerson = ({ command }: AcceptedCommand) =>
     journal.findUnsecondedCommand(command.id) !== undefined;
@@ -88,7 +88,7 @@ export function createWriter(
     commandQueue.delete(key);
     commandQueue.set(key, accepted);
     if (olderCommand !== undefined) supersedeCommand(olderCommand, accepted);
-    commandQueueGrew.wakeUp();
+    queueGrowthWakeup.wakeUp();
     commandSendWakeup.wakeUp();
   }
 
@@ -101,7 +101,7 @@ export function createWriter(
     const newerCommand = commandQueue.get(tagKey(accepted.command));
     if (newerCommand === undefined) commandQueue.set(tagKey(accepted.command), accepted);
     else supersedeCommand(accepted, newerCommand);
-    commandQueueGrew.wakeUp();
+    queueGrowthWakeup.wakeUp();
   }
 
   function supersedeCommand(older: AcceptedCommand, newer: AcceptedCommand): void {
@@ -113,7 +113,7 @@ export function createWriter(
   }
 
   function findEndingInQueue(accepted: AcceptedCommand): CommandEnd | null {
-    const writingClosedRefusal = options.findClosedRefusal();
+    const writingClosedRefusal = options.findWritingRefusal();
     if (writingClosedRefusal !== null) return { outcome: "rejected", ...writingClosedRefusal };
     if (!options.isStillAllowed(accepted)) return RULES_CHANGED_ENDING;
     if (remainingLifetimeMs(accepted) > 0) return null;
@@ -137,8 +137,8 @@ export function createWriter(
       entry,
       currentReading: latestValue,
       pastWrites: {
-        timesOfTagMs: journal.writeCounts.ofTag(command.source, command.tagId),
-        countLastHour: journal.writeCounts.lastHour(command.source) + otherWriteCount,
+        timesOfTagMs: journal.writeCounts.timesOfTagMs(command.source, command.tagId),
+        countLastHour: journal.writeCounts.countLastHour(command.source) + otherWriteCount,
       },
       maxPerHour: config().max_per_hour,
       gateways: await options.view.gateways(command.source, command.siteId),
@@ -158,14 +158,14 @@ export function createWriter(
 
   /** Returns how long a command with `coalesce` still has to wait for the end of `min_interval`. */
   function msUntilIntervalEnds({ command: { source: name, tagId }, entry }: AcceptedCommand): number {
-    return entry.coalesce ? msUntilNextWrite(entry, journal.writeCounts.ofTag(name, tagId), clock.now()) : 0;
+    return entry.coalesce ? msUntilNextWrite(entry, journal.writeCounts.timesOfTagMs(name, tagId), clock.now()) : 0;
   }
 
   /** Returns approved commands whose tag has no unverified write. A scene (over 20 writes) waits for all its tags. */
   function allowedCommands(): readonly AcceptedCommand[] {
-    const tagsUnderWay = journal.tagsUnderWay();
+    const tagsBeingWritten = journal.tagsBeingWritten();
     const maySend = (each: AcceptedCommand) =>
-      !isAwaitingSecondPerson(each) && !tagsUnderWay.has(tagKey(each.command)) && msUntilIntervalEnds(each) === 0;
+      !isAwaitingSecondPerson(each) && !tagsBeingWritten.has(tagKey(each.command)) && msUntilIntervalEnds(each) === 0;
     const commands = [...commandQueue.values()];
     const blockedScenes = new Set<CommandScene | undefined>();
     for (const each of commands) if (isUncheckedScene(each) && !maySend(each)) blockedScenes.add(each.scene);
@@ -202,10 +202,10 @@ export function createWriter(
     if (firstRefused === null) return;
     const { end, tagId } = firstRefused;
     const message = `Nothing of the message was written, because of tag ${tagId}: ${end.message}`;
-    const otherEnding: CommandEnd = { outcome: "rejected", reason: "scene-refused", message };
+    const sceneEnding: CommandEnd = { outcome: "rejected", reason: "scene-refused", message };
     for (const accepted of commands)
       if (removeFromQueue(accepted))
-        await endings.end(accepted.command, accepted.command.tagId === tagId ? end : otherEnding, forcedStop);
+        await endings.end(accepted.command, accepted.command.tagId === tagId ? end : sceneEnding, forcedStop);
   }
 
   /** Selects and journals the commands to send. Journaling may be slow, so expiry is checked again afterwards. */
@@ -387,15 +387,15 @@ export function createWriter(
       const overdueLoop = runLoop({
         clock,
         signal: gracefulStop,
-        wakeup: commandQueueGrew,
-        turn: () => endOverdueCommands(forcedStop),
+        wakeup: queueGrowthWakeup,
+        step: () => endOverdueCommands(forcedStop),
         fault: (error) => log.error({ err: error }, "overdue commands could not be ended"),
       });
       await runLoop({
         clock,
         signal: gracefulStop,
         wakeup: commandSendWakeup,
-        turn: () => sendNextCommandGroup(gracefulStop, forcedStop),
+        step: () => sendNextCommandGroup(gracefulStop, forcedStop),
         fault: (error) => log.error({ err: error }, "commands could not be sent"),
         backoff: COMMAND_SEND_BACKOFF,
       });

@@ -101,10 +101,10 @@ function buildNotArmedRefusal(
   stateDescription: string,
   armingState: Awaited<ReturnType<typeof readWriteArming>>,
 ): WriteRefusal {
-  const { copy, damaged, isArmedElsewhere: isAnothers } = armingState;
+  const { copy, damaged, isArmedElsewhere: isCopiedState } = armingState;
   return {
     reason: "not-armed",
-    message: isAnothers
+    message: isCopiedState
       ? `${stateDescription.charAt(0).toUpperCase()}${stateDescription.slice(1)} was copied from ${copy?.from.folder ?? "another"}, which may write too, so nothing is written: make sure that only one does, then run plenum writes arm.`
       : damaged === 0
         ? `Writing was never armed in ${stateDescription}, so nothing is written: run plenum writes arm once.`

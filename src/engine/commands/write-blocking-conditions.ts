@@ -24,7 +24,7 @@ export function createWriteBlockers(options: {
   readonly log: Log;
 }) {
   const { approval, arming, auditSpace, clock, config, journal, killSwitch, log } = options;
-  let auditedRefusals = { isThrown: false, approval: null as string | null };
+  let auditedRefusals = { isKillSwitchOn: false, approval: null as string | null };
   const findArmingRefusal = () => (config().rehearsal ? null : arming.findRefusal());
 
   /** Audits changes of the kill switch and of the approval, which are files that other programs may change. */
@@ -34,9 +34,9 @@ export function createWriteBlockers(options: {
     const approvalRefusal = config().enabled ? approval.findRefusal() : null;
     const approvedAt = approval.approvedAt();
     const previousRefusals = auditedRefusals;
-    const currentRefusals = { isThrown: isKillSwitchOn, approval: approvalRefusal?.message ?? approvedAt };
+    const currentRefusals = { isKillSwitchOn, approval: approvalRefusal?.message ?? approvedAt };
     const seenAt = isoUtc(clock.now());
-    if (isKillSwitchOn !== previousRefusals.isThrown) {
+    if (isKillSwitchOn !== previousRefusals.isKillSwitchOn) {
       await journal.recordAudit(isKillSwitchOn ? "writing-stopped" : "writing-released", { seenAt });
       log.warn({ remedy: killSwitch.remedy }, isKillSwitchOn ? "writing is stopped" : "writing is allowed again");
     }
@@ -63,7 +63,7 @@ export function createWriteBlockers(options: {
     async watch(signal: AbortSignal): Promise<void> {
       // Two loops, so that the kill switch is audited even if requests to arm cannot be read.
       const checkRegularly = (check: () => Promise<number | null>, problem: string) =>
-        runLoop({ clock, signal, onlyChecks: true, turn: check, fault: (error) => log.warn({ err: error }, problem) });
+        runLoop({ clock, signal, alignSleeps: true, step: check, fault: (error) => log.warn({ err: error }, problem) });
       await Promise.all([
         checkRegularly(async () => {
           await auditBlockerChanges();

@@ -11,16 +11,16 @@ const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
 /** Counts writes per tag and source, because frequent writes wear out the memory of a controller. */
-export function createWriteCountLimit(byTag: Map<string, WriteTimes>, clock: Clock) {
+export function createWriteCountLimit(timesByTag: Map<string, WriteTimes>, clock: Clock) {
   function writeTimesWithin(times: readonly number[] = [], periodMs: number): readonly number[] {
     return times.filter((at) => at > clock.now() - periodMs);
   }
-  const recentWriteTimesMs = (key: string) => writeTimesWithin(byTag.get(key)?.sentAtMs, DAY_MS);
+  const recentWriteTimesMs = (key: string) => writeTimesWithin(timesByTag.get(key)?.sentAtMs, DAY_MS);
 
   return {
     writeTimesOfTagMs: (source: string, tagId: string) => recentWriteTimesMs(tagKey({ source, tagId })),
     countLastHour(source: string): number {
-      const writeTimesOfSource = [...byTag].filter(([key]) => key.startsWith(`${source}/`));
+      const writeTimesOfSource = [...timesByTag].filter(([key]) => key.startsWith(`${source}/`));
       return writeTimesOfSource.reduce((sum, [, { sentAtMs }]) => sum + writeTimesWithin(sentAtMs, HOUR_MS).length, 0);
     },
     /** Returns the documents to store when these tags are written; call `applyCommitted` after the commit. */
@@ -29,7 +29,7 @@ export function createWriteCountLimit(byTag: Map<string, WriteTimes>, clock: Clo
         .map(tagKey)
         .map((key): readonly [string, WriteTimes] => [key, { sentAtMs: [...recentWriteTimesMs(key), clock.now()] }]),
     applyCommitted(counts: readonly (readonly [string, WriteTimes])[]): void {
-      for (const [key, count] of counts) byTag.set(key, count);
+      for (const [key, count] of counts) timesByTag.set(key, count);
     },
   };
 }

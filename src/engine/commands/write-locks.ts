@@ -48,8 +48,8 @@ export async function openWriteLocks(options: {
 
   return {
     active(): ActiveLocks {
-      const ends = [...locks.values()].filter((lock) => isInForce(lock, clock.now())).map(({ until }) => until);
-      return { count: ends.length, nextEnd: ends.toSorted()[0] ?? null };
+      const lockEnds = [...locks.values()].filter((lock) => isInForce(lock, clock.now())).map(({ until }) => until);
+      return { count: lockEnds.length, nextEnd: lockEnds.toSorted()[0] ?? null };
     },
     /** Returns a refusal if another owner has locked the command's tag, system or site. */
     async findRefusal(

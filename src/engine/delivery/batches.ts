@@ -18,7 +18,7 @@ import {
 const MAX_FILTERED_EVENTS = 500;
 /** Maximum consecutive batches of urgent events; then other events get one batch. */
 const MAX_URGENT_BATCHES = 4;
-export const EMPTY_OFFER: OfferedEvents = { again: false, events: [], counted: undefined };
+export const EMPTY_OFFER: OfferedEvents = { isRepeat: false, events: [], counted: undefined };
 
 /**
  * Chooses what a sink is offered next, unless the sink needs one order:
@@ -39,7 +39,7 @@ export function createEventChooser(options: {
   /** The filter leaves out all urgent events up to this position. */
   let filteredUrgentPosition = 0;
   let urgentBatchesInRow = 0;
-  let isTurnOfOtherEvents = false;
+  let isNonUrgentTurn = false;
   /** Monotonic time until which events that are not urgent wait after a rejection. */
   let otherEventsWaitUntilMs = Number.NEGATIVE_INFINITY;
   // A wait of less than a millisecond counts as over, because sums of fractions are inexact.
@@ -47,16 +47,16 @@ export function createEventChooser(options: {
 
   return {
     async offerUrgent(after: number): Promise<OfferedEvents> {
-      isTurnOfOtherEvents = urgentBatchesInRow >= MAX_URGENT_BATCHES && !doOthersWait();
+      isNonUrgentTurn = urgentBatchesInRow >= MAX_URGENT_BATCHES && !doOthersWait();
       const urgentOffer =
-        sendsUrgentFirst && !isTurnOfOtherEvents
-          ? await outbox.nextUrgent(sink, batchSize, { after, looked: filteredUrgentPosition })
+        sendsUrgentFirst && !isNonUrgentTurn
+          ? await outbox.nextUrgent(sink, batchSize, { after, seenThrough: filteredUrgentPosition })
           : EMPTY_OFFER;
       urgentBatchesInRow = urgentOffer.events.length > 0 ? urgentBatchesInRow + 1 : 0;
       return urgentOffer;
     },
-    areOthersNext: () => isTurnOfOtherEvents,
-    offerOthers: async (after: number): Promise<OfferedEvents> =>
+    isNonUrgentNext: () => isNonUrgentTurn,
+    offerNonUrgent: async (after: number): Promise<OfferedEvents> =>
       doOthersWait() ? EMPTY_OFFER : outbox.next(sink, limit, after),
     noteBatch({ events, passedCount: passed }: EventBatch): void {
       if (acceptsAllEvents || passed === 0) return;
@@ -65,17 +65,17 @@ export function createEventChooser(options: {
     noteFilteredUrgent(through: number): void {
       filteredUrgentPosition = through;
     },
-    pauseOthers(durationMs: number): boolean {
+    pauseNonUrgent(durationMs: number): boolean {
       if (sendsUrgentFirst) otherEventsWaitUntilMs = clock.monotonic() + durationMs;
       return sendsUrgentFirst;
     },
-    areOthersPaused: doOthersWait,
-    othersDueInMs: () => (doOthersWait() ? otherEventsWaitUntilMs - clock.monotonic() : Number.POSITIVE_INFINITY),
+    isNonUrgentPaused: doOthersWait,
+    nonUrgentDueInMs: () => (doOthersWait() ? otherEventsWaitUntilMs - clock.monotonic() : Number.POSITIVE_INFINITY),
   };
 }
 
 export interface EventBatch {
-  readonly again: boolean;
+  readonly isRepeat: boolean;
   readonly urgent?: boolean | undefined;
   readonly events: readonly LoggedEvent[];
   /** Last position that the batch contains or the filter left out. */
@@ -87,12 +87,12 @@ export interface EventBatch {
 }
 
 export function takeBatch(offer: OfferedEvents, passesFilter: (event: Event) => boolean, size: number): EventBatch {
-  const { again, urgent, counted } = offer;
+  const { isRepeat, urgent, counted } = offer;
   const events: LoggedEvent[] = [];
   let lastPosition = 0;
   let passedCount = 0;
   const isEventUnsettled = ({ event, position }: LoggedEvent) =>
-    again || position > (offer.urgentThrough ?? 0) || !isUrgentKind(event.type);
+    isRepeat || position > (offer.urgentThrough ?? 0) || !isUrgentKind(event.type);
   for (const loggedEvent of offer.events) {
     if (isEventUnsettled(loggedEvent) && passesFilter(loggedEvent.event)) {
       if (events.length === size) break;
@@ -101,7 +101,7 @@ export function takeBatch(offer: OfferedEvents, passesFilter: (event: Event) => 
     lastPosition = loggedEvent.position;
     passedCount += 1;
   }
-  return { again, urgent, events, lastPosition, passedCount, counted };
+  return { isRepeat, urgent, events, lastPosition, passedCount, counted };
 }
 
 export function sequenceOfEvent({ events, counted }: EventBatch, index: number): EventNumber | undefined {
@@ -121,7 +121,7 @@ export interface WriteOutcome {
 
 /** Validates a receipt. If it does not fit its batch, all events are sent again: receivers recognize repeats by id. */
 export function applySinkReceipt(sink: string, batch: EventBatch, receipt: Receipt | undefined): WriteOutcome {
-  const { events, again, urgent } = batch;
+  const { events, isRepeat, urgent } = batch;
   const batchSize = events.length;
   if (!isValidReceipt(receipt, batchSize) || (receipt.buffered === true && !mayBatchBeBuffered(batch))) {
     const hint = "This is a fault of the connector; the whole batch is kept.";
@@ -141,15 +141,15 @@ export function applySinkReceipt(sink: string, batch: EventBatch, receipt: Recei
   if (receipt.buffered === true) return { settlement: null, acceptedCount: 0, buffered: rejectedEvents, toRetry: null };
   const counted = sequenceAfter(batch.counted, firstRetriedIndex);
   if (firstRetriedIndex === batchSize) {
-    const settlement = { again, urgent, through: batch.lastPosition, rejected: rejectedEvents, counted, documents };
+    const settlement = { isRepeat, urgent, through: batch.lastPosition, rejected: rejectedEvents, counted, documents };
     return { settlement, acceptedCount: batchSize - rejectedEvents.length, buffered: null, toRetry: null };
   }
-  const keptEventsOutcome = retryEventsFromIndex(batch, firstRetriedIndex, receipt.retry?.error);
+  const retryOutcome = retryEventsFromIndex(batch, firstRetriedIndex, receipt.retry?.error);
   const lastSettledEvent = events[firstRetriedIndex - 1];
-  if (lastSettledEvent === undefined) return keptEventsOutcome;
+  if (lastSettledEvent === undefined) return retryOutcome;
   return {
-    ...keptEventsOutcome,
-    settlement: { again, urgent, through: lastSettledEvent.position, rejected: rejectedEvents, counted, documents },
+    ...retryOutcome,
+    settlement: { isRepeat, urgent, through: lastSettledEvent.position, rejected: rejectedEvents, counted, documents },
     acceptedCount: firstRetriedIndex - rejectedEvents.length,
   };
 }
@@ -174,15 +174,15 @@ export function createSinkState(sink: string, store: Pick<Store, "document" | "d
 }
 
 export function retryEventsFromIndex(batch: EventBatch, from: number, error: unknown): WriteOutcome {
-  const firstKeptEvent = batch.events[from];
-  if (firstKeptEvent === undefined) return { settlement: null, acceptedCount: 0, buffered: null, toRetry: null };
-  const keptEvents = { head: firstKeptEvent, count: batch.events.length - from, error };
-  return { settlement: null, acceptedCount: 0, buffered: null, toRetry: keptEvents };
+  const firstToRetry = batch.events[from];
+  if (firstToRetry === undefined) return { settlement: null, acceptedCount: 0, buffered: null, toRetry: null };
+  const eventsToRetry = { head: firstToRetry, count: batch.events.length - from, error };
+  return { settlement: null, acceptedCount: 0, buffered: null, toRetry: eventsToRetry };
 }
 
 /** True if the events of a batch are read again from the cursor after a crash, so that the sink may buffer them. */
-function mayBatchBeBuffered({ events, again, urgent }: EventBatch): boolean {
-  return !again && urgent !== true && events.every(({ position }) => position > 0);
+function mayBatchBeBuffered({ events, isRepeat, urgent }: EventBatch): boolean {
+  return !isRepeat && urgent !== true && events.every(({ position }) => position > 0);
 }
 
 function isValidReceipt(receipt: Receipt | undefined, size: number): receipt is Receipt {

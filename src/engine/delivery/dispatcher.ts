@@ -93,15 +93,15 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
   /** Waits for the end of sinks with the same name or files: two sinks must not move one cursor or write one file. */
   async function waitForPredecessors(successor: ConfiguredSink): Promise<void> {
     const predecessorRunners = [...endingSinkRunners].filter(
-      ({ configured }) => configured.name === successor.name || successor.meets?.(configured) === true,
+      ({ configured }) => configured.name === successor.name || successor.conflictsWith?.(configured) === true,
     );
     await Promise.all(predecessorRunners.map((each) => each.whenEnded()));
   }
 
-  async function endRemovedSinks(removed: readonly SinkRunner[]): Promise<void> {
-    for (const sinkRunner of removed) void sinkRunner.whenEnded().then(() => endingSinkRunners.delete(sinkRunner));
-    await Promise.all(removed.map((runner) => runner.stop(SINK_REPLACE_TIMEOUT_MS)));
-    for (const { configured } of removed) {
+  async function endRemovedSinks(runners: readonly SinkRunner[]): Promise<void> {
+    for (const sinkRunner of runners) void sinkRunner.whenEnded().then(() => endingSinkRunners.delete(sinkRunner));
+    await Promise.all(runners.map((runner) => runner.stop(SINK_REPLACE_TIMEOUT_MS)));
+    for (const { configured } of runners) {
       if (!isSinkConfigured(configured.name)) metrics.sinkUp.remove({ sink: configured.name });
     }
     await endUnconfiguredSinks();
@@ -109,7 +109,7 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
 
   function watchOutbox(): Promise<void> {
     // Listen again before the sinks wake, so that no commit is missed.
-    let nextCommit: Promise<void> | null = null;
+    let nextCommitPromise: Promise<void> | null = null;
     const listenForCommit = () => {
       const commitPromise = outbox.changed(deliveryStopController.signal);
       commitPromise.catch(() => undefined);
@@ -118,14 +118,14 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
     return runLoop({
       clock,
       signal: deliveryStopController.signal,
-      async turn() {
-        await (nextCommit ?? listenForCommit());
-        nextCommit = listenForCommit();
+      async step() {
+        await (nextCommitPromise ?? listenForCommit());
+        nextCommitPromise = listenForCommit();
         sinkWakeup.wakeUp();
         return 0;
       },
       fault(error) {
-        nextCommit = null;
+        nextCommitPromise = null;
         log.warn({ err: error }, "Notifications of commits failed; Plenum checks for new events every second.");
       },
     });
@@ -135,8 +135,8 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
     return runLoop({
       clock,
       signal: deliveryStopController.signal,
-      onlyChecks: true,
-      async turn() {
+      alignSleeps: true,
+      async step() {
         await check(await store.changes());
         return everyMs;
       },

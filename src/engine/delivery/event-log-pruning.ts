@@ -19,7 +19,7 @@ export interface EventLogPruningOptions {
   readonly sinks: readonly { readonly name: string; readonly delivery: DeliveryConfig }[];
   readonly clock: Clock;
   /** Events do not age while the wall clock may be wrong. */
-  readonly clockDoubt: Pick<ClockCheck, "anywhere">;
+  readonly clockDoubt: Pick<ClockCheck, "deviation">;
   readonly space?: Pick<LogSpaceMonitor, "check">;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -43,7 +43,7 @@ export function createEventLogPruning(options: EventLogPruningOptions): EventLog
 
   async function pruneEventLog(): Promise<number> {
     const nowMs = clock.monotonic();
-    const workerRunningMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - lastPrunedMs, MAX_RUN_MS) : 0;
+    const workerRunningMs = options.clockDoubt.deviation() === null ? Math.min(nowMs - lastPrunedMs, MAX_RUN_MS) : 0;
     const { gaps } = await outbox.prune({ ...bounds, wanted: isEventWantedBySink, ranMs: workerRunningMs });
     lastPrunedMs = nowMs;
     for (const { sink, reason, count, firstTime, lastTime } of gaps) {
@@ -60,8 +60,8 @@ export function createEventLogPruning(options: EventLogPruningOptions): EventLog
   return {
     ...createLoopService("pruning", {
       clock,
-      onlyChecks: true,
-      turn: pruneEventLog,
+      alignSleeps: true,
+      step: pruneEventLog,
       backoff: { firstMs: EVENT_LOG_PRUNE_INTERVAL_MS, maxMs: EVENT_LOG_PRUNE_INTERVAL_MS },
       fault: (error) => log.warn({ err: error }, "Old events could not be removed from the log; Plenum tries again."),
     }),

@@ -9,12 +9,12 @@ const STOPPED_SINK_RETRY_MS = 5 * 60_000;
 const MAX_THROTTLE_WAIT_MS = 24 * 60 * 60_000;
 
 export type DeliveryFailureDecision =
-  | { readonly go: "end"; readonly reason: string }
-  | { readonly go: "give-up" }
+  | { readonly action: "end"; readonly reason: string }
+  | { readonly action: "give-up" }
   /** The sink retries after `waitMs`, with a new connection if `reopen` is true. */
   | {
-      readonly go: "wait";
-      readonly as: "retrying" | "throttled" | "stopped";
+      readonly action: "wait";
+      readonly sinkState: "retrying" | "throttled" | "stopped";
       readonly failure: Failure;
       readonly attempts: number;
       readonly waitMs: number;
@@ -43,11 +43,11 @@ export function createDeliveryFailurePolicy(
     /** `failedStep` identifies the failed event or step. With `mayGiveUp`, rejections count toward giving it up. */
     decide(error: unknown, failedStep: string, mayGiveUp: boolean): DeliveryFailureDecision {
       const failure = asFailure(error);
-      const buildWaitDecision = (as: "retrying" | "throttled" | "stopped", waitMs: number, reopen = true) =>
-        ({ go: "wait", as, failure, attempts, waitMs, reopen }) as const;
+      const buildWaitDecision = (sinkState: "retrying" | "throttled" | "stopped", waitMs: number, reopen = true) =>
+        ({ action: "wait", sinkState, failure, attempts, waitMs, reopen }) as const;
 
       if (failure.kind === "config") {
-        if (failure.reason === "gone") return { go: "end", reason: maskCredentials(errorText(failure)) };
+        if (failure.reason === "gone") return { action: "end", reason: maskCredentials(errorText(failure)) };
         return buildWaitDecision("stopped", STOPPED_SINK_RETRY_MS);
       }
       if (failure.kind === "throttled") {
@@ -66,7 +66,7 @@ export function createDeliveryFailurePolicy(
       if (isEventRejection) rejectionCount += 1;
       if (isEventRejection && schedule !== undefined && rejectionCount > schedule.length) {
         resetDeliveryAttempts();
-        return { go: "give-up" };
+        return { action: "give-up" };
       }
       const scheduledWaitMs = isEventRejection ? schedule?.[rejectionCount - 1] : undefined;
       return buildWaitDecision("retrying", scheduledWaitMs ?? backoffMs(retryBackoff, failureCount, random));

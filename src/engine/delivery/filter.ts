@@ -77,7 +77,7 @@ function buildLagFilter(filter: SinkEventFilter): LagFilter {
     kinds: EVENT_KINDS.filter(
       (kind) => matchesEventKinds(filter, kind) && (filter.priorities.length === 0 || hasPriority(kind)),
     ),
-    byKind: passesAllEvents({ ...filter, kinds: [] }),
+    kindsOnly: passesAllEvents({ ...filter, kinds: [] }),
     matches: (event) => matchesFilter(filter, event),
   };
 }

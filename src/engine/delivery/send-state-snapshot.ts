@@ -46,7 +46,7 @@ export function createStateSnapshot(options: {
   let remainingEvents: { readonly key: string; readonly events: readonly SnapshotEvent[] } | null = null;
   let isWaitingForLists = false;
   /** Version of the store at which no snapshot was requested; while the version is the same, no query is necessary. */
-  let versionWithoutRequest: number | null = null;
+  let noRequestVersion: number | null = null;
   let offeredPage: { readonly snapshot: SnapshotProgress; readonly page: readonly SnapshotEvent[] } | null = null;
 
   async function readRemainingEvents(snapshot: SnapshotProgress): Promise<readonly SnapshotEvent[]> {
@@ -75,11 +75,11 @@ export function createStateSnapshot(options: {
       offeredPage = null;
       isWaitingForLists = false;
       const storeVersion = await store.changes();
-      if (storeVersion === versionWithoutRequest) return [];
+      if (storeVersion === noRequestVersion) return [];
       for (;;) {
         const snapshotProgress = await store.document<SnapshotProgress>(SNAPSHOT_SET, sink);
         if (snapshotProgress === undefined) {
-          versionWithoutRequest = storeVersion;
+          noRequestVersion = storeVersion;
           remainingEvents = null;
           return [];
         }
@@ -144,10 +144,10 @@ async function buildSnapshotEvents(
       return makeSnapshotEvent({ type: "tag-value", source, subject, siteId, time, data }, askedAt);
     });
   }
-  const presentObjects = (await building.inventory(part)).filter(({ isThere }) => isThere);
-  return presentObjects.map(({ source, siteId: ofSite, value }) => {
-    const siteId = part === "site" ? value.id : ofSite;
-    const subject = eventSubject(part, ofSite, String(value.id));
+  const presentObjects = (await building.inventory(part)).filter(({ isListed }) => isListed);
+  return presentObjects.map(({ source, siteId: objectSiteId, value }) => {
+    const siteId = part === "site" ? value.id : objectSiteId;
+    const subject = eventSubject(part, objectSiteId, String(value.id));
     const data = { [part]: value } as never;
     return makeSnapshotEvent({ type: `${part}-added`, source, subject, siteId, time: askedAt, data }, askedAt);
   });

@@ -50,7 +50,7 @@ export function createRestartWatch(options: {
   readonly onRestart: (redelivered: number) => void;
 }) {
   const { name, sink, windowMs, outbox, store, clock, log } = options;
-  const pointEveryMs = Math.max(CHECK_INTERVAL_MS, windowMs / CURSOR_POINTS_PER_WINDOW);
+  const pointIntervalMs = Math.max(CHECK_INTERVAL_MS, windowMs / CURSOR_POINTS_PER_WINDOW);
   const watchBeganMs = clock.monotonic();
   let cachedState: RestartState | null = null;
   let earlierRunsMs = 0;
@@ -94,12 +94,12 @@ export function createRestartWatch(options: {
   async function queryServerInstance(lastId: string | null, signal: AbortSignal) {
     const checkTimeoutController = new AbortController();
     const serverAnswerController = new AbortController();
-    const bounded = AbortSignal.any([signal, checkTimeoutController.signal]);
-    const timeoutTimer = sleepFor(clock, CHECK_TIMEOUT_MS, serverAnswerController.signal, signal).then((isOver) => {
-      if (isOver) checkTimeoutController.abort(new Error("no answer in time"));
+    const anyAbort = AbortSignal.any([signal, checkTimeoutController.signal]);
+    const timeoutTimer = sleepFor(clock, CHECK_TIMEOUT_MS, serverAnswerController.signal, signal).then((isTimeUp) => {
+      if (isTimeUp) checkTimeoutController.abort(new Error("no answer in time"));
     });
     try {
-      return (await rejectOnAbort(sink.detectRestart?.(lastId, bounded) ?? Promise.resolve(null), bounded)) ?? null;
+      return (await rejectOnAbort(sink.detectRestart?.(lastId, anyAbort) ?? Promise.resolve(null), anyAbort)) ?? null;
     } catch (error) {
       log.debug({ sink: name, err: error }, "the server does not state whether it was restarted");
       return null;
@@ -128,7 +128,7 @@ export function createRestartWatch(options: {
     const serverCheck = await queryServerInstance(state.life, signal);
     if (signal.aborted) return;
     failedChecks = serverCheck === null && state.life !== null ? failedChecks + 1 : 0;
-    const points = addPoint(state.points, { atMs: nowMs(), ...(await readSinkCursor()) }, pointEveryMs);
+    const points = addCursorPoint(state.points, { atMs: nowMs(), ...(await readSinkCursor()) }, pointIntervalMs);
     if (serverCheck === null) return state.life === null ? undefined : saveState({ ...state, points });
     if (serverCheck.isNew) {
       const redeliveredEventCount = await markRedeliveries(state, state.seenMs - windowMs);
@@ -175,7 +175,7 @@ export function createRestartWatch(options: {
   };
 }
 
-function addPoint(points: RestartState["points"], point: CursorPoint, everyMs: number): RestartState["points"] {
+function addCursorPoint(points: RestartState["points"], point: CursorPoint, everyMs: number): RestartState["points"] {
   const lastCursorPoint = points.at(-1);
   const isSameCursor = lastCursorPoint?.position === point.position && (lastCursorPoint.urgent ?? 0) === point.urgent;
   if (lastCursorPoint !== undefined && (isSameCursor || point.atMs - lastCursorPoint.atMs < everyMs)) return points;

@@ -73,17 +73,17 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
   const { name, sink, config, outbox, statusTracker, store, building, log, clock, gracefulStop, forcedStop } = options;
   const maxBatch = Math.min(config.batch, sink.maxBatch ?? config.batch);
   const takesAll = passesAllEvents(config.filter);
-  const passes = (event: Event) =>
+  const isForSink = (event: Event) =>
     (takesAll || matchesFilter(config.filter, event)) && (config.sequence || !isOutdatedHeartbeat(event, clock.now()));
   // With `sequence`, each event keeps its number, so the order must be the same after a crash.
-  const urgentFirst = sink.strictOrder !== true && !config.sequence;
+  const isUrgentFirst = sink.strictOrder !== true && !config.sequence;
   const eventChooser = createEventChooser({
     sink: name,
     outbox,
     clock,
     batchSize: maxBatch,
     acceptsAllEvents: takesAll,
-    sendsUrgentFirst: urgentFirst,
+    sendsUrgentFirst: isUrgentFirst,
   });
   const filteredOut = createFilteredEventTracker(clock, settleInOutbox);
   const buffered = createBufferedEventTracker();
@@ -93,7 +93,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
   };
   const replayWindowMs = config.replay_after_restart;
   const restartWatch = createRestartWatch({ ...options, windowMs: replayWindowMs, onRestart: statusTracker.onRestart });
-  const stateSnapshot = createStateSnapshot({ sink: name, store, building, passesFilter: passes, clock, log });
+  const stateSnapshot = createStateSnapshot({ sink: name, store, building, passesFilter: isForSink, clock, log });
   let isSinkOpen = false;
   let failingRequest: FailedRequest | null = null;
   let sinkTickAtMs = sink.tick === undefined ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
@@ -131,12 +131,12 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     const isUrgent = urgentOffer.events.length > 0;
     if (!isUrgent && snapshotEvents.length > 0) return writeSnapshotEvents(snapshotEvents);
 
-    const offer = isUrgent ? urgentOffer : await retryStoreWork(() => eventChooser.offerOthers(afterPosition));
+    const offer = isUrgent ? urgentOffer : await retryStoreWork(() => eventChooser.offerNonUrgent(afterPosition));
     if (offer === null) return null;
     lane = isUrgent ? "urgent" : "others";
     const batch = takeBatch(
       { ...offer, counted: sequenceAfter(offer.counted, buffered.countEvents()) },
-      passes,
+      isForSink,
       maxBatch,
     );
     if (!isUrgent) eventChooser.noteBatch(batch);
@@ -151,14 +151,14 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     }
     if (batch.passedCount > 0) {
       // The cursor must not pass buffered events, so filtered events after them are settled together with them.
-      if (buffered.isEmpty() || batch.again) await filteredOut.addBatch(batch);
+      if (buffered.isEmpty() || batch.isRepeat) await filteredOut.addBatch(batch);
       else buffered.addBatch(batch, []);
       return 0;
     }
     await filteredOut.settleIfDue();
-    if (eventChooser.areOthersNext()) return 0;
+    if (eventChooser.isNonUrgentNext()) return 0;
     const dueMs = Math.min(sinkTickAtMs, snapshotWaitUntilMs ?? Number.POSITIVE_INFINITY) - clock.monotonic();
-    return Math.max(0, Math.min(dueMs, filteredOut.dueInMs(), restartWatch.dueInMs(), eventChooser.othersDueInMs()));
+    return Math.max(0, Math.min(dueMs, filteredOut.dueInMs(), restartWatch.dueInMs(), eventChooser.nonUrgentDueInMs()));
   }
 
   async function writeEventBatch(batch: EventBatch, letsUrgentPass: boolean): Promise<NextStepDelayMs> {
@@ -168,10 +168,10 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
       const settlement = buffered.withRejections(writeOutcome.settlement);
       await retryStoreWork(() => restartWatch.noteRedelivery(redeliveredPositions(batch, settlement)));
       await settleEventsThrough(settlement);
-      if (!settlement.again) countBufferedDeliveries();
+      if (!settlement.isRepeat) countBufferedDeliveries();
     }
-    return afterWrite(writeOutcome, {
-      failedStep: `${batch.again} ${writeOutcome.toRetry?.head.position}`,
+    return handleWriteOutcome(writeOutcome, {
+      failedStep: `${batch.isRepeat} ${writeOutcome.toRetry?.head.position}`,
       giveUp: () => giveUp(batch, writeOutcome),
       letsUrgentPass,
     });
@@ -181,7 +181,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
   async function writeSnapshotEvents(events: readonly Event[]): Promise<NextStepDelayMs> {
     const loggedEvents = events.map((event) => ({ position: 0, committedAt: "", event }));
     const batch = {
-      again: false,
+      isRepeat: false,
       events: loggedEvents,
       lastPosition: 0,
       passedCount: loggedEvents.length,
@@ -194,7 +194,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
       log.warn({ sink: name, rejected }, "some events of a snapshot were refused; they are sent when they change");
     await retryStoreWork(() => stateSnapshot.settle(settledEventCount, writeOutcome.settlement?.documents ?? []));
     const failedEventId = events[settledEventCount]?.id;
-    return afterWrite(writeOutcome, {
+    return handleWriteOutcome(writeOutcome, {
       failedStep: `state ${failedEventId}`,
       async giveUp() {
         log.warn({ sink: name, event: failedEventId }, "an event of a snapshot was refused too often");
@@ -203,17 +203,17 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     });
   }
 
-  async function afterWrite(outcome: WriteOutcome, failed: FailedSinkWrite): Promise<NextStepDelayMs> {
-    const { acceptedCount: accepted, toRetry: kept, settlement } = outcome;
+  async function handleWriteOutcome(outcome: WriteOutcome, failed: FailedSinkWrite): Promise<NextStepDelayMs> {
+    const { acceptedCount: accepted, toRetry: eventsToRetry, settlement } = outcome;
     if (settlement !== null) failurePolicies[lane].reset();
     countDeliveries("accepted", accepted);
     countDeliveries("rejected", settlement?.rejected.length ?? 0);
-    countDeliveries("kept", kept?.count ?? 0);
-    if (kept === null) {
+    countDeliveries("kept", eventsToRetry?.count ?? 0);
+    if (eventsToRetry === null) {
       if (!hasUnresolvedFailure()) statusTracker.showWorking("delivering");
       return 0;
     }
-    return forcedStop.aborted ? null : waitAfterFailure(kept.error, failed);
+    return forcedStop.aborted ? null : waitAfterFailure(eventsToRetry.error, failed);
   }
 
   /** True from a failure until the sink accepts an event that is neither buffered nor urgent. */
@@ -221,20 +221,20 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     return (
       failingRequest !== null ||
       (!buffered.isEmpty() && failurePolicies[lane].attempts() > 0) ||
-      eventChooser.areOthersPaused()
+      eventChooser.isNonUrgentPaused()
     );
   }
 
   function reportFailingRequest(failedRequest: FailedRequest | undefined): void {
     failingRequest = failedRequest ?? null;
     if (failedRequest === undefined) return;
-    const as = asFailure(failedRequest.error).kind === "throttled" ? "throttled" : "retrying";
-    statusTracker.showFailure(as, failedRequest.error, failedRequest.attempts, failedRequest.retryInMs);
+    const sinkState = asFailure(failedRequest.error).kind === "throttled" ? "throttled" : "retrying";
+    statusTracker.showFailure(sinkState, failedRequest.error, failedRequest.attempts, failedRequest.retryInMs);
   }
 
   /** Writes a batch. `settleEarly` settles accepted events meanwhile: a kill repeats only the event in flight. */
   async function write(batch: EventBatch, settleEarly: (settlement: SettledBatch) => Promise<void>) {
-    const { again: isRedelivery, events: logged, urgent } = batch;
+    const { isRepeat: isRedelivery, events: logged, urgent } = batch;
     const positions = logged.map(({ position }) => position);
     const committedAt = logged.map((each) => each.committedAt);
     const sequences = () => logged.map((_, index) => sequenceOfEvent(batch, index) ?? null);
@@ -248,7 +248,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
       settledEventCount = count;
       const counted = sequenceAfter(batch.counted, count);
       const settlement = {
-        again: isRedelivery,
+        isRepeat: isRedelivery,
         urgent,
         through: lastAccepted.position,
         rejected: [],
@@ -291,7 +291,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
   /** Turns settled events into dead letters. `through: 0` leaves the cursor and the marks for resending unchanged. */
   async function rejectSettledEvents(refused: NonNullable<TickResult["refused"]>): Promise<void> {
     const rejected = refused.map(({ position, reason }) => ({ position, reason: maskCredentials(reason) }));
-    await retryStoreWork(() => outbox.settle(name, { again: true, through: 0, rejected }));
+    await retryStoreWork(() => outbox.settle(name, { isRepeat: true, through: 0, rejected }));
     countDeliveries("rejected", rejected.length);
   }
 
@@ -308,32 +308,32 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     const giveUpFailedEvent = buffered.isEmpty() ? giveUp : null;
     buffered.forgetSettled();
     const decision = failurePolicies[lane].decide(error, what, giveUpFailedEvent !== null);
-    if (decision.go === "end") {
+    if (decision.action === "end") {
       await retryStoreWork(() => options.endForGood(decision.reason));
       statusTracker.showEnded(decision.reason);
       return null;
     }
-    if (decision.go === "give-up" || decision.reopen) isSinkOpen = false;
-    if (decision.go === "give-up") {
+    if (decision.action === "give-up" || decision.reopen) isSinkOpen = false;
+    if (decision.action === "give-up") {
       await giveUpFailedEvent?.();
       return 0;
     }
-    statusTracker.showFailure(decision.as, decision.failure, decision.attempts, decision.waitMs);
+    statusTracker.showFailure(decision.sinkState, decision.failure, decision.attempts, decision.waitMs);
     // A rejection concerns one event only, so an alarm need not wait for the next attempt.
     const isRejection = letsUrgentPass && decision.failure.kind === "rejected";
-    if (!isRejection || !eventChooser.pauseOthers(decision.waitMs))
+    if (!isRejection || !eventChooser.pauseNonUrgent(decision.waitMs))
       await sleepFor(clock, decision.waitMs, gracefulStop);
     return 0;
   }
 
-  async function giveUp(batch: EventBatch, { toRetry: kept }: WriteOutcome): Promise<void> {
-    if (kept === null) return;
-    const { position } = kept.head;
-    const deadLetterReason = `attempts-exhausted: ${maskCredentials(errorText(kept.error))}`;
-    const eventIndex = batch.events.indexOf(kept.head);
+  async function giveUp(batch: EventBatch, { toRetry: eventsToRetry }: WriteOutcome): Promise<void> {
+    if (eventsToRetry === null) return;
+    const { position } = eventsToRetry.head;
+    const deadLetterReason = `attempts-exhausted: ${maskCredentials(errorText(eventsToRetry.error))}`;
+    const eventIndex = batch.events.indexOf(eventsToRetry.head);
     const rejected = [{ position, reason: deadLetterReason, sequence: sequenceOfEvent(batch, eventIndex) }];
     const counted = sequenceAfter(batch.counted, eventIndex + 1);
-    await settleEventsThrough({ again: batch.again, urgent: batch.urgent, through: position, rejected, counted });
+    await settleEventsThrough({ isRepeat: batch.isRepeat, urgent: batch.urgent, through: position, rejected, counted });
     countDeliveries("rejected", 1);
   }
 
@@ -362,7 +362,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
         signal: gracefulStop,
         random: options.random,
         work,
-        fault: (error, inMs, failed) => statusTracker.showFailure("retrying", error, failed, inMs),
+        fault: (error, inMs, failedAttempts) => statusTracker.showFailure("retrying", error, failedAttempts, inMs),
       });
     } catch (error) {
       if (gracefulStop.aborted) return null;
@@ -390,21 +390,21 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     }
   }
 
-  async function isSinkCallStalled(callEnded: AbortSignal): Promise<boolean> {
+  async function isSinkCallStalled(callEndSignal: AbortSignal): Promise<boolean> {
     const callBeganMs = clock.monotonic();
     for (;;) {
       const lastProgressMs = Math.max(callBeganMs, sink.progressMs?.() ?? callBeganMs);
       const timeLeftMs = lastProgressMs + config.deadline - clock.monotonic();
       if (timeLeftMs <= 0) return true;
-      if (!(await sleepFor(clock, timeLeftMs, callEnded))) return false;
+      if (!(await sleepFor(clock, timeLeftMs, callEndSignal))) return false;
     }
   }
 
   return { runStep: runDeliveryStep, settleFilteredEvents: filteredOut.settle };
 }
 
-function redeliveredPositions({ again, events: batch }: EventBatch, { through }: SettledBatch): readonly number[] {
-  return again ? batch.map(({ position }) => position).filter((position) => position <= through) : [];
+function redeliveredPositions({ isRepeat, events: batch }: EventBatch, { through }: SettledBatch): readonly number[] {
+  return isRepeat ? batch.map(({ position }) => position).filter((position) => position <= through) : [];
 }
 
 async function catchWorkError(work: () => Promise<void>): Promise<{ readonly error: unknown } | null> {

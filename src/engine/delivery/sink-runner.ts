@@ -13,7 +13,7 @@ export interface ConfiguredSink {
   readonly delivery: DeliveryConfig;
   readonly options?: unknown;
   /** True if both sinks write to the same destination, so that one must end before the other begins. */
-  meets?(other: ConfiguredSink): boolean;
+  conflictsWith?(other: ConfiguredSink): boolean;
 }
 
 export type SinkRunner = ReturnType<typeof createSinkRunner>;
@@ -63,7 +63,7 @@ export function createSinkRunner(options: SinkRunnerOptions) {
       wakeup: options.wakeup,
       random,
       backoff: INTERNAL_FAULT_BACKOFF,
-      async turn() {
+      async step() {
         isSinkInUse ??= await registerSink();
         if (!isSinkInUse) {
           isSinkInUse = null;

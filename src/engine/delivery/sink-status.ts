@@ -49,7 +49,7 @@ export function createSinkStatusTracker(options: {
   let lastError: string | null = null;
   let failedAttempts = 0;
   let nextAttemptMs: number | null = null;
-  let lastRestart: { readonly atMs: number; readonly time: string; readonly again: number } | null = null;
+  let lastRestart: { readonly atMs: number; readonly time: string; readonly redeliveredCount: number } | null = null;
 
   function changeSinkState(next: SinkStateName): void {
     if (sinkStateGroup(next) !== sinkStateGroup(sinkState)) stateSinceMs = clock.now();
@@ -71,13 +71,13 @@ export function createSinkStatusTracker(options: {
       nextAttemptMs = null;
     },
     /** Logs a warning only when the kind of problem changes, not at each attempt. */
-    showFailure(next: FailingSinkState, error: unknown, failed: number, waitMs: number): void {
+    showFailure(next: FailingSinkState, error: unknown, attemptCount: number, waitMs: number): void {
       lastError = maskCredentials(errorText(error));
-      failedAttempts = failed;
+      failedAttempts = attemptCount;
       nextAttemptMs = clock.now() + waitMs;
-      const isNewTrouble = sinkStateGroup(next) !== sinkStateGroup(sinkState);
+      const isNewFailure = sinkStateGroup(next) !== sinkStateGroup(sinkState);
       changeSinkState(next);
-      if (!isNewTrouble) return;
+      if (!isNewFailure) return;
       const message =
         next === "stopped"
           ? "The sink has stopped: a person has to change something. Its events are kept."
@@ -91,14 +91,14 @@ export function createSinkStatusTracker(options: {
       nextAttemptMs = null;
       log.warn({ sink: name, problem: lastError }, "The sink has ended for good and gets no more events.");
     },
-    onRestart(again: number): void {
-      lastRestart = { atMs: clock.monotonic(), time: isoUtc(clock.now()), again };
+    onRestart(redeliveredCount: number): void {
+      lastRestart = { atMs: clock.monotonic(), time: isoUtc(clock.now()), redeliveredCount };
     },
     notices(): readonly string[] {
       if (lastRestart === null || clock.monotonic() - lastRestart.atMs > RESTART_NOTICE_DURATION_MS) return [];
-      const { time, again } = lastRestart;
+      const { time, redeliveredCount } = lastRestart;
       return [
-        `The server of sink ${name} was restarted; Plenum noticed it at ${time}. Events that the server had acknowledged shortly before and may have lost are sent again: ${formatCount(again, "event")}.`,
+        `The server of sink ${name} was restarted; Plenum noticed it at ${time}. Events that the server had acknowledged shortly before and may have lost are sent again: ${formatCount(redeliveredCount, "event")}.`,
       ];
     },
     resume(): void {

@@ -20,7 +20,7 @@ export function createFilteredEventTracker(clock: Clock, settle: (settlement: Se
   async function settleFilteredEvents(): Promise<void> {
     if (eventCount === 0) return;
     eventCount = 0;
-    await settle({ again: false, through: lastFilteredPosition, rejected: [] });
+    await settle({ isRepeat: false, through: lastFilteredPosition, rejected: [] });
   }
 
   const dueInMs = () =>
@@ -34,7 +34,7 @@ export function createFilteredEventTracker(clock: Clock, settle: (settlement: Se
     through: () => lastFilteredPosition,
     async addBatch(batch: EventBatch): Promise<void> {
       // Resent events do not move the cursor and are few, so they are settled at once.
-      if (batch.again) return settle({ again: true, through: batch.lastPosition, rejected: [] });
+      if (batch.isRepeat) return settle({ isRepeat: true, through: batch.lastPosition, rejected: [] });
       if (eventCount === 0) sinceMs = clock.monotonic();
       lastFilteredPosition = batch.lastPosition;
       eventCount += batch.passedCount;
@@ -43,8 +43,8 @@ export function createFilteredEventTracker(clock: Clock, settle: (settlement: Se
     settleIfDue: settleFilteredIfDue,
     dueInMs,
     settle: settleFilteredEvents,
-    forgetSettled({ again, urgent, through: settled }: SettledBatch): void {
-      if (!again && urgent !== true && settled >= lastFilteredPosition) eventCount = 0;
+    forgetSettled({ isRepeat, urgent, through: settled }: SettledBatch): void {
+      if (!isRepeat && urgent !== true && settled >= lastFilteredPosition) eventCount = 0;
     },
   };
 }
@@ -68,12 +68,12 @@ export function createBufferedEventTracker() {
       };
     },
     withRejections(settlement: SettledBatch): SettledBatch {
-      if (settlement.again || buffered.rejected.length === 0) return settlement;
+      if (settlement.isRepeat || buffered.rejected.length === 0) return settlement;
       return { ...settlement, rejected: [...buffered.rejected, ...settlement.rejected] };
     },
     settlement(): SettledBatch {
       const { through, rejected, counted } = buffered;
-      return { again: false, through, rejected, counted };
+      return { isRepeat: false, through, rejected, counted };
     },
     forgetSettled(): void {
       buffered = NO_BUFFERED_EVENTS;

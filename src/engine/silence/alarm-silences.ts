@@ -53,9 +53,9 @@ export async function endSilence(store: SilenceStore, id: string, at: string, by
 export async function shortenSilence(store: SilenceStore, id: string, at: string, by: string | null): Promise<boolean> {
   const silence = await store.document<Silence>(SILENCE_SET, id);
   if (silence === undefined || silence.to <= at) return false;
-  const shortSilence: Silence = { ...silence, to: at, endedBy: by };
+  const endedSilence: Silence = { ...silence, to: at, endedBy: by };
   await store.commit({
-    documents: [silence.isTold ? { set: SILENCE_SET, put: [[id, shortSilence]] } : { set: SILENCE_SET, remove: [id] }],
+    documents: [silence.isTold ? { set: SILENCE_SET, put: [[id, endedSilence]] } : { set: SILENCE_SET, remove: [id] }],
   });
   return true;
 }
@@ -159,8 +159,8 @@ export function createSilenceKeeper(options: {
 
   return createLoopService("silences", {
     clock,
-    onlyChecks: true,
-    turn: checkSilences,
+    alignSleeps: true,
+    step: checkSilences,
     fault: (error) => log.warn({ err: error }, "the silences could not be checked"),
   });
 }

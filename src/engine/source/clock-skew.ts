@@ -13,7 +13,7 @@ export type ClockSkew = ReturnType<typeof createClockSkew>;
 
 interface ClockSkewOptions {
   readonly clock: Clock;
-  readonly clockCheck: Pick<ClockCheck, "look" | "steps" | "compared">;
+  readonly clockCheck: Pick<ClockCheck, "compareClocks" | "stepWakeup" | "recordServiceClock">;
   readonly source: string;
   readonly metrics: Pick<Metrics, "clockSkewSeconds">;
   readonly log: Pick<Log, "warn" | "info">;
@@ -26,19 +26,19 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
   let hasWarned = false;
 
   function dropComparisonsBeforeStep(): void {
-    clockCheck.look();
-    if (clockCheck.steps.wakeups() === seenClockSteps) return;
-    seenClockSteps = clockCheck.steps.wakeups();
+    clockCheck.compareClocks();
+    if (clockCheck.stepWakeup.wakeups() === seenClockSteps) return;
+    seenClockSteps = clockCheck.stepWakeup.wakeups();
     clockDifferencesMs.forget();
   }
 
   function reportClockSkew(skewMs: number): void {
     metrics.clockSkewSeconds.set({ source }, skewMs / 1_000);
-    const isClockOff = Math.abs(skewMs) > MAX_CLOCK_DIFFERENCE_MS;
+    const isSkewLarge = Math.abs(skewMs) > MAX_CLOCK_DIFFERENCE_MS;
     const seconds = Math.round(skewMs / 1_000);
-    if (isClockOff && !hasWarned) log.warn({ seconds }, "our clock and the service's differ: set this machine's time");
-    if (!isClockOff && hasWarned) log.info({ seconds }, "our clock and the service's agree again");
-    hasWarned = isClockOff;
+    if (isSkewLarge && !hasWarned) log.warn({ seconds }, "our clock and the service's differ: set this machine's time");
+    if (!isSkewLarge && hasWarned) log.info({ seconds }, "our clock and the service's agree again");
+    hasWarned = isSkewLarge;
   }
 
   return {
@@ -48,7 +48,7 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
       if (Number.isNaN(serviceTimeMs) || replyDurationMs > REPLY_DURATION_MAX_MS) return;
       dropComparisonsBeforeStep();
       const clockAheadMs = Math.round(clock.now() - replyDurationMs / 2 - serviceTimeMs - DATE_HEADER_ROUNDING_MS);
-      clockCheck.compared(source, clockAheadMs);
+      clockCheck.recordServiceClock(source, clockAheadMs);
       clockDifferencesMs.add(clockAheadMs);
       reportClockSkew(clockDifferencesMs.value() ?? 0);
     },
@@ -64,10 +64,10 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
 export function createServiceClock(
   clock: Clock,
   skewMs: () => number | null,
-  clockCheck: Pick<ClockCheck, "stepped">,
+  clockCheck: Pick<ClockCheck, "latestStep">,
 ): Clock {
   function clockAheadMs(): number {
-    const clockDifferenceMs = skewMs() ?? clockCheck.stepped()?.byMs ?? 0;
+    const clockDifferenceMs = skewMs() ?? clockCheck.latestStep()?.byMs ?? 0;
     return Math.abs(clockDifferenceMs) > MAX_CLOCK_DIFFERENCE_MS ? clockDifferenceMs : 0;
   }
   return { ...clock, now: () => clock.now() - clockAheadMs() };

@@ -41,8 +41,8 @@ export const TimeZone = z.string().superRefine((zone, context) => {
   if (message !== null) context.addIssue({ code: "custom", message });
 });
 
-const numberOption = (min: number, max: number, standard: number, description: string) =>
-  z.int().min(min).max(max).default(standard).meta({ description });
+const numberOption = (min: number, max: number, defaultValue: number, description: string) =>
+  z.int().min(min).max(max).default(defaultValue).meta({ description });
 
 const RequestDeadlinesConfig = z.strictObject({
   connect_ms: numberOption(100, 60_000, 5_000, "Maximum time to connect."),

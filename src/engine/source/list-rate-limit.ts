@@ -57,14 +57,14 @@ export function createListRateLimit(perMinute: number, clock: Clock, readClock: 
   }
 
   /** Returns when a list that is not urgent may use a slot of the urgent lists. */
-  function lentSlotFreeAtMs(maxSlots: number): number {
+  function sharedSlotFreeAtMs(maxSlots: number): number {
     const urgentSlots = Math.floor(maxSlots * URGENT_LIST_RATE_SHARE);
-    const lendableSlots = Math.max(0, urgentSlots - RESERVED_REQUESTS_PER_MINUTE);
-    const requestSlotTimesMs = Array.from({ length: lendableSlots + 1 }, (_, lentCount) =>
+    const shareableSlots = Math.max(0, urgentSlots - RESERVED_REQUESTS_PER_MINUTE);
+    const requestSlotTimesMs = Array.from({ length: shareableSlots + 1 }, (_, sharedCount) =>
       slotFreeAtMs(
         usedSlots,
-        Math.max(1, maxSlots - urgentSlots + lentCount),
-        (LIST_WINDOW_MS * (lentCount + 1)) / (lendableSlots + 1),
+        Math.max(1, maxSlots - urgentSlots + sharedCount),
+        (LIST_WINDOW_MS * (sharedCount + 1)) / (shareableSlots + 1),
       ),
     );
     return Math.max(...requestSlotTimesMs);
@@ -82,7 +82,7 @@ export function createListRateLimit(perMinute: number, clock: Clock, readClock: 
     usedSlots = usedSlots.filter(({ atMs }) => atMs > nowMs - LIST_WINDOW_MS);
     const maxSlots = listRatePerMinuteAt(nowMs);
     const mayTakeAnySlot = lane === "alarms" || lane === "urgent" || nowMs - queuedSinceMs >= QUEUE_WAIT_MAX_MS;
-    const slotAtMs = mayTakeAnySlot ? slotFreeAtMs(usedSlots, maxSlots) : lentSlotFreeAtMs(maxSlots);
+    const slotAtMs = mayTakeAnySlot ? slotFreeAtMs(usedSlots, maxSlots) : sharedSlotFreeAtMs(maxSlots);
     let freeAtMs = Math.max(slotAtMs, laneAllowedAtMs(lane));
     if (lane !== "alarms") {
       const maxOtherLists = maxSlots - ALARM_REQUESTS_PER_MINUTE;
@@ -132,7 +132,7 @@ export function createListRateLimit(perMinute: number, clock: Clock, readClock: 
   }
 
   return {
-    run<T>(task: (slotTaken: TimeReading) => Promise<T>, signal: AbortSignal, lane: ListLane = "other"): Promise<T> {
+    run<T>(task: (slotTime: TimeReading) => Promise<T>, signal: AbortSignal, lane: ListLane = "other"): Promise<T> {
       const runInListRequestSlot = async () => {
         const requestSlotTakenAt = await takeListRequestSlot(lane, signal);
         try {
@@ -156,10 +156,10 @@ export function createListRateLimit(perMinute: number, clock: Clock, readClock: 
       isTrialRequestPermitted = isPermitted;
       if (isPermitted) requestSlotsChanged.wakeUp();
     },
-    /** `startedMs`: monotonic time at which the refused request left. `saysNow`: the service said to wait 0 s. */
-    noteRefusal(startedMs: number, durationMs: number, saysNow = false): void {
+    /** `startedMs`: monotonic time at which the refused request left. `noWait`: the service said to wait 0 s. */
+    noteRefusal(startedMs: number, durationMs: number, noWait = false): void {
       const nowMs = clock.monotonic();
-      const provesListRateLimit = !saysNow || isZeroWaitRefusalRepeated(nowMs);
+      const provesListRateLimit = !noWait || isZeroWaitRefusalRepeated(nowMs);
       // Ignore a second refusal within a minute: it proves no lower limit than the first.
       const isNewRefusal =
         reducedRate === null || (startedMs > reducedRate.atMs && nowMs - reducedRate.atMs >= REFUSAL_WINDOW_MS);

@@ -105,8 +105,8 @@ export function createListPaging(clock: Clock, countUnusualField: CountUnusualFi
         }
       }
     }
-    const [failedPart] = failedPages;
-    const isOneRecord = failedPages.length === 1 && failedPart?.size === 1;
+    const [failedPage] = failedPages;
+    const isOneRecord = failedPages.length === 1 && failedPage?.size === 1;
     const last = readPages.at(-1);
     if (last === undefined) throw error;
     const lastPage = Math.ceil((last.page.lastPage * last.size) / pageSize);
@@ -114,10 +114,10 @@ export function createListPaging(clock: Clock, countUnusualField: CountUnusualFi
       items: readPages.flatMap(({ page }) => page.items),
       unreadable: [
         ...readPages.flatMap(({ page }) => page.unreadable ?? []),
-        ...(isOneRecord ? [`record ${failedPart.number}: ${failedPart.error.message}`] : []),
+        ...(isOneRecord ? [`record ${failedPage.number}: ${failedPage.error.message}`] : []),
       ],
       ...{ number: pageNumber, lastPage, total: last.page.total, hasMore: lastPage > pageNumber },
-      ...(failedPart === undefined || isOneRecord ? {} : { failure: failedPart.error }),
+      ...(failedPage === undefined || isOneRecord ? {} : { failure: failedPage.error }),
     };
     const queuedMs = readPages.reduce((sum, readPage) => sum + readPage.queuedMs, 0);
     return { page, perPage: null, link: null, queuedMs, size: pageSize };
@@ -142,8 +142,8 @@ export function createListPaging(clock: Clock, countUnusualField: CountUnusualFi
         if (elapsedMs > LISTING_MS_MAX) throw endlessListError(list, `did not end within ${LISTING_MS_MAX / 1000} s`);
         requestedPositions.add(pagePositionKey(position));
         const nextPage = await requestPage(list, position, pageNumber, pageSize).catch((error: unknown) => {
-          const isNumbered = Object.keys(position).join() === "page";
-          if (!isNumbered || !mayReadPageInParts(list, error)) throw error;
+          const isNumberedPage = Object.keys(position).join() === "page";
+          if (!isNumberedPage || !mayReadPageInParts(list, error)) throw error;
           return rereadFailedPage(list, pageNumber, pageSize, error);
         });
         ({ page, perPage, link } = nextPage);

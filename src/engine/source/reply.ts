@@ -250,8 +250,8 @@ function buildServiceFailure(
         (meta) => isRecord(meta) && meta.retry_after,
       );
       const retryAfterHeaderSeconds = retryAfterHeaderMs === null ? null : retryAfterHeaderMs / 1000;
-      const { waitMs, saysNow } = parseThrottleWait([...statedWaits, headers["retry-after"], retryAfterHeaderSeconds]);
-      return new Throttled(message, waitMs, { demandsZeroWait: saysNow });
+      const { waitMs, noWait } = parseThrottleWait([...statedWaits, headers["retry-after"], retryAfterHeaderSeconds]);
+      return new Throttled(message, waitMs, { demandsZeroWait: noWait });
     }
     case 503: {
       // The service's own 503 has an error with this status (interface, Errors).
@@ -287,8 +287,8 @@ function httpStatusRank(status: number): number {
 const HTTP_STATUSES_BY_RANK = [401, 403, 429, 503, 422, 404];
 
 function describeServiceErrors(status: number, errors: readonly ServiceError[]): string {
-  const errorMessages = errors.map(({ status: ownStatus, message, field }) =>
-    [ownStatus === null || ownStatus === status ? "" : `${ownStatus}`, field === null ? "" : `${field}:`, message]
+  const errorMessages = errors.map(({ status: errorStatus, message, field }) =>
+    [errorStatus === null || errorStatus === status ? "" : `${errorStatus}`, field === null ? "" : `${field}:`, message]
       .filter((part) => part !== "")
       .join(" "),
   );
@@ -331,7 +331,7 @@ const THROTTLE_WAIT_ROUNDING_SECONDS = 1;
 
 function parseThrottleWait(candidates: readonly unknown[]) {
   const statedWaitSeconds = candidates.map(parseHeaderSeconds).find((seconds) => seconds !== null);
-  if (statedWaitSeconds === undefined) return { waitMs: DEFAULT_THROTTLE_WAIT_SECONDS * 1000, saysNow: false };
+  if (statedWaitSeconds === undefined) return { waitMs: DEFAULT_THROTTLE_WAIT_SECONDS * 1000, noWait: false };
   const throttleWaitSeconds = Math.min(Math.max(Math.ceil(statedWaitSeconds), 1), THROTTLE_WAIT_SECONDS_MAX);
-  return { waitMs: (throttleWaitSeconds + THROTTLE_WAIT_ROUNDING_SECONDS) * 1000, saysNow: statedWaitSeconds === 0 };
+  return { waitMs: (throttleWaitSeconds + THROTTLE_WAIT_ROUNDING_SECONDS) * 1000, noWait: statedWaitSeconds === 0 };
 }

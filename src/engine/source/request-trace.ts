@@ -60,8 +60,8 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
   const traceHistoryRequests =
     <T>(send: (...request: Parameters<Source["history"]>) => Promise<T>) =>
     (...[query, lane, signal]: Parameters<Source["history"]>) =>
-      traceRequest(lane, "history", signal, (chosen) => {
-        const observedQuery = observeRequestContent(query, ({ tagIds }) => chosen(tagIds));
+      traceRequest(lane, "history", signal, (report) => {
+        const observedQuery = observeRequestContent(query, ({ tagIds }) => report(tagIds));
         return send(observedQuery, lane, signal);
       });
   return {
@@ -69,12 +69,12 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
     source: {
       ...source,
       read: (ids, lane, signal) =>
-        traceRequest(lane, "read", signal, (chosen) => source.read(observeRequestContent(ids, chosen), lane, signal)),
+        traceRequest(lane, "read", signal, (report) => source.read(observeRequestContent(ids, report), lane, signal)),
       write: (prepare, signal) =>
-        traceRequest("write", "write", signal, (chosen) => {
+        traceRequest("write", "write", signal, (report) => {
           const prepareObservedWrites = async () => {
             const writes = await prepare();
-            chosen(writes.map(({ tagId }) => tagId));
+            report(writes.map(({ tagId }) => tagId));
             return writes;
           };
           return source.write(prepareObservedWrites, signal);

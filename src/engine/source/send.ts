@@ -45,7 +45,7 @@ export interface ServiceReply {
 }
 
 /** Called right before a request leaves; throws `LocalFailure` to stop the request. */
-export type CheckBeforeRequest = (slotTaken: TimeReading) => void;
+export type CheckBeforeRequest = (slotTime: TimeReading) => void;
 
 function endpointPath(endpoint: ServiceRequest["endpoint"] | "healthcheck"): string {
   return QUOTA_ENDPOINTS.some((quotaEndpoint) => quotaEndpoint === endpoint) ? `tags/${endpoint}` : endpoint;
@@ -62,7 +62,7 @@ const REQUEST_HEADERS = {
 interface RequestRateLimit {
   readonly scope: () => RequestPauseScope;
   observe(headers: { readonly limit: number | null; readonly remaining: number | null }, sentMs: number): void;
-  noteRefusal(startedMs: number, durationMs: number, saysNow: boolean): void;
+  noteRefusal(startedMs: number, durationMs: number, noWait: boolean): void;
 }
 
 /** Time for which all callers share one health check. */
@@ -107,11 +107,11 @@ export function createRequestSender(options: {
   });
   let lastHealth: { readonly atMs: number; readonly health: Promise<ServiceHealth> } | null = null;
 
-  function checkBeforeRequestLeaves(slotTaken: TimeReading): Pick<TransportRequest, "checkBeforeSend"> {
-    return checkBeforeRequest === undefined ? {} : { checkBeforeSend: () => checkBeforeRequest(slotTaken) };
+  function checkBeforeRequestLeaves(slotTime: TimeReading): Pick<TransportRequest, "checkBeforeSend"> {
+    return checkBeforeRequest === undefined ? {} : { checkBeforeSend: () => checkBeforeRequest(slotTime) };
   }
 
-  async function buildRequest(call: ServiceRequest, secret: Secret, slotTaken: TimeReading): Promise<TransportRequest> {
+  async function buildRequest(call: ServiceRequest, secret: Secret, slotTime: TimeReading): Promise<TransportRequest> {
     const query = call.query === undefined ? "" : `?${call.query()}`;
     const body = call.body === undefined ? null : JSON.stringify(await call.body());
     return {
@@ -119,19 +119,19 @@ export function createRequestSender(options: {
       path: `${serviceBasePath}/api/v1/${endpointPath(call.endpoint)}${query}`,
       headers: { ...REQUEST_HEADERS, authorization: `Bearer ${secret.reveal()}` },
       body,
-      ...checkBeforeRequestLeaves(slotTaken),
+      ...checkBeforeRequestLeaves(slotTime),
     };
   }
 
   async function sendRequest(
     call: ServiceRequest,
     limit: RequestRateLimit,
-    slotTaken: TimeReading,
+    slotTime: TimeReading,
     signal: AbortSignal,
   ) {
     const { endpoint } = call;
     const rawToken = token();
-    const request = await buildRequest(call, rawToken, slotTaken);
+    const request = await buildRequest(call, rawToken, slotTime);
     const startedMs = clock.monotonic();
     try {
       request.checkBeforeSend?.();
@@ -190,14 +190,14 @@ export function createRequestSender(options: {
   async function sendInRequestSlot(
     call: ServiceRequest,
     limit: RequestRateLimit,
-    runInRequestSlot: <T>(task: (slotTaken: TimeReading) => Promise<T>, isFirstAttempt: boolean) => Promise<T>,
+    runInRequestSlot: <T>(task: (slotTime: TimeReading) => Promise<T>, isFirstAttempt: boolean) => Promise<T>,
     signal: AbortSignal,
   ): Promise<ServiceReply> {
-    longRequestPauses.pickUpLimiterPauses();
+    longRequestPauses.adoptLimiterPauses();
     const requestedMs = clock.monotonic();
     const attemptRequestInSlot = async (isFirstAttempt: boolean) => {
       const httpReply = await runInRequestSlot(
-        (slotTaken) => sendRequest(call, limit, slotTaken, signal),
+        (slotTime) => sendRequest(call, limit, slotTime, signal),
         isFirstAttempt,
       );
       return { answer: httpReply.answer, latencyMs: httpReply.latencyMs, queuedMs: httpReply.startedMs - requestedMs };
@@ -265,7 +265,7 @@ export function createRequestSender(options: {
         observe: (headers, sentMs) => limiter.observe(endpoint, headers, sentMs),
         noteRefusal: (_startedMs, forMs) => limiter.pause(forMs, "allowance", endpoint),
       };
-      const runInRequestSlot = <T>(task: (slotTaken: TimeReading) => Promise<T>, isFirstAttempt: boolean) =>
+      const runInRequestSlot = <T>(task: (slotTime: TimeReading) => Promise<T>, isFirstAttempt: boolean) =>
         limiter.run(lane, endpoint, task, signal, isFirstAttempt ? call.onSlotOffered : undefined);
       return sendInRequestSlot(call, limit, runInRequestSlot, signal);
     },

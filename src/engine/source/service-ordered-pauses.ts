@@ -64,10 +64,10 @@ export function createServiceOrderedPauses({
       await clock.sleep(HEALTH_CHECK_INTERVAL_MS, watchController.signal);
       healthyChecks = (await checkHealth(watchController.signal)).status === "healthy" ? healthyChecks + 1 : 0;
       dropEndedRequestPauses();
-      for (const [scope, { healthyChecksNeeded: healthyInARow }] of servicePauses) {
+      for (const [scope, { healthyChecksNeeded: neededChecks }] of servicePauses) {
         const { count, notBeforeMs } = trialRequestsByScope.get(scope) ?? { count: 0, notBeforeMs: 0 };
         if (healthyChecks === 0) permitTrialRequest(scope, false);
-        if (healthyChecks < healthyInARow || clock.monotonic() < notBeforeMs) continue;
+        if (healthyChecks < neededChecks || clock.monotonic() < notBeforeMs) continue;
         trialRequestsByScope.set(scope, nextTrialRequest(count + 1));
         log.info(
           { scope, trial: count + 1 },
@@ -116,7 +116,7 @@ export function createServiceOrderedPauses({
         log.info({ scope: pauseScope }, "the service answers again before the end of the pause that it ordered");
       }
     },
-    pickUpLimiterPauses(): void {
+    adoptLimiterPauses(): void {
       const { heldUntilMs, buckets } = quotaLimiter.status();
       const nowMs = clock.now();
       if (heldUntilMs !== null) {

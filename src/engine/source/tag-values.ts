@@ -350,14 +350,14 @@ export function createTagValueReader(
       reportTextValues(tagIdsWithTextValues);
       if (tagReadings.length === requestedIds.length) return { readings: tagReadings };
       const readTagIds = new Set(tagReadings.map(({ id }) => id));
-      const describeUnread = (id: string): UnreadTag => {
+      const describeUnreadTag = (id: string): UnreadTag => {
         const unreadableReason = valueFaults.get(id);
         if (unreadableReason !== undefined) return { id, kind: "unreadable", reason: unreadableReason };
         return { id, kind: "unanswered", reason: "The reply does not list it." };
       };
       return {
         readings: tagReadings,
-        unreadTags: requestedIds.filter((id) => !readTagIds.has(id)).map(describeUnread),
+        unreadTags: requestedIds.filter((id) => !readTagIds.has(id)).map(describeUnreadTag),
       };
     },
     parseLogs(answer: DecodedReply, requestedIds: readonly string[]): TagLog[] {

@@ -50,8 +50,8 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     failureText: "could not be asked",
     addressOption: "base_url",
     authorityOption: "ca_file",
-    secureScheme: "https://",
-    plainScheme: "http://",
+    secureSetting: "https://",
+    plaintextSetting: "http://",
   };
   const openSocket = buildConnector({
     ...VERIFIED_TLS,

@@ -63,8 +63,8 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
   const scannedRows = scanSqlitePages(pages);
   const { pageByPosition, cursors: cursorBySink, isCursorLost } = scannedRows;
   const { lostPositions, isOrderDamaged } = findUnreachableEvents(file);
-  const isStartOver = isCursorLost || isOrderDamaged || cursorBySink.size === 0;
-  const firstPosition = isStartOver ? 0 : Math.min(...cursorBySink.values());
+  const mustStartOver = isCursorLost || isOrderDamaged || cursorBySink.size === 0;
+  const firstPosition = mustStartOver ? 0 : Math.min(...cursorBySink.values());
   const copiedEvents = await appendOldEvents(pages, pageByPosition, firstPosition, database, clock, lostPositions);
   const { counts, positions } = copiedEvents;
   database.transaction(() => {
@@ -74,12 +74,12 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
     );
     const newPosition = (old: number) =>
       isOrderDamaged ? 0 : (positions.findLast(([before]) => before <= old)?.[1] ?? 0);
-    const addMark = database.prepare(
+    const markResend = database.prepare(
       "insert into again (sink, position, checksum) values (?1, ?2, row_checksum(?1, ?2)) on conflict do nothing",
     );
     for (const [name, old] of cursorBySink) {
-      insertSink.run(name, newPosition(old), null, createEpoch(), newPosition(scannedRows.urgents.get(name) ?? 0));
-      for (const [before, now] of positions) if (before <= old && lostPositions.has(before)) addMark.run(name, now);
+      insertSink.run(name, newPosition(old), null, createEpoch(), newPosition(scannedRows.urgentBySink.get(name) ?? 0));
+      for (const [before, now] of positions) if (before <= old && lostPositions.has(before)) markResend.run(name, now);
     }
     for (const [name, reason] of scannedRows.ended) insertSink.run(name, 0, reason, createEpoch(), 0);
     restoreQuotaRows(database, scannedRows);
@@ -131,7 +131,7 @@ function isTableOrderDamaged(database: Database): boolean {
   return unorderedRow !== undefined;
 }
 
-function restoreQuotaRows(database: Database, { quota, holds }: ReturnType<typeof scanSqlitePages>): void {
+function restoreQuotaRows(database: Database, { quota, pauses }: ReturnType<typeof scanSqlitePages>): void {
   const insertSlotStatement = database.prepare(
     `insert into quota (bucket, id, sent_ms, counted_ms, checksum) values (?, ?, ?, ?, ?) on conflict do update set
        sent_ms = excluded.sent_ms, counted_ms = excluded.counted_ms, checksum = excluded.checksum
@@ -143,7 +143,7 @@ function restoreQuotaRows(database: Database, { quota, holds }: ReturnType<typeo
        where excluded.until_ms > quota_hold.until_ms`,
   );
   for (const values of quota) insertSlotStatement.run(...values);
-  for (const values of holds) insertPauseStatement.run(...values);
+  for (const values of pauses) insertPauseStatement.run(...values);
 }
 
 export function formatRecovery(
@@ -220,39 +220,39 @@ function scanSqlitePages(pages: SqlitePages) {
           cursorBySink.set(sink, Math.min(cursorBySink.get(sink) ?? position, position));
           urgentCursorBySink.set(sink, Math.min(urgentCursorBySink.get(sink) ?? urgent, urgent));
         }
-      } else if (isSoundEvent(values)) pageByPosition.set(rowid ?? 0, page);
-      else if (isSoundDeadLetter(values)) deadLetterIds.add(rowid ?? 0);
+      } else if (isIntactEvent(values)) pageByPosition.set(rowid ?? 0, page);
+      else if (isIntactDeadLetter(values)) deadLetterIds.add(rowid ?? 0);
       else if (looksLikeEventRow(values)) damagedPositions.add(rowid ?? 0);
-      else if (isRowChecksumSound(values, 2)) resendMarks.add(`${values[0]} ${values[1]}`);
+      else if (isRowChecksumValid(values, 2)) resendMarks.add(`${values[0]} ${values[1]}`);
       else if (values.length === 2 && typeof values[0] === "string" && typeof values[1] === "number") {
         positionsInIdIndex.add(values[1]);
       } else if (values.length === 3 && typeof values[1] === "number" && values[1] === values[2]) {
         positionsInClassIndex.add(values[1]);
-      } else if (isRowChecksumSound(values, 4)) quotaSlots.push(values);
-      else if (isRowChecksumSound(values, 3)) {
+      } else if (isRowChecksumValid(values, 4)) quotaSlots.push(values);
+      else if (isRowChecksumValid(values, 3)) {
         if (typeof values[1] === "number" && typeof values[2] === "number") quotaPauses.push(values);
         else otherRowKeys.add(`${values[0]} ${values[1]}`);
       }
     }
-    if (cursorsOnPage > 0 && cursorsOnPage < pages.stated(page)) isCursorLost = true;
+    if (cursorsOnPage > 0 && cursorsOnPage < pages.statedRowCount(page)) isCursorLost = true;
   }
   for (const position of positionsInIdIndex) if (positionsInClassIndex.has(position)) damagedPositions.add(position);
   const damagedEventCount = [...damagedPositions].filter((position) => !pageByPosition.has(position)).length;
   // An older row of an ended sink may show it as active; delivering events again loses nothing.
   for (const sink of cursorBySink.keys()) endReasonBySink.delete(sink);
   return {
-    ...{ pageByPosition, damaged: damagedEventCount, cursors: cursorBySink, urgents: urgentCursorBySink },
-    ...{ ended: endReasonBySink, isCursorLost, quota: quotaSlots, holds: quotaPauses },
+    ...{ pageByPosition, damaged: damagedEventCount, cursors: cursorBySink, urgentBySink: urgentCursorBySink },
+    ...{ ended: endReasonBySink, isCursorLost, quota: quotaSlots, pauses: quotaPauses },
     ...{ deadLetters: deadLetterIds.size, marks: resendMarks.size, others: otherRowKeys.size },
   };
 }
 
-function isRowChecksumSound(values: readonly StoredValue[], columns: number): boolean {
+function isRowChecksumValid(values: readonly StoredValue[], columns: number): boolean {
   return values.length === columns + 1 && rowChecksum(...values.slice(0, columns)) === values[columns];
 }
 
 function readEventFromPage(pages: SqlitePages, page: number, position: number): Event | null {
-  const values = pages.cells(page).find((cell) => cell.rowid === position && isSoundEvent(cell.values))?.values;
+  const values = pages.cells(page).find((cell) => cell.rowid === position && isIntactEvent(cell.values))?.values;
   return values === undefined ? null : parseEvent(String(values[EVENT_BODY_COLUMN_INDEX]));
 }
 
@@ -265,19 +265,19 @@ function looksLikeEventRow(values: readonly StoredValue[]): boolean {
   return columnTypesText === "null string string number number number string number number";
 }
 
-function isSoundEvent(values: readonly StoredValue[]): boolean {
+function isIntactEvent(values: readonly StoredValue[]): boolean {
   if (values.length !== EVENT_COLUMN_COUNT || typeof values[EVENT_BODY_COLUMN_INDEX] !== "string") return false;
   return rowChecksum(...values.slice(1, EVENT_BODY_COLUMN_INDEX + 1)) === values[EVENT_COLUMN_COUNT - 1];
 }
 
 /** Columns: id (as the rowid), sink, position, reason, at_ms, committed_ms, resending, body, checksum, number, epoch. */
-function isSoundDeadLetter(values: readonly StoredValue[]): boolean {
-  const [, sink, position, reason, atMs, committed, , body, checksum, ...numbering] = values;
+function isIntactDeadLetter(values: readonly StoredValue[]): boolean {
+  const [, sink, position, reason, atMs, committed, , body, checksum, ...sequenceValues] = values;
   if (sink === undefined || position === undefined || reason === undefined || body === undefined) return false;
   if (atMs === undefined || committed === undefined) return false;
   // Dead letters had no sequence number before schema version 6.
-  if (numbering.length !== 0 && numbering.length !== 2) return false;
-  return rowChecksum(sink, position, atMs, committed, reason, ...numbering, body) === checksum;
+  if (sequenceValues.length !== 0 && sequenceValues.length !== 2) return false;
+  return rowChecksum(sink, position, atMs, committed, reason, ...sequenceValues, body) === checksum;
 }
 
 /** Columns: name, position, dropped, ended, checksum, counted and epoch since schema 6, urgent since schema 7. */

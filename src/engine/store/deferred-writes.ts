@@ -95,7 +95,7 @@ export function createSqliteDeferredWrites(database: Database, clock: Clock): De
   let takenWrites: ReturnType<DeferredWrites<() => void>["takeWaiting"]> | null = null;
   const deferredWrites = createDeferredWrites<() => void, void>(clock, () => database.transaction(() => undefined));
   database.addListener({
-    begun() {
+    onBegin() {
       takenWrites = deferredWrites.takeWaiting();
       for (const write of takenWrites.writes) {
         try {
@@ -107,8 +107,8 @@ export function createSqliteDeferredWrites(database: Database, clock: Clock): De
         }
       }
     },
-    committed: () => takenWrites?.committed(),
-    rolledBack() {
+    onCommit: () => takenWrites?.committed(),
+    onRollback() {
       takenWrites = null;
     },
   });

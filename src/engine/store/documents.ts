@@ -7,7 +7,7 @@ interface DocumentBodyRow {
   readonly checksum: number | null;
 }
 
-export function createDocumentStore(database: Database, damage: DamagedRowQuarantine) {
+export function createDocumentStore(database: Database, quarantine: DamagedRowQuarantine) {
   /** Counts changes of each document set by this process; other processes change only silences. */
   const changeCountBySet = new Map<string, number>();
   const countSetChange = (set: string) => changeCountBySet.set(set, (changeCountBySet.get(set) ?? 0) + 1);
@@ -15,7 +15,7 @@ export function createDocumentStore(database: Database, damage: DamagedRowQuaran
   function quarantineDamagedDocuments(where: string, ...values: readonly string[]): void {
     const [set] = values;
     if (set !== undefined) countSetChange(set);
-    if (!database.readOnly) database.transaction(() => damage.quarantineDocuments("document", where, ...values));
+    if (!database.readOnly) database.transaction(() => quarantine.quarantineDocuments("document", where, ...values));
   }
 
   return {
@@ -32,9 +32,9 @@ export function createDocumentStore(database: Database, damage: DamagedRowQuaran
       const rows = database
         .prepare("select key, body, checksum from document where set_name = ?")
         .all<DocumentBodyRow & { readonly key: string }>(set);
-      const soundRows = rows.filter(({ key, body, checksum }) => rowChecksum(set, key, body) === checksum);
-      if (soundRows.length < rows.length) quarantineDamagedDocuments("set_name = ?", set);
-      return new Map(soundRows.map((row) => [row.key, JSON.parse(row.body) as T]));
+      const intactRows = rows.filter(({ key, body, checksum }) => rowChecksum(set, key, body) === checksum);
+      if (intactRows.length < rows.length) quarantineDamagedDocuments("set_name = ?", set);
+      return new Map(intactRows.map((row) => [row.key, JSON.parse(row.body) as T]));
     },
     version: (set: string): number => changeCountBySet.get(set) ?? 0,
     change({ set, put = [], insert = [], remove = [] }: DocumentChange): void {

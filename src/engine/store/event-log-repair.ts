@@ -35,17 +35,17 @@ export function createEventLogCheck(database: Database, log: EventLog, clock: Pi
       .prepare(`select position, bytes from event where position > ? order by position limit ${MAX_COMPARED_ROWS}`)
       .all<{ readonly position: number; readonly bytes: number }>(comparedPosition);
     const lastPosition = lastPositionWithinBytes(rows, MAX_COMPARED_BYTES) ?? log.end();
-    const soundRows = log.readThrough(comparedPosition, lastPosition);
+    const intactRows = log.readRange(comparedPosition, lastPosition);
     database.transaction(() => {
       if (rows.some(({ position }, n) => n > 0 && position <= (rows[n - 1]?.position ?? 0)))
         throw new StateDamaged(`${database.path} is damaged (the rows of the log are not in order).`);
       const indexEntryCounts = database
         .prepare(COUNT_INDEX_ENTRIES_SQL)
         .get<{ readonly classed: number; readonly identified: number }>(comparedPosition, lastPosition);
-      if (indexEntryCounts?.classed !== soundRows.length || indexEntryCounts.identified !== soundRows.length)
+      if (indexEntryCounts?.classed !== intactRows.length || indexEntryCounts.identified !== intactRows.length)
         throw new StateDamaged(`${database.path} is damaged (an index does not match the rows of the log).`);
     });
-    bytes += soundRows.reduce((sum, row) => sum + row.bytes, 0);
+    bytes += intactRows.reduce((sum, row) => sum + row.bytes, 0);
     comparedPosition = Math.max(comparedPosition, lastPosition);
     return rows.length;
   }
@@ -156,9 +156,9 @@ function deadLetterUnreachableEvents(database: Database, nowMs: number): number 
 
 const unusableFileMarkPath = (file: string) => join(dirname(file), "plenum.db-condemned");
 
-/** Marks a state file that must not be opened; `quarantined` is the damaged file that is being copied. */
-export function markStateFileUnusable(file: string, quarantined = ""): void {
-  writeFileSync(unusableFileMarkPath(file), quarantined, { mode: 0o600, flush: true });
+/** Marks a state file that must not be opened; `quarantinedFile` is the damaged file that is being copied. */
+export function markStateFileUnusable(file: string, quarantinedFile = ""): void {
+  writeFileSync(unusableFileMarkPath(file), quarantinedFile, { mode: 0o600, flush: true });
 }
 
 /** Returns null if the file may be opened, otherwise the name of the quarantined file or an empty text. */

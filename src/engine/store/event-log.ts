@@ -35,7 +35,7 @@ interface ChecksummedEventRow extends StoredEventText {
 const EVENTS_PER_SEARCH_STEP = 5_000;
 const EVENT_COLUMN_NAMES = "position, id, kind, telemetry, committed_ms, bytes, body, checksum";
 
-function isSoundEventRow({ id, kind, telemetry, committed_ms, bytes, body, checksum }: ChecksummedEventRow): boolean {
+function isIntactEventRow({ id, kind, telemetry, committed_ms, bytes, body, checksum }: ChecksummedEventRow): boolean {
   return rowChecksum(id, kind, telemetry, committed_ms, bytes, body) === checksum;
 }
 
@@ -45,7 +45,7 @@ export const DAMAGED_EVENT_REASON = "damaged: it was not what had been committed
 export function createEventLog(
   database: Database,
   clock: Pick<Clock, "now">,
-  damage: DamagedRowQuarantine,
+  quarantine: DamagedRowQuarantine,
   { tail, epochBegun }: { readonly tail?: EventLogTail; readonly epochBegun?: () => void } = {},
 ) {
   /** Turns damaged events into dead letters of every sink that has not settled them, whatever the sink's filter. */
@@ -69,7 +69,7 @@ export function createEventLog(
            where (${where}) and ${isDamagedSql("event")} on conflict do nothing`,
         )
         .run(DAMAGED_EVENT_REASON, nowMs, nowMs, ...values);
-      const removedCount = damage.quarantineDocuments("event", where, ...values);
+      const removedCount = quarantine.quarantineDocuments("event", where, ...values);
       if (removedCount > 0) database.exec(RECOUNT_EVENT_LOG_SQL);
       return removedCount;
     });
@@ -86,33 +86,33 @@ export function createEventLog(
         .all<ChecksummedEventRow>(after, through);
     try {
       const eventRows = selectRows();
-      if (eventRows.every(isSoundEventRow)) return eventRows;
+      if (eventRows.every(isIntactEventRow)) return eventRows;
     } catch (error) {
       // A damaged number can exceed the range of JavaScript.
       if (!(error instanceof Error && "code" in error && error.code === "ERR_OUT_OF_RANGE")) throw error;
     }
-    if (database.readOnly) return selectRows().filter(isSoundEventRow);
-    if (quarantineDamagedEvents(positionRangeSql, after, through) > 0) return selectRows().filter(isSoundEventRow);
+    if (database.readOnly) return selectRows().filter(isIntactEventRow);
+    if (quarantineDamagedEvents(positionRangeSql, after, through) > 0) return selectRows().filter(isIntactEventRow);
     return readEventsOrThrow(after, () => {
       const eventRows = selectRows();
-      return eventRows.every(isSoundEventRow) ? eventRows : null;
+      return eventRows.every(isIntactEventRow) ? eventRows : null;
     });
   }
 
   /** Throws if an index finds rows that cannot be read: then pages of the file are damaged, not single rows. */
   function readEventsOrThrow<T>(after: number, read: () => T | null): T {
     return database.transaction(() => {
-      const readEvents = read();
-      if (readEvents !== null) return readEvents;
+      const foundEvents = read();
+      if (foundEvents !== null) return foundEvents;
       throw new StateDamaged(`${database.path} is damaged (events behind ${after} cannot be read or removed).`);
     });
   }
 
-  function eventsAfter(position: number, limit: number, which = "true", removedPosition = 0): readonly LoggedEvent[] {
+  function eventsAfter(position: number, limit: number, where = "true", removedPosition = 0): readonly LoggedEvent[] {
     const readEventSizes = () =>
       database
         .prepare(
-          `select position, ${offeredBytesSql("bytes")} as bytes from event where position > ? and ${which}
+          `select position, ${offeredBytesSql("bytes")} as bytes from event where position > ? and ${where}
            order by position limit ?`,
         )
         .all<{ readonly position: number; readonly bytes: number }>(position, limit);
@@ -125,11 +125,11 @@ export function createEventLog(
           });
     const lastPosition = lastPositionWithinBytes(eventSizes, MAX_BATCH_BYTES);
     if (lastPosition === undefined) return [];
-    const events = readEventsBetween(position, lastPosition, which).map(toLoggedEvent);
+    const events = readEventsBetween(position, lastPosition, where).map(toLoggedEvent);
     // All events of this range were damaged and removed: read the next ones.
     return events.length > 0 || database.readOnly
       ? events
-      : eventsAfter(position, limit, which, eventSizes[0]?.position);
+      : eventsAfter(position, limit, where, eventSizes[0]?.position);
   }
 
   const eventLog = {
@@ -144,7 +144,7 @@ export function createEventLog(
       quarantineDamagedEvents("event.position = ?", position);
       database.transaction(() => {
         const deadLetterRowSql = "sink = ? and position = ?";
-        damage.copyToQuarantine("dead_letter", `${deadLetterRowSql} and checksum is not null`, sink, position);
+        quarantine.copyToQuarantine("dead_letter", `${deadLetterRowSql} and checksum is not null`, sink, position);
         database
           .prepare(`update dead_letter set resending = 0, checksum = null where ${deadLetterRowSql}`)
           .run(sink, position);
@@ -157,7 +157,7 @@ export function createEventLog(
       lastUrgentPosition = Number.POSITIVE_INFINITY;
     },
     passed: (position: number): void => tail?.dropThrough(position),
-    readThrough: (after: number, through: number) => readEventsBetween(after, through),
+    readRange: (after: number, through: number) => readEventsBetween(after, through),
     /** Corrects impossible counters at a start. `event-log-repair` later compares the counters with every row. */
     repairCounters(): void {
       const usedPageCount = database.number("pragma page_count") - database.number("pragma freelist_count");
@@ -266,18 +266,18 @@ export function createEventLog(
       `select ${EVENT_COLUMN_NAMES} from event
        where ${["position > ? and position <= ?", ...conditions].join(" and ")} order by position desc limit ?`,
     );
-    const nextStep = database.prepare(
+    const nextStepStatement = database.prepare(
       "select position from event where position <= ? order by position desc limit 1 offset ?",
     );
     const [foundEvents, end]: [LoggedEvent[], number] = [[], eventLog.end()];
     for (let last: number | undefined = end; last !== undefined && foundEvents.length < limit; ) {
       if (last < end) await yieldToEventLoop();
       const next: number | undefined = isInSteps
-        ? nextStep.get<{ position: number }>(last, EVENTS_PER_SEARCH_STEP)?.position
+        ? nextStepStatement.get<{ position: number }>(last, EVENTS_PER_SEARCH_STEP)?.position
         : undefined;
       const before = Math.max(next ?? Number.MIN_SAFE_INTEGER, end - maxSearched);
       const rows = statement.all<ChecksummedEventRow>(before, last, ...values, limit - foundEvents.length);
-      foundEvents.push(...rows.filter(isSoundEventRow).map(toLoggedEvent));
+      foundEvents.push(...rows.filter(isIntactEventRow).map(toLoggedEvent));
       last = before === next ? next : undefined;
     }
     return foundEvents;

@@ -16,12 +16,12 @@ const PUBLISHED_GAP_RETENTION_MS = 90 * 24 * 60 * 60_000;
 const MAX_REMOVED_ROWS = 250;
 const MAX_REMOVED_BYTES = 4 * 1024 ** 2;
 /** Share of its size limit to which a full log is reduced in few large steps. */
-const EMPTIED_LOG_SHARE = 0.95;
-const DEAD_LETTER_SHARE = 0.1;
+const PRUNED_LOG_SHARE = 0.95;
+const DEAD_LETTER_LOG_SHARE = 0.1;
 const MAX_REMOVED_DEAD_LETTERS = 500;
 
-const slowestSinkCursorSql = (otherwise: string) =>
-  `(select coalesce(min(sink.position), ${otherwise}) from sink where sink.source = $1 and ended is null)`;
+const slowestSinkCursorSql = (defaultSql: string) =>
+  `(select coalesce(min(sink.position), ${defaultSql}) from sink where sink.source = $1 and ended is null)`;
 const SLOWEST_SINK_CURSOR_SQL = slowestSinkCursorSql("9000000000000000");
 
 const IS_SETTLED_SQL = `position <= ${SLOWEST_SINK_CURSOR_SQL}
@@ -49,7 +49,7 @@ export interface RetainedLog {
 /** Removes settled events after their replay window, and others that are too old or too many, with gap records. */
 export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCursors, clock: Pick<Clock, "now">) {
   const { dialect, query } = sql;
-  const { table: counters, where: isCounter } = dialect.counters;
+  const { table: counters, where: isCounterSql } = dialect.counters;
   const deliveryGaps = createDeliveryGapStore(sql, sinks);
 
   async function removeEvents(
@@ -59,7 +59,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
     recordedGaps: DeliveryGap[],
   ): Promise<number> {
     const { condition, through, reason, keepBytes } = selection;
-    const nextRemovableEventsSql = `select position, bytes, committed_ms, (select ${counters}.bytes from ${counters} where ${isCounter}) as total
+    const nextRemovableEventsSql = `select position, bytes, committed_ms, (select ${counters}.bytes from ${counters} where ${isCounterSql}) as total
       from event where source = $1 and position > $2 and position <= $3 and ${condition}
       order by position limit ${MAX_REMOVED_ROWS}`;
     let removedCount = 0;
@@ -107,7 +107,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
     );
     const eventRows = yield* runSql<Pick<StoredEventText, "position" | "body">>(
       `select position, body from event
-       where source = $1 and ${dialect.isIn("position", "$2::bigint[]")} and ${dialect.isSound("event")}`,
+       where source = $1 and ${dialect.isIn("position", "$2::bigint[]")} and ${dialect.isIntactSql("event")}`,
       removedPositions,
     );
     const markedEventKeys = new Set(redeliveryMarkRows.map(({ sink, position }) => `${position} ${sink}`));
@@ -143,12 +143,12 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
         values: [removedPositions],
       },
       removeOrphanedMarks(sql, removedPositions),
-      { text: `update ${counters} set bytes = bytes - $2::bigint where ${isCounter}`, values: [bytes] },
+      { text: `update ${counters} set bytes = bytes - $2::bigint where ${isCounterSql}`, values: [bytes] },
     ];
   }
 
   /** Stores the end of the log and the slowest cursor; returns positions of old events. Age counts running time. */
-  function* recordAge({
+  function* recordAgeMark({
     maxAgeMs,
     ranMs,
     replayMs,
@@ -195,15 +195,15 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
       const nowMs = clock.now();
       const recordedGaps: DeliveryGap[] = [];
       let removedCount = 0;
-      const { agedPosition: aged, replayedPosition: replayed } = await sql.transaction(() => recordAge(bounds));
+      const { agedPosition: aged, replayedPosition: replayed } = await sql.transaction(() => recordAgeMark(bounds));
       const ageSelections: readonly RemovableEventSelection[] = [
         { condition: IS_SETTLED_SQL, through: replayed, reason: null },
         { condition: `position > ${SLOWEST_SINK_CURSOR_SQL}`, through: aged, reason: "age" },
       ];
       for (const selection of ageSelections) removedCount += await removeEvents(selection, bounds, nowMs, recordedGaps);
-      const [counter] = await query<{ readonly bytes: number }>(`select bytes from ${counters} where ${isCounter}`);
+      const [counter] = await query<{ readonly bytes: number }>(`select bytes from ${counters} where ${isCounterSql}`);
       if (counter !== undefined && counter.bytes > bounds.maxBytes) {
-        const fullLogSelection = { through: Number.MAX_SAFE_INTEGER, keepBytes: bounds.maxBytes * EMPTIED_LOG_SHARE };
+        const fullLogSelection = { through: Number.MAX_SAFE_INTEGER, keepBytes: bounds.maxBytes * PRUNED_LOG_SHARE };
         for (const reason of [null, "size"] as const) {
           for (const selectsTelemetry of [true, false]) {
             const condition = `telemetry = ${selectsTelemetry}${reason === null ? ` and ${IS_SETTLED_SQL}` : ""}`;
@@ -212,7 +212,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
         }
       }
       recordedGaps.push(
-        ...(await deliveryGaps.dropOldDeadLetters(Math.floor(bounds.maxBytes * DEAD_LETTER_SHARE), nowMs)),
+        ...(await deliveryGaps.dropOldDeadLetters(Math.floor(bounds.maxBytes * DEAD_LETTER_LOG_SHARE), nowMs)),
       );
       return { removed: removedCount, gaps: mergeGaps(recordedGaps), published: await publishUnpublishedGaps() };
     },
@@ -299,30 +299,30 @@ function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
     },
     /** Removes the oldest dead letters beyond a number of bytes; returns the delivery gaps of their sinks. */
     async dropOldDeadLetters(maxBytes: number, nowMs: number): Promise<readonly DeliveryGap[]> {
-      const letterBytesSql = "(select coalesce(sum(octet_length(body)), 0) from dead_letter where source = $1)";
-      if ((await query(`select 1 where ${letterBytesSql} > $2`, maxBytes)).length === 0) return [];
+      const deadLetterBytesSql = "(select coalesce(sum(octet_length(body)), 0) from dead_letter where source = $1)";
+      if ((await query(`select 1 where ${deadLetterBytesSql} > $2`, maxBytes)).length === 0) return [];
       return sql.transaction(function* () {
-        const oldLetters = yield* runSql<
+        const oldDeadLetters = yield* runSql<
           StoredEventText & { id: number; sink: string; at_ms: number; sound: number | boolean }
         >(
           `select * from (
-             select id, sink, position, at_ms, body, ${dialect.isSound("dead_letter")} as sound,
+             select id, sink, position, at_ms, body, ${dialect.isIntactSql("dead_letter")} as sound,
                sum(octet_length(body)) over (order by id) - octet_length(body) as before
              from dead_letter where source = $1 order by id limit ${MAX_REMOVED_DEAD_LETTERS}
-           ) as oldest where before < ${letterBytesSql} - $2 order by id`,
+           ) as oldest where before < ${deadLetterBytesSql} - $2 order by id`,
           maxBytes,
         );
-        const ids = oldLetters.map(({ id }) => id);
+        const ids = oldDeadLetters.map(({ id }) => id);
         yield* runSql(`delete from dead_letter where source = $1 and ${dialect.isIn("id", "$2::bigint[]")}`, ids);
-        const removedPositions = oldLetters.map(({ position }) => position);
+        const removedPositions = oldDeadLetters.map(({ position }) => position);
         yield [removeOrphanedMarks(sql, removedPositions)];
-        const deadLetterGaps = oldLetters.map(({ sink, body, at_ms, sound }) => {
+        const deadLetterGaps = oldDeadLetters.map(({ sink, body, at_ms, sound }) => {
           const time = sound ? parseEvent(body).time : isoUtc(at_ms);
           return { sink, reason: "size", firstTime: time, lastTime: time, count: 1, at: isoUtc(nowMs) } as const;
         });
-        const mergedLetterGaps = mergeGaps(deadLetterGaps);
-        yield* record(mergedLetterGaps);
-        return mergedLetterGaps;
+        const mergedDeadLetterGaps = mergeGaps(deadLetterGaps);
+        yield* record(mergedDeadLetterGaps);
+        return mergedDeadLetterGaps;
       });
     },
   };

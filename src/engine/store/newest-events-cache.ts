@@ -46,7 +46,7 @@ export function createEventLogTail() {
     add(row: LogTailRow): void {
       uncommittedRows.push(row);
     },
-    committed(): void {
+    onCommit(): void {
       if (uncommittedRows.length === 0) return;
       const lastLargeEventIndex = uncommittedRows.findLastIndex((row) => row.characters > MAX_CACHED_EVENT_CHARACTERS);
       if (lastLargeEventIndex >= 0) {
@@ -60,7 +60,7 @@ export function createEventLogTail() {
       uncommittedRows.length = 0;
       if (characters > MAX_LOG_TAIL_CHARACTERS) dropLeadingEvents(() => characters > MAX_LOG_TAIL_CHARACTERS);
     },
-    rolledBack(): void {
+    onRollback(): void {
       uncommittedRows.length = 0;
     },
     after(position: number, limit: number, maxCharacters: number): readonly LoggedEvent[] | null {

@@ -82,9 +82,9 @@ function openUnlockedStore(options: OpenStoreOptions, readOnly: boolean): Store 
       hint: "Start the worker first, or name the folder that it uses.",
     });
   }
-  const database = openDatabase(file, { readOnly }, (opened) => {
-    prepareSchema(opened, false);
-    if (!readOnly) opened.exec("pragma synchronous = full");
+  const database = openDatabase(file, { readOnly }, (openedDatabase) => {
+    prepareSchema(openedDatabase, false);
+    if (!readOnly) openedDatabase.exec("pragma synchronous = full");
   });
   return createStore(database, options.clock, {});
 }
@@ -150,10 +150,10 @@ function refuseDamagedFreePages(file: string): void {
 
 /** SQLite treats an empty file with a write-ahead log as new and deletes the log silently. */
 function refuseLostStateFile(file: string): void {
-  const wal = fileSize(`${file}-wal`);
-  if (fileSize(file) > 0 || wal === 0) return;
+  const walBytes = fileSize(`${file}-wal`);
+  if (fileSize(file) > 0 || walBytes === 0) return;
   throw new StateDamaged(
-    `${file} is ${existsSync(file) ? "empty" : "gone"}, and ${wal} bytes of its write-ahead log are left.`,
+    `${file} is ${existsSync(file) ? "empty" : "gone"}, and ${walBytes} bytes of its write-ahead log are left.`,
   );
 }
 
@@ -238,11 +238,11 @@ export function createStore(database: Database, clock: Clock, openedFiles: Opene
     damage: {
       ...damageQuarantine,
       repairCursors: () => !database.readOnly && database.transaction(damageQuarantine.repairCursors),
-      quarantineMarked: log.quarantineMarkedEvent,
+      quarantineMarkedEvent: log.quarantineMarkedEvent,
     },
   });
   database.addListener({
-    othersChanged() {
+    onExternalChange() {
       outbox.forget();
       log.forgetCached();
     },

@@ -44,13 +44,13 @@ export function createOutbox(options: {
   readonly isCached: boolean;
   /** Checks for changes by other processes and then calls `forget`. */
   readonly lookForChanges?: () => void;
-  readonly damage?: SinkCursorRepair & { readonly quarantineMarked: (sink: string, position: number) => boolean };
+  readonly damage?: SinkCursorRepair & { readonly quarantineMarkedEvent: (sink: string, position: number) => boolean };
 }): Outbox & { forget(): void } {
   const { sql, log, clock, commitWakeup, damage } = options;
   const { counters } = sql.dialect;
   const sinkCursors = createSinkCursors(sql, options.isCached, damage);
   const deadLetters = createDeadLetters(sql);
-  const redeliveries = createRedeliveries(sql, options.isCached, damage?.quarantineMarked);
+  const redeliveries = createRedeliveries(sql, options.isCached, damage?.quarantineMarkedEvent);
   const retention = createEventRetention(sql, log, sinkCursors, clock);
   const unsavedCursors = new Map<string, UnsavedSinkCursor>();
   const lastReadPositionBySink = new Map<string, number>();
@@ -97,11 +97,11 @@ export function createOutbox(options: {
 
   async function offerEvents(sink: string, events: readonly LoggedEvent[]): Promise<OfferedEvents> {
     const lastEvent = events.at(-1);
-    if (lastEvent === undefined) return { again: false, events, counted: undefined };
+    if (lastEvent === undefined) return { isRepeat: false, events, counted: undefined };
     if (unsavedCursors.has(sink) && lastEvent.position - (await readSinkCursors(sink)).durable > MAX_REPEATED_EVENTS)
       await sql.flush();
     // Read the sequence number after the events, because a damaged event found by that read starts a new epoch.
-    return { again: false, events, counted: await readSequenceNumber(sink) };
+    return { isRepeat: false, events, counted: await readSequenceNumber(sink) };
   }
 
   async function readLogPressure(): Promise<EventLogPressure> {
@@ -135,7 +135,7 @@ export function createOutbox(options: {
     async next(sink, limit, after = 0) {
       options.lookForChanges?.();
       const markedEvents = await redeliveries.next(sink, limit);
-      if (markedEvents.length > 0) return { again: true, events: markedEvents, counted: undefined };
+      if (markedEvents.length > 0) return { isRepeat: true, events: markedEvents, counted: undefined };
       const currentCursors = await readSinkCursors(sink);
       const position = Math.max(currentCursors.position, after);
       if (lastReadPositionBySink.get(sink) !== position) {
@@ -144,41 +144,41 @@ export function createOutbox(options: {
       }
       return { ...(await offerEvents(sink, await log.after(position, limit))), urgentThrough: currentCursors.urgent };
     },
-    async nextUrgent(sink, limit, { after, looked } = { after: 0, looked: 0 }) {
+    async nextUrgent(sink, limit, { after, seenThrough } = { after: 0, seenThrough: 0 }) {
       options.lookForChanges?.();
       const markedEvents = await redeliveries.nextUrgent(sink, limit);
-      if (markedEvents.length > 0) return { again: true, events: markedEvents, counted: undefined };
+      if (markedEvents.length > 0) return { isRepeat: true, events: markedEvents, counted: undefined };
       const currentCursors = await readSinkCursors(sink);
       const position = Math.max(currentCursors.position, after);
-      const events = await log.urgentAfter(Math.max(position, currentCursors.urgent, looked), limit);
+      const events = await log.urgentAfter(Math.max(position, currentCursors.urgent, seenThrough), limit);
       // Events that directly follow the cursor move it when they are settled.
       if ((events.at(-1)?.position ?? 0) === position + events.length) return offerEvents(sink, events);
-      return { again: false, urgent: true, events, counted: await readSequenceNumber(sink) };
+      return { isRepeat: false, urgent: true, events, counted: await readSequenceNumber(sink) };
     },
-    async settle(sink, { again, urgent = false, through, rejected, counted, documents = [], mayDefer = false }) {
+    async settle(sink, { isRepeat, urgent = false, through, rejected, counted, documents = [], mayDefer = false }) {
       const cursorColumn = urgent ? "urgent" : "position";
-      const movesOnlyCursor = !again && !urgent && rejected.length === 0 && documents.length === 0;
+      const movesOnlyCursor = !isRepeat && !urgent && rejected.length === 0 && documents.length === 0;
       // An operator's replay may have marked older events while this batch was in flight.
       options.lookForChanges?.();
       const currentCursors = await readSinkCursors(sink);
       const isWithinRepeatLimit = through - currentCursors.durable <= MAX_REPEATED_EVENTS;
-      if (mayDefer && movesOnlyCursor && isWithinRepeatLimit && redeliveries.isUnmarked(sink) && !sql.isBehind()) {
+      if (mayDefer && movesOnlyCursor && isWithinRepeatLimit && redeliveries.hasNoMarks(sink) && !sql.isBehind()) {
         moveCursorDeferred(sink, through, counted);
         return;
       }
-      const settledPositions = again ? redeliveries.offeredThrough(sink, through) : [];
+      const settledPositions = isRepeat ? redeliveries.offeredThrough(sink, through) : [];
       const rejectedPositions = new Set(rejected.map(({ position }) => position));
       const acceptedPositions = settledPositions.filter((position) => !rejectedPositions.has(position));
       const previousPosition = Math.max(currentCursors.position, urgent ? currentCursors.urgent : 0);
       const nowMs = clock.now();
-      const statements = again
+      const statements = isRepeat
         ? [redeliveries.settle(sink, settledPositions), deadLetters.remove(sink, acceptedPositions)]
         : [
             sinkCursors.moveTo(sink, through, counted, cursorColumn),
             ...redeliveries.markAfterReplay(sink, previousPosition, through, urgent),
           ];
       await sql.commit([...statements, ...rejected.flatMap((each) => deadLetters.add(sink, each, nowMs))], documents);
-      if (again) redeliveries.settled(sink, through);
+      if (isRepeat) redeliveries.settled(sink, through);
       else sinkCursors.applyMove(sink, through, counted, cursorColumn);
     },
     async setEnded(sink, reason) {

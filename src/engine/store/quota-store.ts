@@ -6,11 +6,11 @@ export interface DamagedQuota {
   unknownPause(): QuotaPause | undefined;
 }
 
-/** Stores the spent slots and pauses of the quota; `clocks` stores the clock marks. */
+/** Stores the spent slots and pauses of the quota; `clockStore` stores the clock marks. */
 export function createQuotaStore(
   sql: SqlDriver,
-  clocks: Pick<QuotaStore, "loadClock" | "saveClock">,
-  damage?: DamagedQuota,
+  clockStore: Pick<QuotaStore, "loadClock" | "saveClock">,
+  damagedQuota?: DamagedQuota,
 ): QuotaStore {
   const { dialect, query } = sql;
   /** For each bucket, slots before this time are ignored; the next save deletes them. */
@@ -26,7 +26,7 @@ export function createQuotaStore(
   });
 
   return {
-    ...clocks,
+    ...clockStore,
     async load(key) {
       const slots = await query<QuotaSlot>(
         `select id, sent_ms as "sentAtMs", counted_ms as "countedByMs" from quota
@@ -34,7 +34,7 @@ export function createQuotaStore(
         key,
         ignoredBeforeMs.get(key) ?? 0,
       );
-      const damagedSlots = damage?.unknownSlots() ?? [];
+      const damagedSlots = damagedQuota?.unknownSlots() ?? [];
       return [...slots.map((slot) => ({ ...slot })), ...damagedSlots].toSorted((a, b) => a.countedByMs - b.countedByMs);
     },
     async save(key, slot) {
@@ -50,7 +50,7 @@ export function createQuotaStore(
     async loadPause(key) {
       const text = `select said_ms as "orderedAtMs", until_ms as "untilMs" from quota_hold where source = $1 and bucket = $2`;
       const [pause] = await query<QuotaPause>(text, key);
-      return pause === undefined ? damage?.unknownPause() : { ...pause };
+      return pause === undefined ? damagedQuota?.unknownPause() : { ...pause };
     },
     async savePause(key, { orderedAtMs, untilMs }) {
       const pauseColumnValues = { bucket: "$2::text", said_ms: "$3::float8", until_ms: "$4::float8" };

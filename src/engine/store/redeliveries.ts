@@ -107,15 +107,15 @@ export function createRedeliveries(
     marks: string,
     ...values: readonly SqlValue[]
   ): Promise<readonly LoggedEvent[]> {
-    const soundEventColumnSql = (column: string) => `case when ${dialect.isSound("event")} then event.${column} end`;
-    const soundLetterColumnSql = (column: string) =>
-      `case when ${dialect.isSound("dead_letter")} then dead_letter.${column} end`;
-    const bodySql = `coalesce(${soundEventColumnSql("body")}, ${soundLetterColumnSql("body")})`;
+    const intactEventSql = (column: string) => `case when ${dialect.isIntactSql("event")} then event.${column} end`;
+    const intactDeadLetterSql = (column: string) =>
+      `case when ${dialect.isIntactSql("dead_letter")} then dead_letter.${column} end`;
+    const bodySql = `coalesce(${intactEventSql("body")}, ${intactDeadLetterSql("body")})`;
     const forgetsBefore = forgetCalls;
     const rows = await query<MarkedEventRow>(
       `select position, committed_ms, body, number, epoch from (
-         select again.position, coalesce(${soundEventColumnSql("committed_ms")}, ${soundLetterColumnSql("committed_ms")}) as committed_ms,
-           ${bodySql} as body, ${soundLetterColumnSql("number")} as number, ${soundLetterColumnSql("epoch")} as epoch,
+         select again.position, coalesce(${intactEventSql("committed_ms")}, ${intactDeadLetterSql("committed_ms")}) as committed_ms,
+           ${bodySql} as body, ${intactDeadLetterSql("number")} as number, ${intactDeadLetterSql("epoch")} as epoch,
            sum(${offeredBytesSql(`octet_length(${bodySql})`)}) over (order by again.position) as upto,
            row_number() over (order by again.position) as place
          from (${marks}) as again
@@ -165,7 +165,7 @@ export function createRedeliveries(
            select position from dead_letter
            where source = $1 and sink = $2 and resending = true and position >= $4
              and not exists (select 1 from event where event.source = $1 and event.position = dead_letter.position)
-             and ${dialect.kindIn("body")} ${IS_URGENT_KIND_SQL.replace("kind ", "")}
+             and ${dialect.kindOfBodySql("body")} ${IS_URGENT_KIND_SQL.replace("kind ", "")}
          ) as urgent order by position limit $3`,
         limit,
         firstPosition,
@@ -203,7 +203,7 @@ export function createRedeliveries(
     /** Marks settled events of a range of the log; urgent ones only after `urgentAfter`. */
     markBetween: (sink: string, after: number, through: number, urgentAfter: number): Promise<number> =>
       markInSlices(sink, after, through, `(event.position > $5 or not (${IS_URGENT_EVENT_SQL}))`, urgentAfter),
-    isUnmarked: (sink: string): boolean => unmarkedSinks.has(sink),
+    hasNoMarks: (sink: string): boolean => unmarkedSinks.has(sink),
     /**
      * Marks the events of a settled batch if a replay marked events of the same class (urgent or not) meanwhile:
      * otherwise the sink would end with an older state, such as an alarm raised after its end. While only values are
@@ -260,15 +260,15 @@ export function createDeadLetters(sql: SqlDriver) {
   return {
     async list(sink: string | undefined, limit: number): Promise<readonly DeadLetter[]> {
       const rows = await query<DeadLetterRow>(
-        `select id, sink, reason, at_ms, number, epoch, body, ${dialect.isSound("dead_letter")} as sound
+        `select id, sink, reason, at_ms, number, epoch, body, ${dialect.isIntactSql("dead_letter")} as sound
          from dead_letter where source = $1 and resending = false and ($2::text is null or sink = $2)
          order by id desc limit $3`,
         sink ?? null,
         limit,
       );
-      return rows.map(({ id, sink: name, reason, at_ms, body, sound, ...numbered }) => ({
+      return rows.map(({ id, sink: name, reason, at_ms, body, sound, ...sequenceColumns }) => ({
         ...{ id, sink: name, reason, at: isoUtc(at_ms) },
-        ...(sound ? { ...toSequenceField(numbered), event: parseEvent(body) } : { event: null, bytes: body }),
+        ...(sound ? { ...toSequenceField(sequenceColumns), event: parseEvent(body) } : { event: null, bytes: body }),
       }));
     },
     /** Stores nothing if the event has left the log, because retention has counted its loss. */
@@ -300,8 +300,8 @@ export function createDeadLetters(sql: SqlDriver) {
     }),
     resend: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
       sql.transaction(function* () {
-        const resentLetters = yield* runSql<{ readonly position: number }>(
-          `update dead_letter set resending = true where ${deadLetterSelectionSql(ids)} and ${dialect.isSound("dead_letter")} returning position`,
+        const resentDeadLetters = yield* runSql<{ readonly position: number }>(
+          `update dead_letter set resending = true where ${deadLetterSelectionSql(ids)} and ${dialect.isIntactSql("dead_letter")} returning position`,
           ...deadLetterValues(sink, ids),
         );
         yield* runSql(
@@ -311,9 +311,9 @@ export function createDeadLetters(sql: SqlDriver) {
             `from dead_letter where source = $1 and sink = $2 and ${dialect.isIn("position", "$3::bigint[]")}`,
           ),
           sink,
-          resentLetters.map(({ position }) => position),
+          resentDeadLetters.map(({ position }) => position),
         );
-        return resentLetters.length;
+        return resentDeadLetters.length;
       }),
     discard: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
       sql.transaction(function* () {

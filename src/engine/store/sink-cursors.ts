@@ -24,16 +24,16 @@ interface SinkCursorRow extends SinkPosition {
  *
  * Cursor and sequence number move together, so that an event gets the same number after a crash.
  */
-export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boolean, damage?: SinkCursorRepair) {
+export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boolean, repair?: SinkCursorRepair) {
   let cachedCursors: Map<string, StoredSinkCursor> | null = null;
   let cursorsPromise: Promise<Map<string, StoredSinkCursor>> | null = null;
 
   async function loadSinkCursors(): Promise<Map<string, StoredSinkCursor>> {
     const rows = await query<SinkCursorRow>(
-      `select name as sink, position, urgent, ended, counted as number, epoch, ${dialect.isSound("sink")} as sound
+      `select name as sink, position, urgent, ended, counted as number, epoch, ${dialect.isIntactSql("sink")} as sound
        from sink where source = $1`,
     );
-    if (rows.some(({ sound }) => !sound) && damage?.repairCursors() === true) return loadSinkCursors();
+    if (rows.some(({ sound }) => !sound) && repair?.repairCursors() === true) return loadSinkCursors();
     return new Map(
       rows.map(({ sink, position, urgent, ended, epoch, number }) => [
         sink,

@@ -43,7 +43,7 @@ interface EventCount {
 
 const NO_PENDING_EVENTS: EventCount = { events: 0, oldestMs: null, exact: true };
 
-const NO_LAG_FILTER: LagFilter = { kinds: EVENT_KINDS, byKind: true, matches: () => true };
+const NO_LAG_FILTER: LagFilter = { kinds: EVENT_KINDS, kindsOnly: true, matches: () => true };
 
 export async function computeSinkLags(
   sql: SqlDriver,
@@ -88,21 +88,21 @@ async function countPending(sql: SqlDriver, { position, urgent }: CursorPair, la
   >(
     `select (select count(*) from event where ${isFactSql}) as facts,
        (select min(position) from event where ${isFactSql}) as "firstFact",
-       ${sql.dialect.countValuesAfter} as "values",
+       ${sql.dialect.countValuesAfterSql} as "values",
        (select position from event where ${isValueSql} order by position limit 1) as "firstValue"`,
     position,
   );
   if (counts === undefined) return NO_PENDING_EVENTS;
   const isFactKind = (kind: EventKind) => !isTelemetry(kind);
   const pendingClasses = [
-    { events: counts.facts, first: counts.firstFact, isIn: isFactKind, condition: isFactSql },
-    { events: counts.values, first: counts.firstValue, isIn: isTelemetry, condition: isValueSql },
-  ].filter(({ events, isIn }) => events > 0 && lagFilter.kinds.some(isIn));
+    { events: counts.facts, first: counts.firstFact, hasKind: isFactKind, condition: isFactSql },
+    { events: counts.values, first: counts.firstValue, hasKind: isTelemetry, condition: isValueSql },
+  ].filter(({ events, hasKind: isIn }) => events > 0 && lagFilter.kinds.some(isIn));
   const events = pendingClasses.reduce((sum, each) => sum + each.events, 0);
   if (events === 0) return NO_PENDING_EVENTS;
   const isCountExact =
-    lagFilter.byKind &&
-    pendingClasses.every(({ isIn }) => EVENT_KINDS.filter(isIn).every((kind) => lagFilter.kinds.includes(kind)));
+    lagFilter.kindsOnly &&
+    pendingClasses.every(({ hasKind }) => EVENT_KINDS.filter(hasKind).every((kind) => lagFilter.kinds.includes(kind)));
   if (isCountExact || events > MAX_LAG_FILTER_EVENTS) {
     const firstPendingPosition = Math.min(...pendingClasses.map((each) => each.first ?? Number.POSITIVE_INFINITY));
     const [oldest] = await sql.query<Pick<PendingRow, "committed_ms">>(
@@ -134,13 +134,13 @@ async function countMarked(sql: SqlDriver, sink: string, marked: number, lagFilt
 async function countMatching(sql: SqlDriver, rows: readonly PendingRow[], lagFilter: LagFilter): Promise<EventCount> {
   const rowsOfWantedKinds = rows.filter(({ kind }) => kind === null || lagFilter.kinds.includes(kind));
   const exceedsFilterBytes = rowsOfWantedKinds.reduce((sum, row) => sum + row.bytes, 0) > MAX_LAG_FILTER_BYTES;
-  if (lagFilter.byKind || exceedsFilterBytes) return summarizePendingEvents(rowsOfWantedKinds, lagFilter.byKind);
-  const soundRows = await sql.query<Pick<StoredEventText, "position" | "body">>(
+  if (lagFilter.kindsOnly || exceedsFilterBytes) return summarizePendingEvents(rowsOfWantedKinds, lagFilter.kindsOnly);
+  const intactRows = await sql.query<Pick<StoredEventText, "position" | "body">>(
     `select position, body from event
-     where source = $1 and ${sql.dialect.isIn("position", "$2::bigint[]")} and ${sql.dialect.isSound("event")}`,
+     where source = $1 and ${sql.dialect.isIn("position", "$2::bigint[]")} and ${sql.dialect.isIntactSql("event")}`,
     rowsOfWantedKinds.flatMap(({ kind, position }) => (kind === null ? [] : [position])),
   );
-  const eventBodyByPosition = new Map(soundRows.map(({ position, body }) => [position, body]));
+  const eventBodyByPosition = new Map(intactRows.map(({ position, body }) => [position, body]));
   const matchingRows = rowsOfWantedKinds.filter(({ position }) => {
     // A damaged event will be a dead letter of the sink.
     const body = eventBodyByPosition.get(position);

@@ -52,12 +52,12 @@ export interface SqlDialect {
   upsert(table: StateTable, keys: readonly string[], cells: SqlByColumn, from?: string): string;
   /** Builds an update of this source's undamaged rows. */
   update(table: StateTable, cells: SqlByColumn, where: string): string;
-  isSound(table: StateTable): string;
+  isIntactSql(table: StateTable): string;
   /** Builds the condition that a column has one of the values of a list parameter, such as `$3::bigint[]`. */
   isIn(column: string, list: string): string;
-  kindIn(body: string): string;
+  kindOfBodySql(body: string): string;
   /** Table of the log's counters `bytes` and `written`, and the condition on its row. */
   readonly counters: { readonly table: string; readonly where: string };
   readonly lastPosition: string;
-  readonly countValuesAfter: string;
+  readonly countValuesAfterSql: string;
 }

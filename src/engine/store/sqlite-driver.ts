@@ -73,14 +73,14 @@ const SQLITE_DIALECT: SqlDialect = {
   update(table, cells, where) {
     const set = Object.entries(cells).map(([column, value]) => `${column} = ${value}, `);
     return `update ${table} set ${set.join("")}checksum = ${checksumSql(table, cells)}
-      where ${where} and ${SQLITE_DIALECT.isSound(table)}`;
+      where ${where} and ${SQLITE_DIALECT.isIntactSql(table)}`;
   },
-  isSound: (table) => `${checksumSql(table)} is ${table}.checksum`,
+  isIntactSql: (table) => `${checksumSql(table)} is ${table}.checksum`,
   isIn: (column, list) => `${column} in (select value from json_each(${list}))`,
-  kindIn: (body) => `case when json_valid(${body}) then ${body} ->> '$.type' end`,
+  kindOfBodySql: (body) => `case when json_valid(${body}) then ${body} ->> '$.type' end`,
   counters: { table: "log_size", where: "true" },
   lastPosition: "(select coalesce(max(seq), 0) from sqlite_sequence where name = 'event')",
-  countValuesAfter: "(select count(*) from event where telemetry = 1 and position > $2)",
+  countValuesAfterSql: "(select count(*) from event where telemetry = 1 and position > $2)",
 };
 
 function insertRowSql(table: StateTable, cells: SqlByColumn, from: string, copyOf?: StateTable): string {
@@ -91,7 +91,7 @@ function insertRowSql(table: StateTable, cells: SqlByColumn, from: string, copyO
     ? `insert into ${table} (${columnNames}, checksum)
         select ${columnNames}, ${checksum} from (select ${values.join(", ")} ${from}) where true`
     : `insert into ${table} (${columnNames}, checksum) select ${columnNames}, case when is_sound then ${checksum} end
-        from (select ${values.join(", ")}, ${SQLITE_DIALECT.isSound(copyOf)} as is_sound ${from}) where true`;
+        from (select ${values.join(", ")}, ${SQLITE_DIALECT.isIntactSql(copyOf)} as is_sound ${from}) where true`;
 }
 
 /** Longest time for which the service counts a request, with a margin for its clock. */
@@ -99,14 +99,14 @@ const MAX_QUOTA_COUNTING_MS = 2 * 60_000;
 const UNKNOWN_QUOTA_PAUSE_MS = 60_000;
 
 /** A damaged slot counts as spent in every bucket, so that the quota is never exceeded. */
-export function createDamagedQuota(damage: DamagedRowQuarantine, clock: Pick<Clock, "now">): DamagedQuota {
+export function createDamagedQuota(quarantine: DamagedRowQuarantine, clock: Pick<Clock, "now">): DamagedQuota {
   return {
     unknownSlots: () =>
-      damage
+      quarantine
         .rowsFoundSince("quota", clock.now() - MAX_QUOTA_COUNTING_MS)
         .map(({ id, foundMs }) => ({ id: -id, sentAtMs: foundMs, countedByMs: foundMs })),
     unknownPause() {
-      const pauseRow = damage.rowsFoundSince("quota_hold", clock.now() - UNKNOWN_QUOTA_PAUSE_MS).at(-1);
+      const pauseRow = quarantine.rowsFoundSince("quota_hold", clock.now() - UNKNOWN_QUOTA_PAUSE_MS).at(-1);
       return pauseRow && { orderedAtMs: pauseRow.foundMs, untilMs: pauseRow.foundMs + UNKNOWN_QUOTA_PAUSE_MS };
     },
   };

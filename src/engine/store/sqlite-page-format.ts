@@ -75,17 +75,17 @@ export type SqlitePages = ReturnType<typeof openSqlitePages>;
 export function openSqlitePages(path: string, log: "valid" | "all") {
   const databaseFileDescriptor = openSync(path, "r");
   const walPath = `${path}-wal`;
-  const wal = fileSize(walPath) > WAL_HEADER_BYTES ? openSync(walPath, "r") : null;
-  const pageBytes = readDatabasePageSize(databaseFileDescriptor, wal);
+  const walFd = fileSize(walPath) > WAL_HEADER_BYTES ? openSync(walPath, "r") : null;
+  const pageBytes = readDatabasePageSize(databaseFileDescriptor, walFd);
   const walOffsets =
-    wal === null ? new Map<number, number>() : findCommittedPages(wal, fileSize(walPath), pageBytes, log);
+    walFd === null ? new Map<number, number>() : findCommittedPages(walFd, fileSize(walPath), pageBytes, log);
   const count = Math.max(Math.floor(fileSize(path) / pageBytes), ...walOffsets.keys());
 
   function readDatabasePage(page: number): Buffer | null {
     if (page < 1 || page > count) return null;
     const walOffset = walOffsets.get(page);
-    return walOffset !== undefined && wal !== null
-      ? readFileRange(wal, walOffset, pageBytes)
+    return walOffset !== undefined && walFd !== null
+      ? readFileRange(walFd, walOffset, pageBytes)
       : readFileRange(databaseFileDescriptor, (page - 1) * pageBytes, pageBytes);
   }
 
@@ -121,7 +121,7 @@ export function openSqlitePages(path: string, log: "valid" | "all") {
     count,
     bytes: readDatabasePage,
     /** Returns the number of rows that a leaf page states; it exceeds `cells` if rows cannot be read. */
-    stated(page: number): number {
+    statedRowCount(page: number): number {
       const header = pageHeaderOffset(page);
       const bytes = readDatabasePage(page);
       const isLeafPage = bytes?.[header] === TABLE_LEAF_PAGE_TYPE || bytes?.[header] === INDEX_LEAF_PAGE_TYPE;
@@ -140,7 +140,7 @@ export function openSqlitePages(path: string, log: "valid" | "all") {
     },
     [Symbol.dispose](): void {
       closeSync(databaseFileDescriptor);
-      if (wal !== null) closeSync(wal);
+      if (walFd !== null) closeSync(walFd);
     },
   };
 }
@@ -155,17 +155,17 @@ function payloadBytesInCell(size: number, isTable: boolean, pageBytes: number): 
 }
 
 /** Reads the page size from the file, else from its write-ahead log; otherwise returns Plenum's default. */
-function readDatabasePageSize(main: number, wal: number | null): number {
-  const fileHeader = readFileRange(main, 0, SQLITE_FILE_HEADER_BYTES);
+function readDatabasePageSize(databaseFd: number, walFd: number | null): number {
+  const fileHeader = readFileRange(databaseFd, 0, SQLITE_FILE_HEADER_BYTES);
   if (fileHeader?.toString("latin1", 0, SQLITE_FILE_MAGIC.length) === SQLITE_FILE_MAGIC) {
     // The stated size may be damaged. The default size is right if the stated number of pages then fills the file.
-    if (fileHeader.readUInt32BE(28) * SQLITE_PAGE_BYTES === fstatSync(main).size) return SQLITE_PAGE_BYTES;
+    if (fileHeader.readUInt32BE(28) * SQLITE_PAGE_BYTES === fstatSync(databaseFd).size) return SQLITE_PAGE_BYTES;
     // The two-byte field holds 1 for 65,536.
     const statedPageSize = fileHeader.readUInt16BE(16);
     const bytes = statedPageSize === 1 ? 65_536 : statedPageSize;
     if (isValidPageSize(bytes)) return bytes;
   }
-  const header = wal === null ? null : readFileRange(wal, 0, WAL_HEADER_BYTES);
+  const header = walFd === null ? null : readFileRange(walFd, 0, WAL_HEADER_BYTES);
   if (header !== null && isWalHeader(header) && isValidPageSize(header.readUInt32BE(8))) return header.readUInt32BE(8);
   return SQLITE_PAGE_BYTES;
 }
@@ -181,12 +181,12 @@ function isWalHeader(header: Buffer): boolean {
 /** True if SQLite will read the file's write-ahead log: SQLite ignores a log with a damaged header. */
 export function hasReadableWal(path: string): boolean {
   if (fileSize(`${path}-wal`) <= WAL_HEADER_BYTES) return false;
-  const wal = openSync(`${path}-wal`, "r");
+  const walFd = openSync(`${path}-wal`, "r");
   try {
-    const header = readFileRange(wal, 0, WAL_HEADER_BYTES);
+    const header = readFileRange(walFd, 0, WAL_HEADER_BYTES);
     return header !== null && isWalHeader(header) && walChecksumMatches(header, 24, walHeaderChecksum(header));
   } finally {
-    closeSync(wal);
+    closeSync(walFd);
   }
 }
 
@@ -212,15 +212,15 @@ function addToWalChecksum(logHeader: Buffer, before: WalChecksum, bytes: Buffer)
 }
 
 /** Finds the offset of the newest committed copy of each page in a write-ahead log. */
-function findCommittedPages(wal: number, size: number, pageBytes: number, log: "valid" | "all"): Map<number, number> {
-  const header = readFileRange(wal, 0, WAL_HEADER_BYTES);
+function findCommittedPages(walFd: number, size: number, pageBytes: number, log: "valid" | "all"): Map<number, number> {
+  const header = readFileRange(walFd, 0, WAL_HEADER_BYTES);
   const walOffsetByCommittedPage = new Map<number, number>();
   if (header === null || !isWalHeader(header) || header.readUInt32BE(8) !== pageBytes) return walOffsetByCommittedPage;
   let checksum = walHeaderChecksum(header);
   if (log === "valid" && !walChecksumMatches(header, 24, checksum)) return walOffsetByCommittedPage;
   let uncommittedPages = new Map<number, number>();
   for (let at = WAL_HEADER_BYTES; at + FRAME_HEADER_BYTES + pageBytes <= size; at += FRAME_HEADER_BYTES + pageBytes) {
-    const walFrame = readFileRange(wal, at, FRAME_HEADER_BYTES + pageBytes);
+    const walFrame = readFileRange(walFd, at, FRAME_HEADER_BYTES + pageBytes);
     // Frames of an earlier generation of the log have another salt.
     if (walFrame === null || !walFrame.subarray(8, 16).equals(header.subarray(16, 24))) break;
     if (log === "valid") {
@@ -265,19 +265,19 @@ export function findFreePageProblem(pages: SqlitePages): string | null {
     return map !== page && (!hasPointerMapPages || pages.bytes(map)?.[5 * (page - map - 1)] === FREE_PAGE_TYPE);
   };
   const seenPages = new Set<number>();
-  for (let trunk = header.readUInt32BE(32); trunk !== 0; ) {
-    const bytes = pages.bytes(trunk);
-    if (bytes === null || seenPages.has(trunk) || !isFreePage(trunk))
-      return `page ${trunk} is in the list of free pages`;
-    seenPages.add(trunk);
+  for (let trunkPage = header.readUInt32BE(32); trunkPage !== 0; ) {
+    const bytes = pages.bytes(trunkPage);
+    if (bytes === null || seenPages.has(trunkPage) || !isFreePage(trunkPage))
+      return `page ${trunkPage} is in the list of free pages`;
+    seenPages.add(trunkPage);
     const leafPageCount = bytes.readUInt32BE(4);
-    if (8 + 4 * leafPageCount > bytes.length) return `page ${trunk} of the list of free pages is not whole`;
+    if (8 + 4 * leafPageCount > bytes.length) return `page ${trunkPage} of the list of free pages is not whole`;
     for (let n = 0; n < leafPageCount; n += 1) {
       const leafPage = bytes.readUInt32BE(8 + 4 * n);
       if (seenPages.has(leafPage) || !isFreePage(leafPage)) return `page ${leafPage} is in the list of free pages`;
       seenPages.add(leafPage);
     }
-    trunk = bytes.readUInt32BE(0);
+    trunkPage = bytes.readUInt32BE(0);
   }
   const statedCount = header.readUInt32BE(36);
   return seenPages.size === statedCount ? null : `it has ${seenPages.size} free pages instead of ${statedCount}`;

@@ -32,10 +32,10 @@ export interface Database extends Disposable {
 
 /** Listener that is called at the beginning and end of each transaction and after a change by another process. */
 interface TransactionListener {
-  begun?(): void;
-  committed?(): void;
-  rolledBack?(): void;
-  othersChanged?(): void;
+  onBegin?(): void;
+  onCommit?(): void;
+  onRollback?(): void;
+  onExternalChange?(): void;
 }
 
 export interface DatabaseDamageRepair {
@@ -68,9 +68,9 @@ export function openDatabase(
     try {
       if (activeDamageRepair.attempt(error)) return work();
       throw error;
-    } catch (again) {
-      if (again instanceof StateDamaged) activeDamageRepair.failed(again);
-      throw again;
+    } catch (repeatError) {
+      if (repeatError instanceof StateDamaged) activeDamageRepair.failed(repeatError);
+      throw repeatError;
     } finally {
       damageRepair = activeDamageRepair;
     }
@@ -79,12 +79,12 @@ export function openDatabase(
   function runTransaction<T>(work: () => T): T {
     databaseWrapper.prepare("begin immediate").run();
     try {
-      for (const listener of listeners) listener.begun?.();
+      for (const listener of listeners) listener.onBegin?.();
       const result = work();
       databaseWrapper.prepare("commit").run();
       return result;
     } catch (error) {
-      for (const listener of listeners) listener.rolledBack?.();
+      for (const listener of listeners) listener.onRollback?.();
       // A full disk makes SQLite roll back by itself.
       if (database.isTransaction) databaseWrapper.exec("rollback");
       throw error;
@@ -115,7 +115,7 @@ export function openDatabase(
         result = recoverFromDamage(error, () => runTransaction(work));
       }
       transactionCount += 1;
-      for (const listener of listeners) listener.committed?.();
+      for (const listener of listeners) listener.onCommit?.();
       return result;
     },
     addListener: (listener) => void listeners.push(listener),
@@ -127,7 +127,7 @@ export function openDatabase(
       const dataVersion = databaseWrapper.number("pragma data_version");
       if (dataVersion !== lastDataVersion) {
         lastDataVersion = dataVersion;
-        for (const listener of listeners) listener.othersChanged?.();
+        for (const listener of listeners) listener.onExternalChange?.();
       }
       return transactionCount + dataVersion;
     },

@@ -4,7 +4,7 @@ import { CaFileOption } from "../../core/http/outbound/config.ts";
 import {
   isSecuredAddress,
   parsePostgresAddress,
-  postgresUrl,
+  postgresUrlSchema,
   SchemaName,
   serverUrls,
 } from "../../core/postgres/server-address.ts";
@@ -17,7 +17,7 @@ const MEBIBYTE = 1024 ** 2;
 
 export const PostgresState = z
   .strictObject({
-    url: postgresUrl("several").meta({
+    url: postgresUrlSchema("several").meta({
       description:
         "Address with user and database, such as postgresql://plenum@db.example.com/plenum. Separate several servers by commas (…@a:5432,b:5432/plenum); the one that accepts writes is used.",
     }),

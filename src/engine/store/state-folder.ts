@@ -45,7 +45,7 @@ const NETWORK_FILE_SYSTEMS: ReadonlyMap<number, string> = new Map([
 ]);
 
 /** Creates the folder for its owner only; an existing one keeps its rights, because it may hold other things. */
-export function prepareStateFolder(folder: string, typeOf: ReadFileSystemType): void {
+export function prepareStateFolder(folder: string, readType: ReadFileSystemType): void {
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
   } catch (error) {
@@ -55,10 +55,10 @@ export function prepareStateFolder(folder: string, typeOf: ReadFileSystemType): 
       hint: "Set state.folder to a folder that the worker may write.",
     });
   }
-  refuseUnfitFolder(folder, typeOf);
+  refuseUnfitFolder(folder, readType);
 }
 
-export function checkStateFolder(folder: string, typeOf: ReadFileSystemType = readFileSystemType): void {
+export function checkStateFolder(folder: string, readType: ReadFileSystemType = readFileSystemType): void {
   refuseDanglingLink(folder);
   const existingPath = nearestExistingPath(resolve(folder));
   const folderExists = existingPath === resolve(folder);
@@ -73,7 +73,7 @@ export function checkStateFolder(folder: string, typeOf: ReadFileSystemType = re
     const what = folderExists ? "cannot be written" : `cannot be created in ${existingPath}`;
     throw new ConfigError(`The state folder ${folder} ${what} (${errorCodeOrMessage(error)}).`, { hint, cause: error });
   }
-  if (folderExists) refuseUnfitFolder(folder, typeOf);
+  if (folderExists) refuseUnfitFolder(folder, readType);
 }
 
 function refuseDanglingLink(folder: string): void {
@@ -99,10 +99,10 @@ function nearestExistingPath(path: string): string {
   return nearestExistingPath(parentFolder);
 }
 
-function refuseUnfitFolder(folder: string, typeOf: ReadFileSystemType): void {
+function refuseUnfitFolder(folder: string, readType: ReadFileSystemType): void {
   refuseSharedFolder(folder);
   if (process.platform !== "linux") return;
-  const networkFileSystem = NETWORK_FILE_SYSTEMS.get(typeOf(folder) >>> 0);
+  const networkFileSystem = NETWORK_FILE_SYSTEMS.get(readType(folder) >>> 0);
   if (networkFileSystem !== undefined) {
     throw new ConfigError(`The state folder ${folder} is on a network file system (${networkFileSystem}).`, {
       hint: "Set state.folder to a folder on a local disk: locks over a network do not protect the state.",

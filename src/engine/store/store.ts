@@ -123,11 +123,11 @@ export interface Outbox {
   register(sink: string, from: "now" | "beginning"): Promise<SinkPosition>;
   /** Returns marked events, then those after the cursor, at least one. `after` skips events that a filter left out. */
   next(sink: string, limit: number, after?: number): Promise<OfferedEvents>;
-  /** Returns marked urgent events, then those after `after`. The caller has seen all urgent events up to `looked`. */
+  /** Returns marked urgent events, then those after `after`. The caller has seen those up to `seenThrough`. */
   nextUrgent(
     sink: string,
     limit: number,
-    skip?: { readonly after: number; readonly looked: number },
+    skip?: { readonly after: number; readonly seenThrough: number },
   ): Promise<OfferedEvents>;
   settle(sink: string, settlement: SettledBatch): Promise<void>;
   /** Ends a sink or continues it (null). An ended sink keeps its cursor, but the log retains no events for it. */
@@ -170,7 +170,7 @@ export interface EventLogPressure {
 export interface OfferedEvents {
   readonly events: readonly LoggedEvent[];
   /** True when the events are marked to be sent again; they may be older than the cursor. */
-  readonly again: boolean;
+  readonly isRepeat: boolean;
   /** True when the offer skips events that are not urgent: settling it does not move the cursor. */
   readonly urgent?: boolean;
   /** Urgent events of the offer up to this position are settled already. */
@@ -180,7 +180,7 @@ export interface OfferedEvents {
 }
 
 export interface SettledBatch {
-  readonly again: boolean;
+  readonly isRepeat: boolean;
   readonly urgent?: boolean | undefined;
   readonly through: number;
   readonly rejected: readonly RejectedEvent[];
@@ -207,7 +207,7 @@ export interface SinkPosition {
 
 export interface LagFilter {
   readonly kinds: readonly EventKind[];
-  readonly byKind: boolean;
+  readonly kindsOnly: boolean;
   readonly matches: (event: Event) => boolean;
 }
 

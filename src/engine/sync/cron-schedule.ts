@@ -69,12 +69,12 @@ interface CronTimer {
  * Calls functions at cron times in UTC, by the monotonic clock. Several missed times cause one call. A step of the wall
  * clock never postpones a call: a call due in 4 minutes comes in 4 minutes, even if the clock is set back by an hour.
  */
-export function createCronTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | "steps">) {
+export function createCronTicker(clock: Clock, clockCheck: Pick<ClockCheck, "compareClocks" | "stepWakeup">) {
   /** Timers of all schedules, which share one wait: 200 sources have 2,600 schedules. */
   const cronTimers = new Set<CronTimer>();
   const cronTimerAdded = createWakeup();
   let tickerEndController: AbortController | null = null;
-  let seenClockSteps = clockCheck.steps.wakeups();
+  let seenClockSteps = clockCheck.stepWakeup.wakeups();
 
   function setDue(timer: CronTimer, dueMs: number): void {
     timer.dueMs = dueMs;
@@ -82,16 +82,16 @@ export function createCronTicker(clock: Clock, clockCheck: Pick<ClockCheck, "loo
   }
 
   function fireDueTimers(): number {
-    clockCheck.look();
-    const wasClockStepped = clockCheck.steps.wakeups() !== seenClockSteps;
-    seenClockSteps = clockCheck.steps.wakeups();
+    clockCheck.compareClocks();
+    const wasClockStepped = clockCheck.stepWakeup.wakeups() !== seenClockSteps;
+    seenClockSteps = clockCheck.stepWakeup.wakeups();
     let firstDueMs = Number.POSITIVE_INFINITY;
     for (const timer of [...cronTimers]) {
       const nowMs = clock.now();
       if (wasClockStepped)
         setDue(timer, Math.min(timer.nextMatch(nowMs), nowMs + timer.dueMonotonicMs - clock.monotonic()));
       if (nowMs >= timer.dueMs && cronTimers.has(timer)) {
-        // Of timers due together, the one that fired longest ago comes first: hourly gateways before minutely alarms.
+        // The timer that fired longest ago comes first: hourly gateways before minutely alarms.
         cronTimers.delete(timer);
         cronTimers.add(timer);
         timer.fire();
@@ -107,8 +107,8 @@ export function createCronTicker(clock: Clock, clockCheck: Pick<ClockCheck, "loo
     runLoop({
       clock,
       signal: tickerLoopController.signal,
-      wakeup: combineWakeups(cronTimerAdded, clockCheck.steps),
-      turn: async () => fireDueTimers(),
+      wakeup: combineWakeups(cronTimerAdded, clockCheck.stepWakeup),
+      step: async () => fireDueTimers(),
       fault(error) {
         throw error;
       },

@@ -107,6 +107,6 @@ const INVENTORY_RATE_SHARE = 0.8;
 
 /** Estimates minutes left. Each minute's requests leave at once: of 60 pages at 24 a minute, 12 wait two minutes. */
 export function estimateMinutesLeft(pages: number, pagesLeft: number, listsPerMinute: number): number {
-  const requestsAtOnce = Math.max(1, Math.ceil(listsPerMinute * INVENTORY_RATE_SHARE));
-  return Math.floor((pages + pagesLeft - 1) / requestsAtOnce) - Math.floor((pages - 1) / requestsAtOnce);
+  const pagesPerMinute = Math.max(1, Math.ceil(listsPerMinute * INVENTORY_RATE_SHARE));
+  return Math.floor((pages + pagesLeft - 1) / pagesPerMinute) - Math.floor((pages - 1) / pagesPerMinute);
 }

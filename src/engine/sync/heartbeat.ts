@@ -43,7 +43,7 @@ export function createHeartbeat(options: {
     ...createLoopService(`heartbeat ${source}`, {
       clock,
       wakeup: heartbeatIntervalChanged,
-      turn: emitHeartbeatWhenDue,
+      step: emitHeartbeatWhenDue,
       fault: (error) => log.warn({ err: error }, "The heartbeat could not be stored; it is tried again."),
     }),
     change(next: number | false) {

@@ -7,8 +7,8 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import { endsWithin, rejectOnAbort, runLoop, serialRunner, sleepFor } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type CronTicker, cronIntervalMs } from "./cron-schedule.ts";
-import type { Follower, SyncJob } from "./job.ts";
-import { followerRetryMs, jobRetryPauseMs, UNEXPLAINED_RETRY_MS, unexplainedRefusalRetryMs } from "./retry-times.ts";
+import type { LoopJob, SyncJob } from "./job.ts";
+import { continuousRetryMs, jobRetryPauseMs, UNEXPLAINED_RETRY_MS, unexplainedRefusalRetryMs } from "./retry-times.ts";
 import type { ServiceAvailability } from "./service-availability.ts";
 import type { ServiceOutage } from "./service-outage.ts";
 import type { StoredJob } from "./stored-documents.ts";
@@ -17,7 +17,7 @@ import type { TokenScope } from "./token-scope.ts";
 export interface JobSchedulerOptions {
   readonly source: string;
   readonly jobs: readonly SyncJob[];
-  readonly followers?: readonly Follower[];
+  readonly loopJobs?: readonly LoopJob[];
   readonly ticker: CronTicker;
   readonly clock: Clock;
   readonly log: Log;
@@ -29,7 +29,7 @@ export interface JobSchedulerOptions {
   readonly scope: Pick<TokenScope, "known" | "hasAbility" | "respondedAtMs" | "changes" | "watch">;
   /** These loops run until the signal aborts, also during an outage. */
   readonly watches?: readonly ((signal: AbortSignal) => Promise<void>)[];
-  readonly succeeded?: (job: string) => void;
+  readonly onJobSuccess?: (job: string) => void;
   readonly storeState: (job: string, state: StoredJob) => void;
   readonly storedState: (job: string) => StoredJob | undefined;
 }
@@ -39,7 +39,7 @@ export interface JobScheduler extends WorkerService {
 }
 
 export interface JobSchedulerChange extends Pick<JobSchedulerOptions, "jobs" | "spreadMs"> {
-  readonly again: ReadonlySet<string>;
+  readonly jobsToRerun: ReadonlySet<string>;
 }
 
 const JOB_STATE_STORE_INTERVAL_MS = 60_000;
@@ -119,7 +119,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
     metrics.polls.inc({ ...jobMetricLabels, outcome: jobResult.kind });
     if (failure === null) {
       metrics.pollSuccess.set(jobMetricLabels, clock.now() / 1000);
-      options.succeeded?.(job.name);
+      options.onJobSuccess?.(job.name);
     }
     let retryMs = jobResult.kind === "ok" ? null : jobRetryPauseMs(failure, state.failuresInRow, random);
     const isJobPaused = state.isRefused || failure instanceof Throttled;
@@ -172,7 +172,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
   async function recordJobFailure(work: JobNameAndAbility, failure: Failure, failures: number): Promise<boolean> {
     log.warn({ job: work.name, err: failure }, "a poll failed");
     const failureContext = { isRepeat: failures > 1, isMeJob: work.name === "token" };
-    const isServiceDown = await outage.judge(failure, failureContext, abortRunsController.signal);
+    const isServiceDown = await outage.detectOutage(failure, failureContext, abortRunsController.signal);
     const jobProblem = describeJobProblem(work, failure);
     if (!isServiceDown && failure instanceof ConfigError) await availability.featureDown(work.name, jobProblem);
     storeJobState(work, jobProblem, false);
@@ -199,39 +199,39 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
     jobStateStoredAtMs.set(name, nowMs);
   }
 
-  async function keepContinuousJobRunning(follower: Follower): Promise<void> {
+  async function keepLoopJobRunning(loopJob: LoopJob): Promise<void> {
     let failures = 0;
     let refusals = 0;
-    let wasServiceAway = false;
-    const jobMetricLabels = { source, job: follower.name };
+    let wasServiceUnavailable = false;
+    const jobMetricLabels = { source, job: loopJob.name };
     const recordInOrder = serialRunner();
     const noteJobSuccess = () => {
       failures = 0;
       refusals = 0;
       metrics.pollSuccess.set(jobMetricLabels, clock.now() / 1000);
-      options.succeeded?.(follower.name);
-      runInParallel(recordInOrder(() => recordJobSuccess(follower, null)));
+      options.onJobSuccess?.(loopJob.name);
+      runInParallel(recordInOrder(() => recordJobSuccess(loopJob, null)));
     };
     await runLoop({
       clock,
       signal: noNewRunsController.signal,
       wakeup: scope.changes,
       random,
-      async turn() {
-        const afterOutage = wasServiceAway || outage.isOn();
-        wasServiceAway = false;
+      async step() {
+        const afterOutage = wasServiceUnavailable || outage.isOn();
+        wasServiceUnavailable = false;
         await rejectOnAbort(outage.over(abortRunsController.signal), noNewRunsController.signal);
         const stopAtOutageController = new AbortController();
         const outageWatch = rejectOnAbort(outage.begun(abortRunsController.signal), stopAtOutageController.signal).then(
           () => {
-            wasServiceAway = true;
+            wasServiceUnavailable = true;
             stopAtOutageController.abort(new OrderlyStop());
           },
           () => undefined,
         );
         const draining = AbortSignal.any([noNewRunsController.signal, stopAtOutageController.signal]);
         try {
-          await follower.follow({
+          await loopJob.follow({
             draining,
             forced: abortRunsController.signal,
             afterOutage,
@@ -245,16 +245,16 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
           failures += 1;
           refusals = isRefused ? refusals + 1 : 0;
           metrics.polls.inc({ ...jobMetricLabels, outcome: "failed" });
-          if (await recordInOrder(() => recordJobFailure(follower, failure, failures))) return 0;
-          return isRefused && !lacksTokenAbility(follower)
+          if (await recordInOrder(() => recordJobFailure(loopJob, failure, failures))) return 0;
+          return isRefused && !lacksTokenAbility(loopJob)
             ? unexplainedRefusalRetryMs(refusals)
-            : followerRetryMs(failure, failures, random);
+            : continuousRetryMs(failure, failures, random);
         } finally {
           stopAtOutageController.abort(new OrderlyStop());
           await outageWatch;
         }
       },
-      fault: (error, inMs) => log.error({ job: follower.name, inMs, err: error }, "a job broke"),
+      fault: (error, inMs) => log.error({ job: loopJob.name, inMs, err: error }, "a job broke"),
     });
   }
 
@@ -279,7 +279,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
       clock,
       signal: noNewRunsController.signal,
       wakeup: scope.changes,
-      async turn() {
+      async step() {
         const visibleSitesNow = scope.known();
         const sitesBeforeChange = (visibleSitesNow && visibleSitesBefore) ?? new Set<number>();
         const sitesAfterChange = (visibleSitesBefore && visibleSitesNow) ?? new Set<number>();
@@ -329,7 +329,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
     });
   }
 
-  function changeScheduledJobs({ jobs, spreadMs: nextSpreadMs, again }: JobSchedulerChange): void {
+  function changeScheduledJobs({ jobs, spreadMs: nextSpreadMs, jobsToRerun }: JobSchedulerChange): void {
     if (noNewRunsController.signal.aborted) return;
     const isSpreadSame = nextSpreadMs === spreadMs;
     spreadMs = nextSpreadMs;
@@ -344,7 +344,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
       jobState.job = job;
       if (!isScheduleSame) startJobTicks(jobState);
       if (isNewJob) postponeJob(jobState);
-      else if (again.has(job.name)) runInParallel(actAfterCurrentRun(jobState, postponeJob));
+      else if (jobsToRerun.has(job.name)) runInParallel(actAfterCurrentRun(jobState, postponeJob));
     }
   }
 
@@ -364,10 +364,10 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
       runInParallel(runJobsAfterScopeChanges());
       for (const watch of options.watches ?? []) runInParallel(watch(abortRunsController.signal));
       runInParallel(runPendingJobs());
-      for (const continuousJob of options.followers ?? []) {
-        const followerRun = keepContinuousJobRunning(continuousJob).finally(() => allJobRuns.delete(followerRun));
-        allJobRuns.add(followerRun);
-        runInParallel(followerRun);
+      for (const loopJob of options.loopJobs ?? []) {
+        const loopJobRun = keepLoopJobRunning(loopJob).finally(() => allJobRuns.delete(loopJobRun));
+        allJobRuns.add(loopJobRun);
+        runInParallel(loopJobRun);
       }
       for (const jobState of jobStates) startJobTicks(jobState);
     },
@@ -382,7 +382,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
   return { ...schedulerService, change: changeScheduledJobs };
 }
 
-function tickOffsetMs(key: string, mostMs: number): number {
-  const hashShare = createHash("sha256").update(key).digest().readUInt32BE(0) / 2 ** 32;
-  return Math.floor(hashShare * mostMs);
+function tickOffsetMs(key: string, maxOffsetMs: number): number {
+  const hashFraction = createHash("sha256").update(key).digest().readUInt32BE(0) / 2 ** 32;
+  return Math.floor(hashFraction * maxOffsetMs);
 }

@@ -32,12 +32,12 @@ export interface PollTime {
 }
 
 /** Continuous work that follows target intervals instead of a schedule: live reads and history. */
-export interface Follower extends Pick<SyncJob, "name" | "ability"> {
+export interface LoopJob extends Pick<SyncJob, "name" | "ability"> {
   /** Works until `draining` aborts. Rejects if all of its work fails; the scheduler restarts it after a pause. */
-  follow(run: FollowerRun): Promise<void>;
+  follow(run: LoopJobRun): Promise<void>;
 }
 
-export interface FollowerRun {
+export interface LoopJobRun {
   readonly draining: AbortSignal;
   readonly forced: AbortSignal;
   /** True when the service was unavailable since the previous run, so earlier failures prove nothing. */

@@ -12,7 +12,7 @@ export type { SuddenValueChange as SuddenChange } from "./read/unusual-replies.t
 export interface SourceCounts {
   readonly activeAlarms: ActiveAlarmCounts;
   readonly siteIds: readonly number[];
-  readonly leftOut: { readonly unreadable: number; readonly unanswered: number } | null;
+  readonly tagsWithoutValue: { readonly unreadable: number; readonly unanswered: number } | null;
   /** Last successful poll since the worker's start, by job; for `live` the last reply that had a value. */
   readonly lastPolls: ReadonlyMap<string, PollTime>;
   /** Monotonic time at which the last page of a first inventory arrived; null without a page since the start. */
@@ -41,7 +41,7 @@ export function describeLiveTag(live: LiveReads, id: string, clock: Clock) {
   const nextReadMs = isTagQuarantined ? quarantinedUntilMs : fromMs === null ? clock.monotonic() : fromMs + intervalMs;
   const isTagSilent = !knownTag.gatewayOffline && intervalMs > stretchedMs;
   const silenceText = knownTag.leftOut === undefined ? "answered nothing" : "had no usable value";
-  const isTagUnread = fromMs === null && !isTagQuarantined && knownTag.inSight;
+  const isTagUnread = fromMs === null && !isTagQuarantined && knownTag.isVisible;
   const intervalReasons = [
     `Class ${readClass.name} has the interval ${formatDuration(configuredMs)}.`,
     stretchedMs > configuredMs &&
@@ -50,7 +50,7 @@ export function describeLiveTag(live: LiveReads, id: string, clock: Clock) {
     knownTag.leftOut !== undefined &&
       `The replies have had no usable value of it since ${knownTag.leftOut.since}. ${knownTag.leftOut.reason}`,
     isTagSilent && `It ${silenceText} ${knownTag.nulls} times in a row, so it is read less often.`,
-    !knownTag.inSight && "The token does not see its site, so it is not read.",
+    !knownTag.isVisible && "The token does not see its site, so it is not read.",
     isTagQuarantined && "It was refused alone twice, so it is left out and asked alone at that time.",
     knownTag.isolation !== null && describeIsolation(knownTag.isolation),
     countedMs !== null &&
@@ -64,7 +64,7 @@ export function describeLiveTag(live: LiveReads, id: string, clock: Clock) {
     /** The read interval is the target interval times the overload factor, plus the back-off of a failing tag. */
     everySeconds: Math.round(intervalMs / 100) / 10,
     lastAt: lastMs === null ? null : formatWallTime(lastMs),
-    dueAt: knownTag.underWay || !knownTag.inSight ? null : formatWallTime(nextReadMs),
+    dueAt: knownTag.underWay || !knownTag.isVisible ? null : formatWallTime(nextReadMs),
     reasons: intervalReasons,
   };
 }

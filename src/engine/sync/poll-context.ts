@@ -19,9 +19,9 @@ export interface PollContext {
   readonly syncState: SyncState;
   readonly firstInventory: Pick<FirstInventoryProgress, "page">;
   readonly tagNaming: TagNaming;
-  readonly listedSites: Set<number>;
+  readonly sitesWithTagList: Set<number>;
   offlineGatewayOf(siteId: number): string | null;
   /** Reads the gateway lists of sites with new alarms, if an offline gateway may explain them; otherwise null. */
-  beforeNewAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null;
-  commit(job: string, change: StoreChange, returning?: boolean): Promise<void>;
+  recheckGateways(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null;
+  commit(job: string, change: StoreChange, isRecovery?: boolean): Promise<void>;
 }

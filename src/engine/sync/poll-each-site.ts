@@ -4,14 +4,14 @@ import { incompleteJobOutcome, JOB_OUTCOME_OK, type JobOutcome } from "./job.ts"
 /** Polls sites one by one. Throws a failure that concerns all sites, and the first failure if every site failed. */
 export async function pollEachSite<T>(
   siteIds: Iterable<number>,
-  visit: (siteId: number) => Promise<T>,
+  pollSite: (siteId: number) => Promise<T>,
   signal: AbortSignal,
 ): Promise<{ readonly seen: ReadonlyMap<number, T>; readonly failures: ReadonlyMap<number, Failure> }> {
   const pollResultsBySite = new Map<number, T>();
   const failuresBySite = new Map<number, Failure>();
   for (const siteId of siteIds) {
     try {
-      pollResultsBySite.set(siteId, await visit(siteId));
+      pollResultsBySite.set(siteId, await pollSite(siteId));
     } catch (error) {
       signal.throwIfAborted();
       const failure = asFailure(error);
@@ -34,8 +34,8 @@ export function buildJobOutcome(
   reasons: readonly string[] = [],
   remarks: readonly string[] = [],
 ): JobOutcome {
-  const temporary = [...failures].find(([, failure]) => !isSiteRefusal(failure));
-  const reason = temporary === undefined ? reasons[0] : `Site ${temporary[0]}: ${errorText(temporary[1])}`;
+  const siteFailure = [...failures].find(([, failure]) => !isSiteRefusal(failure));
+  const reason = siteFailure === undefined ? reasons[0] : `Site ${siteFailure[0]}: ${errorText(siteFailure[1])}`;
   if (reason !== undefined) return incompleteJobOutcome([reason, ...remarks].join(" "));
   const [refusal] = failures.values();
   const leftOutSitesRemarks =

@@ -54,28 +54,28 @@ const SILENT_TAG_WEIGHT = 0.1;
 type StoredHistoryState = Awaited<ReturnType<typeof loadHistoryState>>;
 
 async function loadHistoryState(store: Store, source: string) {
-  const [tags, ledgers, orders, window, cut] = await Promise.all([
+  const [tags, ledgers, backfill, requestSize, pointLimit] = await Promise.all([
     loadRequestableTags(store, source),
     store.documents<StoredLedger | LegacyHistoryLedger>(documentSet("history", source)),
     loadBackfills(store, source),
     store.document<StoredRequestSize>(syncSet("history-window", source), "values"),
     store.document<PointLimit>(syncSet("history-window", source), "cut"),
   ]);
-  return { tags, ledgers, orders, window: window ?? INITIAL_SIZE, cut: cut ?? null };
+  return { tags, ledgers, backfill, requestSize: requestSize ?? INITIAL_SIZE, pointLimit: pointLimit ?? null };
 }
 
 export async function loadPlanFacts(store: Store, settings: PlanSettings, clock: Clock, live: LivePlanFacts | null) {
   const { source } = settings;
-  const [past, sites, values, alarms] = await Promise.all([
+  const [history, sites, values, alarms] = await Promise.all([
     loadHistoryState(store, source),
     loadVisibleSites(store, source),
     store.documents<StoredValue>(documentSet("value", source)),
     store.documents<StoredAlarm>(documentSet("alarm", source)),
   ]);
-  const tags = past.tags.filter(({ outOfSight }) => outOfSight === undefined);
+  const tags = history.tags.filter(({ outOfSight }) => outOfSight === undefined);
   return buildPlanFacts(settings, {
-    ...{ basis: "state", sites: sites.length, nowMs: clock.now(), live, past: { ...past, tags } },
-    silent: new Set([...values].filter(([, { nulls = 0 }]) => nulls >= NULLS_UNTIL_TAG_SILENT).map(([id]) => id)),
+    ...{ basis: "state", sites: sites.length, nowMs: clock.now(), live, history: { ...history, tags } },
+    silentIds: new Set([...values].filter(([, { nulls = 0 }]) => nulls >= NULLS_UNTIL_TAG_SILENT).map(([id]) => id)),
     active: [...alarms.values()].filter(({ state }) => state === "active" || state === "missing").length,
   });
 }
@@ -83,19 +83,19 @@ export async function loadPlanFacts(store: Store, settings: PlanSettings, clock:
 export async function historyProgressFromStore(store: Store, settings: PlanSettings, nowMs: number) {
   const historyState = await loadHistoryState(store, settings.source);
   const ledgers = buildSeriesLedgers(settings, historyState, nowMs);
-  const valuesPerRequest = nextSize(historyState.window, { valuesMax: maxValues(settings, historyState, nowMs) });
-  const progress = historyProgress(ledgers, historyState.orders, valuesPerRequest, countUnprovenTags(ledgers), nowMs);
-  return { ledgers, orders: historyState.orders, progress };
+  const valuesPerRequest = nextSize(historyState.requestSize, { valuesMax: maxValues(settings, historyState, nowMs) });
+  const progress = historyProgress(ledgers, historyState.backfill, valuesPerRequest, countUnprovenTags(ledgers), nowMs);
+  return { ledgers, backfill: historyState.backfill, progress };
 }
 
 export async function loadBackfillLedgers(
   store: Store,
   settings: PlanSettings,
-  order: BackfillRequest,
+  request: BackfillRequest,
   nowMs: number,
 ): Promise<readonly SeriesLedger[]> {
   const historyState = await loadHistoryState(store, settings.source);
-  return buildSeriesLedgers(settings, { ...historyState, orders: { open: [order], paused: false } }, nowMs);
+  return buildSeriesLedgers(settings, { ...historyState, backfill: { open: [request], paused: false } }, nowMs);
 }
 
 export async function planFactsFromLists(
@@ -129,39 +129,39 @@ export async function countActiveAlarms(source: Source, settings: PlanSettings, 
 
 export function planFactsFromTags(
   settings: PlanSettings,
-  listed: { readonly sites: number; readonly tags: readonly SiteTag[]; readonly active?: number },
+  building: { readonly sites: number; readonly tags: readonly SiteTag[]; readonly active?: number },
   nowMs: number,
 ): PollingPlanFacts {
-  const { sites, tags, active = 0 } = listed;
-  const noBackfillRequests = { open: [], paused: false };
-  const past = { tags, ledgers: new Map(), orders: noBackfillRequests, window: INITIAL_SIZE, cut: null };
-  return buildPlanFacts(settings, { basis: "lists", sites, active, past, silent: new Set(), nowMs, live: null });
+  const { sites, tags, active = 0 } = building;
+  const noBackfill = { open: [], paused: false };
+  const history = { tags, ledgers: new Map(), backfill: noBackfill, requestSize: INITIAL_SIZE, pointLimit: null };
+  return buildPlanFacts(settings, { basis: "lists", sites, active, history, silentIds: new Set(), nowMs, live: null });
 }
 
 interface PlanInputs extends Pick<PollingPlanFacts, "basis" | "sites" | "nowMs"> {
-  readonly past: StoredHistoryState;
-  readonly silent: ReadonlySet<string>;
+  readonly history: StoredHistoryState;
+  readonly silentIds: ReadonlySet<string>;
   readonly active: number;
   readonly live: LivePlanFacts | null;
 }
 
 function buildPlanFacts(settings: PlanSettings, building: PlanInputs): PollingPlanFacts {
-  const { basis, sites, nowMs, past, silent, live } = building;
-  const ledgers = buildSeriesLedgers(settings, past, nowMs);
+  const { basis, sites, nowMs, history, silentIds, live } = building;
+  const ledgers = buildSeriesLedgers(settings, history, nowMs);
   const unprovenTagCount = countUnprovenTags(ledgers);
-  const maxValuesPerRequest = maxValues(settings, past, nowMs);
+  const maxValuesPerRequest = maxValues(settings, history, nowMs);
   const logProbeRequests = Math.ceil(unprovenTagCount / TAGS_PER_REQUEST);
   const countRequestsLeft = (values: number) =>
-    historyProgress(ledgers, past.orders, values, unprovenTagCount, nowMs).requestsLeft + logProbeRequests;
+    historyProgress(ledgers, history.backfill, values, unprovenTagCount, nowMs).requestsLeft + logProbeRequests;
   return {
-    ...{ source: settings.source, basis, nowMs, sites, tags: past.tags.length },
-    classes: buildReadClassFacts(settings.read, past.tags, silent, live?.freshness ?? []),
+    ...{ source: settings.source, basis, nowMs, sites, tags: history.tags.length },
+    classes: buildReadClassFacts(settings.read, history.tags, silentIds, live?.freshness ?? []),
     history: buildHistoryClassFacts(settings.history, ledgers),
     tagsWithoutKnownLog: unprovenTagCount,
     backfill: {
-      requestsLeft: countRequestsLeft(nextSize(past.window, { valuesMax: maxValuesPerRequest })),
+      requestsLeft: countRequestsLeft(nextSize(history.requestSize, { valuesMax: maxValuesPerRequest })),
       requestsAtBest: countRequestsLeft(maxValuesPerRequest),
-      paused: past.orders.paused,
+      paused: history.backfill.paused,
     },
     quota: buildQuotaFacts(settings.quota, live),
     ...alarmPollFacts(settings, building),
@@ -178,31 +178,31 @@ function alarmPollFacts({ alarms }: PlanSettings, { active, nowMs }: PlanInputs)
 function buildReadClassFacts(
   read: ReadConfig,
   tags: readonly SiteTag[],
-  silent: ReadonlySet<string>,
+  silentIds: ReadonlySet<string>,
   freshness: readonly ReadClassFreshness[],
 ): readonly ReadClassFacts[] {
   const tagsByClass = Map.groupBy(tags, createClassFinder(read));
   return read.map((readClass) => {
     const { name, every, firm, importance, fresher } = readClass;
     const tagsOfClass = tagsByClass.get(readClass) ?? [];
-    const silentTagCount = tagsOfClass.filter(({ tag }) => silent.has(tag.id)).length;
+    const silentTagCount = tagsOfClass.filter(({ tag }) => silentIds.has(tag.id)).length;
     return {
       ...{ name, everyMs: every, firm, importance, fresher },
       tags: tagsOfClass.length - silentTagCount * (1 - SILENT_TAG_WEIGHT),
-      allTags: tagsOfClass.length,
-      measuredMs: freshness.find((each) => each.name === name)?.achievedMs ?? null,
+      allTagCount: tagsOfClass.length,
+      valueAgeMs: freshness.find((each) => each.name === name)?.achievedMs ?? null,
     };
   });
 }
 
 type ClassLedger = SeriesLedger & { readonly className: string | null };
 
-function buildSeriesLedgers(settings: PlanSettings, past: StoredHistoryState, nowMs: number): readonly ClassLedger[] {
+function buildSeriesLedgers(settings: PlanSettings, stored: StoredHistoryState, nowMs: number): readonly ClassLedger[] {
   const selectHistorySeries = createSeriesSelector(settings.history, settings.timeZone);
-  return past.tags.flatMap((located) =>
-    selectHistorySeries(located, past.orders.open).map(({ key, rules, total, className }) => ({
-      ...{ located, rules, total, className },
-      ledger: prepareLedger(past.ledgers.get(key), rules, total, nowMs),
+  return stored.tags.flatMap((siteTag) =>
+    selectHistorySeries(siteTag, stored.backfill.open).map(({ key, rules, total, className }) => ({
+      ...{ siteTag, rules, total, className },
+      ledger: prepareLedger(stored.ledgers.get(key), rules, total, nowMs),
     })),
   );
 }
@@ -217,11 +217,11 @@ function buildHistoryClassFacts(history: HistoryConfig, ledgers: readonly ClassL
 }
 
 function countUnprovenTags(ledgers: readonly SeriesLedger[]): number {
-  return new Set(ledgers.flatMap(({ ledger, located }) => (ledger.state === "unproven" ? [located.tag.id] : []))).size;
+  return new Set(ledgers.flatMap(({ ledger, siteTag }) => (ledger.state === "unproven" ? [siteTag.tag.id] : []))).size;
 }
 
-function maxValues({ valuesMax }: PlanSettings, { cut }: StoredHistoryState, nowMs: number): number {
-  return Math.min(valuesMax, valuesBelowPointLimit(cut, nowMs));
+function maxValues({ valuesMax }: PlanSettings, { pointLimit }: StoredHistoryState, nowMs: number): number {
+  return Math.min(valuesMax, valuesBelowPointLimit(pointLimit, nowMs));
 }
 
 function buildQuotaFacts(quota: PlanSettings["quota"], live: LivePlanFacts | null): QuotaFacts {

@@ -4,7 +4,7 @@ import type { ListPage } from "../source/source.ts";
 
 /**
  * Only a complete listing proves an absence: every page arrived, and the total equals the number of different ids. A list
- * that changed proves what it contains; a list with a missing page proves nothing, unless `keepsShown`.
+ * that changed proves what it contains; a list with a missing page proves nothing, unless `keepsPartial`.
  */
 export type Listing<T> =
   | { readonly complete: true; readonly items: readonly T[]; readonly pages: number }
@@ -26,7 +26,7 @@ export interface ListReadOptions<T> {
   readonly idOf: (item: T) => string;
   readonly maxPages?: number;
   /** True keeps the records that were read before a later page failed, because each of them counts by itself. */
-  readonly keepsShown?: boolean;
+  readonly keepsPartial?: boolean;
   readonly onPage?: ((items: readonly T[]) => Promise<void>) | undefined;
 }
 
@@ -34,10 +34,10 @@ const MAX_LIST_PAGES = 1_000;
 
 /** Reads all pages of a list. Throws the source's errors, so that a failure does not look like an empty list. */
 export async function readPages<T>(
-  answers: AsyncIterable<ListPage<T>>,
+  listPages: AsyncIterable<ListPage<T>>,
   options: ListReadOptions<T>,
 ): Promise<Listing<T>> {
-  const { idOf, maxPages = MAX_LIST_PAGES, keepsShown = false, onPage } = options;
+  const { idOf, maxPages = MAX_LIST_PAGES, keepsPartial = false, onPage } = options;
   const itemsById = new Map<string, T>();
   const unreadableRecords: string[] = [];
   let total: number | null = null;
@@ -54,7 +54,7 @@ export async function readPages<T>(
     ...(unreadableRecords.length === 0 ? {} : { unreadable: unreadableRecords }),
   });
   try {
-    for await (const page of answers) {
+    for await (const page of listPages) {
       pages += 1;
       if (total !== null && page.total !== null && page.total !== total) pageFacts.totalChanged = true;
       total = page.total ?? total;
@@ -67,18 +67,18 @@ export async function readPages<T>(
       unreadableRecords.push(...(page.unreadable ?? []));
       await onPage?.(page.items);
       pageFailure = page.failure ?? pageFailure;
-      if (pageFailure !== null && !keepsShown) throw pageFailure;
+      if (pageFailure !== null && !keepsPartial) throw pageFailure;
       pageFacts.lastPage = !page.hasMore;
       if (pageFacts.lastPage) break;
       // A server that ignores the page number sends the same page a thousand times.
       if (pages > 1 && itemsById.size === itemCountBefore)
         return incomplete(`Page ${page.number} of the list shows nothing new.`, true, "trouble");
-      if (keepsShown && total !== null && itemsById.size > 2 * total + page.items.length)
+      if (keepsPartial && total !== null && itemsById.size > 2 * total + page.items.length)
         return incomplete(`The list says ${total} records and goes on after ${itemsById.size}.`, true, "pages");
-      if (pages >= maxPages) return incomplete(`The list did not end within ${maxPages} pages.`, keepsShown, "pages");
+      if (pages >= maxPages) return incomplete(`The list did not end within ${maxPages} pages.`, keepsPartial, "pages");
     }
   } catch (error) {
-    if (!keepsShown || pages === 0 || !isPageFailure(error)) throw error;
+    if (!keepsPartial || pages === 0 || !isPageFailure(error)) throw error;
     const listFailureKind = error instanceof EndlessList ? "pages" : "trouble";
     return { ...incomplete(errorText(error), true, listFailureKind), failure: error };
   }
@@ -88,9 +88,9 @@ export async function readPages<T>(
   if (total === null) return incomplete("The list does not say how many records there are.", true);
   if (!pageFacts.repeated && unreadableRecords.length === 0 && total === itemsById.size)
     return { complete: true, items: [...itemsById.values()], pages };
-  const differingList = incomplete(`The list says ${total} records and shows ${itemsById.size} different ones.`, true);
+  const mismatchedList = incomplete(`The list says ${total} records and shows ${itemsById.size} different ones.`, true);
   const isListUnsteady = pageFacts.repeated || total !== itemsById.size + unreadableRecords.length;
-  return isListUnsteady ? { ...differingList, unsteady: "records" } : differingList;
+  return isListUnsteady ? { ...mismatchedList, unsteady: "records" } : mismatchedList;
 }
 
 export function lacksOnlyUnreadableRecords<T>(listing: Listing<T>): boolean {
@@ -105,18 +105,18 @@ export function listItems<T>(listing: Listing<T>): readonly T[] {
 /** Reads a fast-changing list of several pages twice: records slip between pages, so both readings must agree. */
 export async function readTwice<T>(
   read: () => AsyncIterable<ListPage<T>>,
-  options: ListReadOptions<T> & { readonly sameAs: (item: T) => string; readonly always?: boolean },
+  options: ListReadOptions<T> & { readonly compareKeyOf: (item: T) => string; readonly alwaysTwice?: boolean },
 ): Promise<Listing<T>> {
-  const { idOf, sameAs } = options;
+  const { idOf, compareKeyOf } = options;
   const firstReading = await readPages(read(), options);
-  if (!firstReading.complete || (firstReading.pages === 1 && options.always !== true)) return firstReading;
+  if (!firstReading.complete || (firstReading.pages === 1 && options.alwaysTwice !== true)) return firstReading;
   const reread = await readPages(read(), options);
   if (!reread.complete)
     return reread.shown === null ? reread : { ...reread, shown: joinItemsById(firstReading.items, reread.shown, idOf) };
   const areReadingsEqual =
     (firstReading.items.length === reread.items.length &&
       firstReading.items.every((item, n) => item === reread.items[n])) ||
-    fingerprint(firstReading.items, sameAs) === fingerprint(reread.items, sameAs);
+    fingerprint(firstReading.items, compareKeyOf) === fingerprint(reread.items, compareKeyOf);
   if (areReadingsEqual) return reread;
   const joinedItems = joinItemsById(firstReading.items, reread.items, idOf);
   const reason = "Two readings of the list differ.";
@@ -128,6 +128,6 @@ export function joinItemsById<T>(earlier: readonly T[], later: readonly T[], idO
   return [...new Map([...earlier, ...later].map((item) => [idOf(item), item])).values()];
 }
 
-export function fingerprint<T>(items: readonly T[], sameAs: (item: T) => string): string {
-  return items.map(sameAs).sort().join("\n");
+export function fingerprint<T>(items: readonly T[], compareKeyOf: (item: T) => string): string {
+  return items.map(compareKeyOf).sort().join("\n");
 }

@@ -10,13 +10,13 @@ const REFUSED_JOB_RETRY_MS = 900_000;
 export const UNEXPLAINED_RETRY_MS = 60_000;
 const MAX_UNEXPLAINED_RETRIES = 5;
 /** After a 429 or 503 the job pauses a minute at most, so that its request is queued before the ordered pause ends. */
-export const MAX_ORDERED_RETRY_MS = 60_000;
+export const MAX_RETRY_AFTER_MS = 60_000;
 
 export function jobRetryPauseMs(failure: Failure | null, failures: number, random: () => number): number {
   return (failure && fixedRetryPauseMs(failure)) ?? backoffMs(JOB_RETRY_BACKOFF, failures, random);
 }
 
-export function followerRetryMs(failure: Failure, failures: number, random: () => number): number {
+export function continuousRetryMs(failure: Failure, failures: number, random: () => number): number {
   return fixedRetryPauseMs(failure) ?? backoffMs(CONTINUOUS_JOB_BACKOFF, failures, random);
 }
 
@@ -25,7 +25,7 @@ export function unexplainedRefusalRetryMs(refusals: number): number {
 }
 
 function fixedRetryPauseMs(failure: Failure): number | null {
-  if (failure instanceof Throttled) return Math.min(failure.retryAfterMs ?? MAX_ORDERED_RETRY_MS, MAX_ORDERED_RETRY_MS);
+  if (failure instanceof Throttled) return Math.min(failure.retryAfterMs ?? MAX_RETRY_AFTER_MS, MAX_RETRY_AFTER_MS);
   if (failure instanceof ConfigError) return REFUSED_JOB_RETRY_MS;
   if (failure instanceof LocalFailure) return MACHINE_RETRY_MS;
   return null;

@@ -24,9 +24,9 @@ export interface Mismatch {
   readonly message: string;
 }
 
-export function joinWords(words: readonly string[], most = 8): string {
-  const firstWordsText = words.slice(0, most).join(", ");
-  return words.length > most ? `${firstWordsText} and ${words.length - most} more` : firstWordsText;
+export function joinWords(words: readonly string[], maxWords = 8): string {
+  const firstWordsText = words.slice(0, maxWords).join(", ");
+  return words.length > maxWords ? `${firstWordsText} and ${words.length - maxWords} more` : firstWordsText;
 }
 
 export function describeVisibleSites({ sites }: Pick<VisibleBuilding, "sites">): string {
@@ -103,8 +103,8 @@ function describeSystemWithoutTags(id: string, { systems, tags }: VisibleBuildin
   return `There is no system with the id ${id}; ${listNamedObjects(similarSystems.length > 0 ? similarSystems : systems, "there are none")}.${hint}`;
 }
 
-function listNamedObjects(things: readonly NamedObject[], none: string): string {
-  return things.length === 0 ? none : `there are ${joinWords(things.map(({ id, name }) => `${id} (${name})`))}`;
+function listNamedObjects(objects: readonly NamedObject[], none: string): string {
+  return objects.length === 0 ? none : `there are ${joinWords(objects.map(({ id, name }) => `${id} (${name})`))}`;
 }
 
 function describeUnitWithoutTags(unit: string, { tags }: VisibleBuilding): string | null {
@@ -173,8 +173,8 @@ export function compareTagClasses(classes: readonly TagClass[], building: Visibl
     const { name, select } = each;
     const tagCount = tagsByClass.get(each)?.length ?? 0;
     const problems = prefixMismatchPaths("select", findSelectionMismatches(select, building));
-    const takenText = tagCount > 0 ? null : describeEarlierTagClasses(each, classes.slice(0, index), building);
-    const mismatches = takenText === null ? problems : [...problems, { path: [], message: takenText }];
+    const takenTagsText = tagCount > 0 ? null : describeEarlierTagClasses(each, classes.slice(0, index), building);
+    const mismatches = takenTagsText === null ? problems : [...problems, { path: [], message: takenTagsText }];
     return { name, tags: tagCount, mismatches };
   });
 }
@@ -183,7 +183,7 @@ function describeEarlierTagClasses({ select }: TagClass, before: readonly TagCla
   const selectedTags = all.filter(createTagFilter(select));
   if (selectedTags.length === 0) return null;
   const tagsByEarlierClass = [...Map.groupBy(selectedTags, createClassFinder(before))];
-  const earlierClassNames = tagsByEarlierClass.map(([taker, tags]) => `${taker?.name} (${tags.length})`).join(", ");
+  const earlierClassNames = tagsByEarlierClass.map(([owner, tags]) => `${owner?.name} (${tags.length})`).join(", ");
   const relativeClause = tagsByEarlierClass.length === 1 ? "which stands" : "which stand";
   return `All ${selectedTags.length} tags of this class are taken by ${earlierClassNames}, ${relativeClause} before it: put the more specific one first.`;
 }

@@ -13,7 +13,7 @@ export function createServiceAvailability(source: string, syncState: SyncState, 
   const documentSetName = syncSet("availability", source);
   const unavailableBySubject = () => syncState.get<StoredUnavailability>(documentSetName);
 
-  async function commitLoss(subject: string, reason: string, since: string, siteId: number | null): Promise<void> {
+  async function emitOutage(subject: string, reason: string, since: string, siteId: number | null): Promise<void> {
     if (unavailableBySubject().has(subject)) return;
     const newUnavailability: StoredUnavailability = { since, reason };
     const eventBase = { source: sourceUri(source), subject, siteId, time: since };
@@ -24,7 +24,7 @@ export function createServiceAvailability(source: string, syncState: SyncState, 
     });
   }
 
-  function buildReturn(subject: string, siteId: number | null = null) {
+  function buildRecovery(subject: string, siteId: number | null = null) {
     const storedUnavailability = unavailableBySubject().get(subject);
     if (storedUnavailability === undefined) return { documents: [], events: [] };
     const { since } = storedUnavailability;
@@ -36,10 +36,10 @@ export function createServiceAvailability(source: string, syncState: SyncState, 
 
   return {
     isDown: () => unavailableBySubject().has(SERVICE_SUBJECT),
-    down: (reason: string) => commitLoss(SERVICE_SUBJECT, reason, isoUtc(clock.now()), null),
-    up: () => syncState.commit(buildReturn(SERVICE_SUBJECT)),
-    featureDown: (job: string, reason: string) => commitLoss(featureSubject(job), reason, isoUtc(clock.now()), null),
-    featureUp: (job: string) => syncState.commit(buildReturn(featureSubject(job))),
+    serviceDown: (reason: string) => emitOutage(SERVICE_SUBJECT, reason, isoUtc(clock.now()), null),
+    serviceUp: () => syncState.commit(buildRecovery(SERVICE_SUBJECT)),
+    featureDown: (job: string, reason: string) => emitOutage(featureSubject(job), reason, isoUtc(clock.now()), null),
+    featureUp: (job: string) => syncState.commit(buildRecovery(featureSubject(job))),
     sitesDown(): ReadonlyMap<number, string> {
       const unavailableSites = [...unavailableBySubject()].flatMap(([subject, { since }]) => {
         const [, id] = /^site\/(\d+)$/.exec(subject) ?? [];
@@ -47,25 +47,25 @@ export function createServiceAvailability(source: string, syncState: SyncState, 
       });
       return new Map(unavailableSites);
     },
-    siteDown: (siteId: number, since: string, reason: string) => commitLoss(siteSubject(siteId), reason, since, siteId),
+    siteDown: (siteId: number, since: string, reason: string) => emitOutage(siteSubject(siteId), reason, since, siteId),
     /** Emits that a site is back. `token`: document change that makes the site visible in the stored token. */
     async siteUp(siteId: number, token: readonly DocumentChange[]): Promise<void> {
-      const { documents, events } = buildReturn(siteSubject(siteId), siteId);
+      const { documents, events } = buildRecovery(siteSubject(siteId), siteId);
       await syncState.commit({ documents: [...documents, ...token], events });
     },
     siteGone: (siteId: number) =>
       syncState.commit({ documents: [{ set: documentSetName, remove: [siteSubject(siteId)] }] }),
-    /** Commits a job's result. During an outage, only the poll that ends it (`returning`) may commit. */
-    async commit(job: string, change: StoreChange, returning = false): Promise<void> {
-      if (!returning && unavailableBySubject().has(SERVICE_SUBJECT))
+    /** Commits a job's result. During an outage, only the poll that ends it (`isRecovery`) may commit. */
+    async commit(job: string, change: StoreChange, isRecovery = false): Promise<void> {
+      if (!isRecovery && unavailableBySubject().has(SERVICE_SUBJECT))
         throw new Retryable(
           "The service became unavailable meanwhile; Plenum emits nothing until it is available again.",
         );
-      const returnChanges = [...(returning ? [buildReturn(SERVICE_SUBJECT)] : []), buildReturn(featureSubject(job))];
+      const recoveries = [...(isRecovery ? [buildRecovery(SERVICE_SUBJECT)] : []), buildRecovery(featureSubject(job))];
       await syncState.commit({
         ...change,
-        documents: [...returnChanges.flatMap(({ documents }) => documents), ...(change.documents ?? [])],
-        events: [...returnChanges.flatMap(({ events }) => events), ...(change.events ?? [])],
+        documents: [...recoveries.flatMap(({ documents }) => documents), ...(change.documents ?? [])],
+        events: [...recoveries.flatMap(({ events }) => events), ...(change.events ?? [])],
       });
     },
   };

@@ -7,7 +7,7 @@ import { createWakeup, rejectOnAbort, sleepFor, WAIT_ENDED_EARLY } from "../../c
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
 import type { JobOutcome } from "./job.ts";
-import { MAX_ORDERED_RETRY_MS } from "./retry-times.ts";
+import { MAX_RETRY_AFTER_MS } from "./retry-times.ts";
 import type { ServiceAvailability } from "./service-availability.ts";
 import type { StoredServiceHealth } from "./stored-documents.ts";
 import type { TokenScope } from "./token-scope.ts";
@@ -61,7 +61,7 @@ export function createServiceOutage(options: {
   async function beginOutage(failure: Failure): Promise<void> {
     if (!isOutageOn()) {
       log.warn({ err: failure }, "the service is unavailable; polling pauses");
-      await availability.down(describeOutageCause(failure));
+      await availability.serviceDown(describeOutageCause(failure));
     }
     outageCause = failure;
     outageChanged.wakeUp();
@@ -104,7 +104,7 @@ export function createServiceOutage(options: {
     if (!(outageCause instanceof ConfigError)) {
       const retryMs = outageCause instanceof Throttled ? (outageCause.retryAfterMs ?? MAINTENANCE_PROBE_MS) : null;
       const probeWaitMs = retryMs ?? backoffMs(UNREACHABLE_SERVICE_BACKOFF, probeAttempts, random);
-      return clock.sleep(Math.min(probeWaitMs, MAX_ORDERED_RETRY_MS), signal);
+      return clock.sleep(Math.min(probeWaitMs, MAX_RETRY_AFTER_MS), signal);
     }
     const tokenStampBefore = await tokenStamp?.();
     const tokenProbeWaitMs = probeAttempts <= FREQUENT_TOKEN_PROBES ? REFUSED_TOKEN_PROBE_MS : LATE_TOKEN_PROBE_MS;
@@ -118,14 +118,14 @@ export function createServiceOutage(options: {
   /** Probes the service. While the probe waits as long as the service ordered, health checks run. */
   async function probeWithHealthChecks(signal: AbortSignal): Promise<Failure | null> {
     if (!(outageCause instanceof Throttled)) return probeService(signal);
-    const probeEnded = new AbortController();
+    const probeAbort = new AbortController();
     const healthCheckLoop = (async () => {
-      while (await sleepFor(clock, HEALTH_CHECK_INTERVAL_MS, probeEnded.signal, signal)) await requestHealth(signal);
+      while (await sleepFor(clock, HEALTH_CHECK_INTERVAL_MS, probeAbort.signal, signal)) await requestHealth(signal);
     })().catch(() => undefined);
     try {
       return await probeService(signal);
     } finally {
-      probeEnded.abort(WAIT_ENDED_EARLY);
+      probeAbort.abort(WAIT_ENDED_EARLY);
       await healthCheckLoop;
     }
   }
@@ -143,13 +143,13 @@ export function createServiceOutage(options: {
       signal.throwIfAborted();
       const failure = asFailure(error);
       // Alarms of some pages may have been emitted after `source-available`: a temporary failure begins no new outage.
-      const isServiceAway = availability.isDown() || failure instanceof ConfigError || failure instanceof Throttled;
-      if (!provesAvailableService(failure) && isServiceAway) {
-        await availability.down(describeOutageCause(failure));
+      const isServiceDown = availability.isDown() || failure instanceof ConfigError || failure instanceof Throttled;
+      if (!provesAvailableService(failure) && isServiceDown) {
+        await availability.serviceDown(describeOutageCause(failure));
         return failure;
       }
     }
-    await availability.up();
+    await availability.serviceUp();
     return null;
   }
 
@@ -162,7 +162,7 @@ export function createServiceOutage(options: {
       outageSuspectedSinceMs = null;
     },
     /** Returns true when a failed job means an outage. `isMeJob`: the job itself requests `GET me`. */
-    async judge(
+    async detectOutage(
       failure: Failure,
       { isRepeat, isMeJob }: { readonly isRepeat: boolean; readonly isMeJob: boolean },
       signal: AbortSignal,

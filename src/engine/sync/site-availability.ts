@@ -87,7 +87,7 @@ export function watchLostSites(
     signal,
     ...(options.random && { random: options.random }),
     wakeup: scope.changes,
-    async turn() {
+    async step() {
       // Wait for the end of an outage, so that `source-available` is emitted before events about single sites.
       await rejectOnAbort(outage.over(signal), signal);
       await emitLostSiteChanges();
@@ -228,7 +228,7 @@ export function watchSiteStatuses(
     signal,
     ...(options.random && { random: options.random }),
     wakeup: combineWakeups(causeChanged, scope.changes, values.unreadableSitesChanged),
-    async turn() {
+    async step() {
       const removed = findRemovedSites();
       if (removed.length > 0) await syncState.commit({ documents: [{ set: statusSet, remove: removed }] });
       const changes = [...findStatusChanges()];
@@ -253,6 +253,6 @@ function judgeGateways(gateways: readonly Gateway[]): SiteCondition {
   if (offline.length === gateways.length)
     return { status: "offline", reason: `All ${offline.length} gateways are offline.` };
   const names = offline.sort().slice(0, NAMED_GATEWAYS_MAX).join(", ");
-  const dots = offline.length > NAMED_GATEWAYS_MAX ? ", …" : "";
-  return { status: "degraded", reason: `${offline.length} of ${gateways.length} gateways offline: ${names}${dots}.` };
+  const more = offline.length > NAMED_GATEWAYS_MAX ? ", …" : "";
+  return { status: "degraded", reason: `${offline.length} of ${gateways.length} gateways offline: ${names}${more}.` };
 }

@@ -3,10 +3,10 @@ import type { Store, StoreChange, StoreCommitResult } from "../store/store.ts";
 export type SyncState = Awaited<ReturnType<typeof createSyncState>>;
 
 /** Keeps documents in memory, changed only by commits: after a failed commit the next poll finds the same changes. */
-export async function createSyncState(store: Store, sets: readonly string[]) {
+export async function createSyncState(store: Store, setNames: readonly string[]) {
   const documentsBySet = new Map<string, Map<string, unknown>>();
-  for (const setName of sets) documentsBySet.set(setName, await store.documents(setName));
-  const documentSetVersions = new Map(sets.map((setName) => [setName, 0]));
+  for (const setName of setNames) documentsBySet.set(setName, await store.documents(setName));
+  const documentSetVersions = new Map(setNames.map((setName) => [setName, 0]));
   const observersBySet = new Map<string, (before: unknown, after: unknown) => void>();
 
   function documentsOfSet(setName: string): Map<string, unknown> {

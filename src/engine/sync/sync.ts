@@ -27,14 +27,7 @@ import {
 } from "./inventory/poll.ts";
 import { createTagNaming } from "./inventory/tag-naming.ts";
 import { createTagPoll } from "./inventory/tag-poll.ts";
-import {
-  type Follower,
-  JOB_OUTCOME_OK,
-  type JobOutcome,
-  type PollTime,
-  type RunnableJob,
-  type SyncJob,
-} from "./job.ts";
+import { JOB_OUTCOME_OK, type JobOutcome, type LoopJob, type PollTime, type RunnableJob, type SyncJob } from "./job.ts";
 import { createJobScheduler, type JobScheduler } from "./job-scheduler.ts";
 import type { PollContext } from "./poll-context.ts";
 import { createServiceAvailability } from "./service-availability.ts";
@@ -53,7 +46,7 @@ export interface SyncOptions {
   readonly metrics: Metrics;
   readonly ticker: CronTicker;
   readonly tokenStamp?: () => Promise<string>;
-  readonly tagsListed?: () => Promise<void>;
+  readonly onTagsListed?: () => Promise<void>;
   readonly random?: () => number;
 }
 
@@ -89,18 +82,18 @@ export async function openSync(options: SyncOptions) {
   const systemsListRead = Promise.withResolvers<void>();
   const createPollContext = (settings: SyncConfig): PollContext => ({
     ...{ source, config: settings, clock, log, metrics, scope, syncState, tagNaming },
-    listedSites: sitesWithListedTags,
+    sitesWithTagList: sitesWithListedTags,
     firstInventory: {
       page(...page) {
         if (!firstInventory.now().done) lastInventoryPageMs = clock.monotonic();
         firstInventory.page(...page);
       },
     },
-    offlineGatewayOf: (siteId) => offlineGateways.gatewayOf(siteId),
-    beforeNewAlarms: (siteIds, signal) => gatewayRecheck.beforeAlarms(siteIds, signal),
+    offlineGatewayOf: (siteId) => offlineGateways.offlineGatewayOf(siteId),
+    recheckGateways: (siteIds, signal) => gatewayRecheck.recheckBeforeAlarms(siteIds, signal),
     commit: availability.commit,
   });
-  const runAlone = serialRunner();
+  const runSerially = serialRunner();
   let alarmPolls = createAlarmPolls(createPollContext(config));
   const outage = createServiceOutage({
     ...{ source, clock, log, random, availability, scope },
@@ -122,7 +115,7 @@ export async function openSync(options: SyncOptions) {
       config.schedules.gateways !== false &&
       scope.hasAbility("read:gateways") &&
       getFollowedSiteIds(createPollContext(config)).includes(siteId),
-    isExplained: (siteId) => offlineGateways.gatewayOf(siteId) !== null,
+    isExplained: (siteId) => offlineGateways.offlineGatewayOf(siteId) !== null,
     ...{ source, gateways: getStoredGateways, syncState, clock, log },
   });
   const areGatewaysKnown = () =>
@@ -138,7 +131,7 @@ export async function openSync(options: SyncOptions) {
     const tagJob: RunnableJob = {
       async run(signal) {
         const tagPollOutcome = await tagPoll.run(signal);
-        if (tagPollOutcome.kind === "ok") await options.tagsListed?.();
+        if (tagPollOutcome.kind === "ok") await options.onTagsListed?.();
         return tagPollOutcome;
       },
     };
@@ -152,8 +145,8 @@ export async function openSync(options: SyncOptions) {
     const everyMs = () =>
       config.schedules.alarms === false ? null : cronIntervalMs(config.schedules.alarms, clock.now());
     return {
-      alarms: createAlarmPoll(pollContext, runAlone, everyMs),
-      sweep: createResolvedAlarmSweep(pollContext, runAlone),
+      alarms: createAlarmPoll(pollContext, runSerially, everyMs),
+      sweep: createResolvedAlarmSweep(pollContext, runSerially),
     };
   }
 
@@ -177,15 +170,15 @@ export async function openSync(options: SyncOptions) {
       const commit = async (_job: string, change: StoreChange) => void (await syncState.commit(change));
       await commitChangedTagNames({ ...createPollContext(config), commit }, signal);
     },
-    offlineGatewayOf: offlineGateways.gatewayOf,
+    offlineGatewayOf: offlineGateways.offlineGatewayOf,
     isServiceDown: outage.isOn,
     recheckGateways: gatewayRecheck.request,
     firstInventory: firstInventory.now,
-    service(followers: readonly Follower[], values: ValueReadability = NO_VALUES): WorkerService {
+    service(loopJobs: readonly LoopJob[], values: ValueReadability = NO_LIVE_READS): WorkerService {
       jobScheduler = createJobScheduler({
         ...{ source: source.name, clock, log, metrics, random, outage, availability, scope },
         jobs: createJobs(),
-        followers: [...followers, gatewayRecheck],
+        loopJobs: [...loopJobs, gatewayRecheck],
         ticker: options.ticker,
         spreadMs: config.spread,
         watches: [
@@ -198,7 +191,7 @@ export async function openSync(options: SyncOptions) {
               signal,
             ),
         ],
-        succeeded: (job) => void lastPollTimes.set(job, { atMs: clock.now(), monotonicMs: clock.monotonic() }),
+        onJobSuccess: (job) => void lastPollTimes.set(job, { atMs: clock.now(), monotonicMs: clock.monotonic() }),
         storedState: getStoredJobState,
         storeState(job, state) {
           syncState.putDeferred(sourceDocumentSet("poll"), job, state).catch((error: unknown) => {
@@ -216,12 +209,16 @@ export async function openSync(options: SyncOptions) {
       const configAfterStart = { ...next, alarms: { ...next.alarms, startup: "reconcile" as const } };
       if (!isDeepStrictEqual(oldConfig.alarms, next.alarms))
         alarmPolls = createAlarmPolls(createPollContext(configAfterStart));
-      jobScheduler?.change({ jobs: createJobs(), spreadMs: next.spread, again: findListsToReread(oldConfig, next) });
+      jobScheduler?.change({
+        jobs: createJobs(),
+        spreadMs: next.spread,
+        jobsToRerun: findListsToReread(oldConfig, next),
+      });
     },
   };
 }
 
-const NO_VALUES: ValueReadability = {
+const NO_LIVE_READS: ValueReadability = {
   watchStaleValues: async () => undefined,
   unreadableSites: () => new Map(),
   unreadableSitesChanged: createWakeup(),
@@ -250,7 +247,7 @@ function createGatewayPoll(pollContext: PollContext, offline: OfflineGateways): 
 function listJobsInOrder(
   pollContext: PollContext,
   { alarms, sweep, gateways, tags }: Record<"alarms" | "sweep" | "gateways" | "tags", RunnableJob>,
-  systemsRead: () => void,
+  onSystemsRead: () => void,
 ): readonly SyncJob[] {
   const { source } = pollContext;
   const { schedules, inventory } = pollContext.config;
@@ -261,15 +258,15 @@ function listJobsInOrder(
   const hostPoll = createInventoryPoll(pollContext, "hosts", "host", source.hosts);
   const systems = createInventoryPoll(pollContext, "systems", "system", source.systems);
   const hostListJob = toJob("hosts", hostPoll, "read:hosts");
-  const systemList = toJob("systems", { run: (signal) => systems.run(signal).finally(systemsRead) }, "read:systems");
-  if (schedules.systems === false) systemsRead();
+  const systemJob = toJob("systems", { run: (signal) => systems.run(signal).finally(onSystemsRead) }, "read:systems");
+  if (schedules.systems === false) onSystemsRead();
   return [
     toJob("token", createTokenPoll(pollContext)),
     toJob("sites", createSiteListPoll(pollContext)),
     { ...toJob("tags", tags, "read:tags"), isLong: true },
     toJob("alarms", alarms, "read:alarms"),
     toJob("gateways", gateways, "read:gateways"),
-    ...(inventory.tags_of_systems ? [systemList, hostListJob] : [hostListJob, systemList]),
+    ...(inventory.tags_of_systems ? [systemJob, hostListJob] : [hostListJob, systemJob]),
     toJob("resolved_sweep", sweep, "read:alarms"),
   ];
 }

@@ -114,9 +114,9 @@ export function createTokenScope(source: Source, clock: Clock) {
         clock,
         signal,
         wakeup: scopeWatchChanged,
-        async turn() {
-          const nextGetMeInMs = times.requestMs + scopeRefreshIntervalMs() - clock.monotonic();
-          if (nextGetMeInMs > 0) return nextGetMeInMs;
+        async step() {
+          const msUntilNextGetMe = times.requestMs + scopeRefreshIntervalMs() - clock.monotonic();
+          if (msUntilNextGetMe > 0) return msUntilNextGetMe;
           await tryRefresh(signal);
           return scopeRefreshIntervalMs();
         },

@@ -15,7 +15,7 @@ import {
 import { type StoredObject, type StoredTagListTimes, type StoredValue, syncSet } from "./stored-documents.ts";
 
 export interface WantedBuildingParts {
-  readonly followed: readonly number[] | null;
+  readonly followedSiteIds: readonly number[] | null;
   readonly systems: readonly string[];
   readonly gateways: boolean;
 }
@@ -52,7 +52,7 @@ export async function loadVisibleBuilding(
   ]);
   return {
     sites: visible,
-    followed: wanted.followed,
+    followed: wanted.followedSiteIds,
     tags: tags.filter(({ siteId }) => followedSiteIds.has(siteId)),
     systems: systems.size === 0 ? null : [...systems.values()].map(({ value }) => toNamedSystem(value)),
     gateways:
@@ -71,9 +71,9 @@ export interface TagListProgress {
 
 export function describeListProgress(
   { tags, site, sites, pages, pagesLeft }: TagListProgress,
-  { list_requests_per_minute: pace }: { readonly list_requests_per_minute: number },
+  { list_requests_per_minute: requestsPerMinute }: { readonly list_requests_per_minute: number },
 ): string {
-  const minutes = estimateMinutesLeft(pages, pagesLeft, pace);
+  const minutes = estimateMinutesLeft(pages, pagesLeft, requestsPerMinute);
   const minutesLeftText = minutes < 1 ? "" : `, about ${minutes} min more at the pace of lists`;
   return `Listing tags: ${tags}, site ${site} of ${sites}${minutesLeftText}`;
 }
@@ -97,7 +97,7 @@ export async function readVisibleBuilding(
       gateways.push(...page.items.map((gateway) => toNamedGateway(gateway, siteId)));
   return {
     sites: visible,
-    followed: wanted.followed,
+    followed: wanted.followedSiteIds,
     tags,
     systems: wanted.systems.length > 0 ? systems : null,
     gateways: wanted.gateways ? gateways : null,
@@ -143,8 +143,8 @@ async function readSystemsOfTags(
   return systemsByTag;
 }
 
-function selectFollowedSites(visible: readonly Site[], { followed }: WantedBuildingParts): readonly number[] {
-  return visible.map(({ id }) => id).filter((id) => followed?.includes(id) ?? true);
+function selectFollowedSites(visible: readonly Site[], { followedSiteIds }: WantedBuildingParts): readonly number[] {
+  return visible.map(({ id }) => id).filter((id) => followedSiteIds?.includes(id) ?? true);
 }
 
 function toNamedSystem({ id, code, displayName }: System): NamedObject {
@@ -169,19 +169,19 @@ export type TagClassLists = ReadonlyMap<string, readonly TagClass[]>;
 /** Logs classes that select no tag, with the reason, after each complete list of tags. Logs each reason once. */
 export function createEmptyClassLogger(options: {
   readonly source: string;
-  readonly lists: TagClassLists;
-  readonly followed: readonly number[] | null;
+  readonly classLists: TagClassLists;
+  readonly followedSiteIds: readonly number[] | null;
   readonly log: Log;
 }): (store: Store) => Promise<void> {
-  const { source, lists, followed, log } = options;
+  const { source, classLists, followedSiteIds, log } = options;
   let loggedReasons: ReadonlySet<string> = new Set();
   return async (store) => {
     const sites = await loadVisibleSites(store, source);
-    const building = await loadVisibleBuilding(store, source, sites, { followed, systems: [], gateways: false });
+    const building = await loadVisibleBuilding(store, source, sites, { followedSiteIds, systems: [], gateways: false });
     if (building === null || building.tags.length === 0) return;
     await yieldIfManyObjects(building.tags.length);
     const currentReasons = new Set<string>();
-    for (const [list, classes] of lists) {
+    for (const [list, classes] of classLists) {
       for (const { name, tags, mismatches } of compareTagClasses(classes, building)) {
         if (tags > 0) continue;
         const reason = mismatches.map(({ message }) => message).join(" ");

@@ -5,17 +5,17 @@ import { type LoopOptions, runLoop, WAIT_ENDED_EARLY } from "../../core/runtime/
 type LaneRequest = (begun: () => void, signal: AbortSignal) => Promise<void>;
 
 interface WaitingOptions {
-  readonly maxUnderWay: () => number;
+  readonly maxInFlight: () => number;
   /** Aborts when no new request may begin: waiting requests end, running requests finish. */
   readonly draining: AbortSignal;
   readonly forced: AbortSignal;
   /** These checks look for new work to request, and repeat until all requests have ended. */
-  readonly lookups: Omit<LoopOptions, "signal" | "onlyChecks">;
+  readonly lookups: Omit<LoopOptions, "signal" | "alignSleeps">;
 }
 
-/** Keeps one request waiting per lane while fewer than `maxUnderWay()` are under way. Throws the first error. */
-export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options: WaitingOptions): Promise<void> {
-  const { maxUnderWay, draining, forced } = options;
+/** Keeps one request waiting per lane while fewer than `maxInFlight()` are under way. Throws the first error. */
+export async function keepLanesBusy(lanes: readonly LaneRequest[], options: WaitingOptions): Promise<void> {
+  const { maxInFlight, draining, forced } = options;
   let failure: { readonly error: unknown } | undefined;
   const requestFailureController = new AbortController();
   const noNewRequestSignal = AbortSignal.any([draining, forced, requestFailureController.signal]);
@@ -27,14 +27,14 @@ export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options
     const requestAbortController = new AbortController();
     const abortRequest = () => requestAbortController.abort(new OrderlyStop());
     let hasBegun = false;
-    const requestDecided = Promise.withResolvers<void>();
+    const requestBegunOrEnded = Promise.withResolvers<void>();
     noNewRequestSignal.addEventListener("abort", abortRequest, { once: true });
     forced.addEventListener("abort", abortRequest, { once: true });
     const noteRequestBegun = () => {
       hasBegun = true;
       inFlight += 1;
       noNewRequestSignal.removeEventListener("abort", abortRequest);
-      requestDecided.resolve();
+      requestBegunOrEnded.resolve();
     };
     const requestWork = lane(noteRequestBegun, requestAbortController.signal)
       .catch((error: unknown) => {
@@ -48,26 +48,26 @@ export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options
         if (hasBegun) inFlight -= 1;
         requestEnded.resolve();
         requestEnded = Promise.withResolvers();
-        requestDecided.resolve();
+        requestBegunOrEnded.resolve();
         runningRequests.delete(requestWork);
       });
     runningRequests.add(requestWork);
-    await requestDecided.promise;
+    await requestBegunOrEnded.promise;
   }
 
   async function keepLaneBusy(lane: LaneRequest): Promise<void> {
     while (!noNewRequestSignal.aborted) {
-      if (inFlight < maxUnderWay()) await startRequest(lane);
+      if (inFlight < maxInFlight()) await startRequest(lane);
       else await requestEnded.promise;
     }
   }
 
-  const allRequestsEnded = new AbortController();
-  const lookupSignal = AbortSignal.any([draining, forced, allRequestsEnded.signal]);
-  const lookupLoop = runLoop({ ...options.lookups, onlyChecks: true, signal: lookupSignal });
+  const requestsEndController = new AbortController();
+  const lookupSignal = AbortSignal.any([draining, forced, requestsEndController.signal]);
+  const lookupLoop = runLoop({ ...options.lookups, alignSleeps: true, signal: lookupSignal });
   await Promise.all(lanes.map(keepLaneBusy));
   await Promise.all(runningRequests);
-  allRequestsEnded.abort(WAIT_ENDED_EARLY);
+  requestsEndController.abort(WAIT_ENDED_EARLY);
   await lookupLoop;
   if (failure !== undefined) throw failure.error;
 }

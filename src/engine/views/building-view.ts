@@ -47,7 +47,7 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
 
   return {
     findObject,
-    async firstListed(noun, source, id) {
+    async firstListedAt(noun, source, id) {
       return (await store.document<StoredObject<unknown>>(documentSet(noun, source), id))?.since;
     },
     async hasListedSystems(source, siteId) {
@@ -165,5 +165,5 @@ function toAlarmView(source: string, { alarm, episode, state }: StoredAlarm): Al
 
 function toListedObject<T>(source: string, _: string, storedObject: StoredObject<T>): ListedInventoryObject<T> {
   const { siteId, value, missingSince } = storedObject;
-  return { source, siteId, value, isThere: missingSince === null };
+  return { source, siteId, value, isListed: missingSince === null };
 }

@@ -83,11 +83,11 @@ export function buildFleetStatus(view: FleetTables): Pick<FleetStatus, "members"
   return { members, sources };
 }
 
-/** Returns the URL of a member's page that the machine `here` can open; empty if there is none. */
-export function memberUrl({ host, page }: Pick<FleetMemberRow, "host" | "page">, here: string): string {
+/** Returns the URL of a member's page that the machine `ownHost` can open; empty if there is none. */
+export function memberUrl({ host, page }: Pick<FleetMemberRow, "host" | "page">, ownHost: string): string {
   if (page === "") return "";
   const pageUrl = new URL(page);
-  if (isLoopbackHost(pageUrl.hostname)) return host === here ? page : "";
+  if (isLoopbackHost(pageUrl.hostname)) return host === ownHost ? page : "";
   return ["0.0.0.0", "[::]"].includes(pageUrl.hostname) ? `http://${host}:${pageUrl.port}` : page;
 }
 

@@ -112,7 +112,7 @@ export function createFleet(options: FleetOptions): Fleet {
   }
 
   function recordLeaseRenewal(sent: TimeReading): void {
-    leaseExpiry.renewed(sent);
+    leaseExpiry.noteRenewal(sent);
     metrics?.fleetRenewed.set(clock.now() / 1_000);
   }
 
@@ -179,9 +179,9 @@ export function createFleet(options: FleetOptions): Fleet {
   }
 
   /** Runs a loop that logs failures at `debug`, because the renewal loop reports an unavailable database. */
-  const runFleetLoop = (signal: AbortSignal, wakeup: Wakeup, turn: () => Promise<number>, failure: string) =>
+  const runFleetLoop = (signal: AbortSignal, wakeup: Wakeup, step: () => Promise<number>, failure: string) =>
     runLoop({
-      ...{ clock, signal, wakeup, turn, backoff: DATABASE_RETRY_BACKOFF },
+      ...{ clock, signal, wakeup, step, backoff: DATABASE_RETRY_BACKOFF },
       fault: (error) => log.debug({ reason: errorText(error) }, failure),
     });
 
@@ -200,24 +200,24 @@ export function createFleet(options: FleetOptions): Fleet {
     return remainingLeaseMs === 0 ? LEASE_CHECK_INTERVAL_MS : Math.min(LEASE_CHECK_INTERVAL_MS, remainingLeaseMs);
   }
 
-  const startFleetLoops = (untilEnd: AbortSignal, untilStop: AbortSignal) => [
+  const startFleetLoops = (endSignal: AbortSignal, stopSignal: AbortSignal) => [
     runLoop({
-      ...{ clock, signal: untilEnd, wakeup: renewalDue, fault: noteRenewalFailure, backoff: DATABASE_RETRY_BACKOFF },
-      turn: async () => {
-        await renewLeaseOnce(untilEnd);
+      ...{ clock, signal: endSignal, wakeup: renewalDue, fault: noteRenewalFailure, backoff: DATABASE_RETRY_BACKOFF },
+      step: async () => {
+        await renewLeaseOnce(endSignal);
         return fleetTiming.renewMs;
       },
     }),
-    runFleetLoop(untilStop, memberJoined, observeOtherMembers, "the other members could not be observed"),
+    runFleetLoop(stopSignal, memberJoined, observeOtherMembers, "the other members could not be observed"),
     runFleetLoop(
-      untilStop,
+      stopSignal,
       tablesChanged,
-      async () => (me === null ? Number.POSITIVE_INFINITY : sourceHandover.step(me, untilStop)),
+      async () => (me === null ? Number.POSITIVE_INFINITY : sourceHandover.step(me, stopSignal)),
       "the fleet's tables could not be looked at",
     ),
-    runFleetLoop(untilStop, checksDue, () => serviceReach.checkServices(untilStop), "a service could not be checked"),
+    runFleetLoop(stopSignal, checksDue, () => serviceReach.checkServices(stopSignal), "a service could not be checked"),
     runLoop({
-      ...{ clock, signal: untilEnd, turn: endExpiredLeases },
+      ...{ clock, signal: endSignal, step: endExpiredLeases },
       fault: (error) => log.warn({ err: error }, "the time of the leases could not be watched"),
     }),
   ];

@@ -15,7 +15,7 @@ export interface Lease {
   /** Aborts when the lease is lost, or at the end of a handover, after `HeldSource.stop`. */
   readonly signal: AbortSignal;
   /** Ends the ownership after the database rejected this holder (`FencedError`). */
-  fenced(): void;
+  noteFenced(): void;
   /** Reports whether the service could be connected to; null if it has not responded for seconds. */
   reached(isReached: boolean | null): void;
 }
@@ -135,12 +135,12 @@ export function createHoldings(options: {
   }
 
   return {
-    begin(source: string, epoch: number, incarnation: string): void {
+    beginHolding(source: string, epoch: number, incarnation: string): void {
       const leaseEndController = new AbortController();
       const lease: Lease = {
         ...{ source, epoch, signal: leaseEndController.signal },
         leftMs: () => (leaseEndController.signal.aborted ? 0 : leaseExpiry.leftMs()),
-        fenced() {
+        noteFenced() {
           if (holdingBySource.get(source)?.lease === lease) loseLease(source, "somebody else holds it");
         },
         reached(isReached) {
@@ -181,9 +181,9 @@ export function createHandoverLog(clock: Pick<Clock, "monotonic">, log: Log) {
       pendingLogLines.set(key, { write, sources, atMs: clock.monotonic() });
     },
     /** Writes each log line to which no source was added for 2 s; at the end, writes all log lines. */
-    flush(isEnd = false): void {
+    flush(isFinal = false): void {
       for (const [key, { write, atMs }] of pendingLogLines) {
-        if (!isEnd && clock.monotonic() - atMs < HANDOVER_LOG_WAIT_MS) continue;
+        if (!isFinal && clock.monotonic() - atMs < HANDOVER_LOG_WAIT_MS) continue;
         pendingLogLines.delete(key);
         write();
       }

@@ -19,9 +19,9 @@ import {
  */
 export interface FleetKillSwitch extends WorkerService {
   readonly remedy: string;
-  thrown(): boolean;
+  isThrown(): boolean;
   /** Stops tag writes of this member at once, and of all members at most two seconds after the promise resolves. */
-  throwIt(by: string, at: string): Promise<void>;
+  throwSwitch(by: string, at: string): Promise<void>;
 }
 
 export interface ThrownKillSwitch {
@@ -70,8 +70,8 @@ export function createFleetKillSwitch(options: {
   return startServiceOnce({
     name: "kill-switch",
     remedy: "run plenum writes resume",
-    thrown: () => storingThrownSwitch !== null || switchDocument.read() !== null || isKillSwitchUnread(),
-    throwIt(by, at) {
+    isThrown: () => storingThrownSwitch !== null || switchDocument.read() !== null || isKillSwitchUnread(),
+    throwSwitch(by, at) {
       storingThrownSwitch ??= storeThrownSwitch({ by, at });
       return storingThrownSwitch;
     },
@@ -79,8 +79,8 @@ export function createFleetKillSwitch(options: {
       readLoop = runLoop({
         clock,
         signal: AbortSignal.any([signal, stopController.signal]),
-        onlyChecks: true,
-        async turn() {
+        alignSleeps: true,
+        async step() {
           const sentAt = readClocks(clock);
           await withTimeLimit(clock, STATEMENT_TIMEOUT_MS, switchDocument.refresh());
           lastReadAt = sentAt;

@@ -31,7 +31,7 @@ export async function withTimeLimit<T>(clock: Clock, ms: number, work: Promise<T
 export function createLeaseExpiryTimer(clock: Clock, ttlMs: number, marginMs: number) {
   let lastSentAt: TimeReading | null = null;
   return {
-    renewed(sent: TimeReading): void {
+    noteRenewal(sent: TimeReading): void {
       // Keep the latest request, because responses may arrive in another order than the requests.
       if (lastSentAt === null || sent.monotonicMs > lastSentAt.monotonicMs) lastSentAt = sent;
     },

@@ -95,10 +95,10 @@ export function createServiceReachability(options: {
     setServiceReached(source, service, false);
   }
 
-  function endTrialHandover(isWorking: boolean): void {
+  function endTrialHandover(isSuccessful: boolean): void {
     trialHandover = null;
-    failedTrialHandoverCount = isWorking ? 0 : failedTrialHandoverCount + 1;
-    if (isWorking) followUpUntilMs = now() + FOLLOW_UP_HANDOVER_WINDOW_MS;
+    failedTrialHandoverCount = isSuccessful ? 0 : failedTrialHandoverCount + 1;
+    if (isSuccessful) followUpUntilMs = now() + FOLLOW_UP_HANDOVER_WINDOW_MS;
     else nextTrialMs = now() + backoffMs(TRIAL_HANDOVER_BACKOFF, failedTrialHandoverCount, random);
   }
 

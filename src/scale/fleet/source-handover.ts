@@ -23,7 +23,7 @@ import type { ServiceReachability } from "./service-reachability.ts";
 const MAX_STARTING_SOURCES = 8;
 const MAX_STEP_INTERVAL_MS = 30_000;
 /** Time limit for ending the work for a source whose service this member does not reach. */
-const UNREACHED_SERVICE_STOP_MS = 1_000;
+const UNREACHED_STOP_TIMEOUT_MS = 1_000;
 const LOCKED_ROW_RETRY_MS = 250;
 
 /** Takes and releases sources by the fleet's tables. Each step reads the tables, so it repairs a missed earlier step. */
@@ -97,7 +97,7 @@ export function createSourceHandover(options: {
       handoverLog.note("info", "sources were taken", { from, reason }, source);
       metrics?.fleetTakeovers.inc({ reason });
       reach.begin(source);
-      holdings.begin(source, epoch, me.incarnation);
+      holdings.beginHolding(source, epoch, me.incarnation);
     }
     return takenSources.length === freeSourcesToTake.length;
   }
@@ -125,7 +125,7 @@ export function createSourceHandover(options: {
     const reason = isDraining ? "drained" : isServiceUnreached ? "unreachable" : "joined";
     handoverLog.note("info", "sources were handed over", { to: memberBySource.get(source) ?? null, reason }, source);
     holdings
-      .handOver(source, reason, isServiceUnreached ? UNREACHED_SERVICE_STOP_MS : timing.handOverMs)
+      .handOver(source, reason, isServiceUnreached ? UNREACHED_STOP_TIMEOUT_MS : timing.handOverMs)
       .catch((error: unknown) => log.warn({ source, reason: errorText(error) }, "a source was not handed over cleanly"))
       .finally(() => {
         isHandoverRunning = false;

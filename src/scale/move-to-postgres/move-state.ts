@@ -62,14 +62,14 @@ export async function moveStateFolder(options: MoveOptions): Promise<StateMoveRe
     throw new ConfigError(`There is no state in ${folder}.`, {
       hint: "Name the folder that the worker has used (state.folder). A new fleet needs none.",
     });
-  const moveMarkRead = readMoveMark(folder);
-  if (moveMarkRead !== null && moveMarkRead.to !== database.name) throw movedElsewhereError(folder, moveMarkRead);
+  const storedMoveMark = readMoveMark(folder);
+  if (storedMoveMark !== null && storedMoveMark.to !== database.name) throw movedElsewhereError(folder, storedMoveMark);
   const store = await openStore({ folder, clock, log, allowMoved: true });
   try {
     const fileDatabase = openDatabase(stateFilePath(folder), { readOnly: true });
     try {
       await refuseDamagedState(store, fileDatabase, folder);
-      return await moveWithMark(options, store, fileDatabase, moveMarkRead);
+      return await moveWithMark(options, store, fileDatabase, storedMoveMark);
     } finally {
       fileDatabase.close();
     }
@@ -215,10 +215,10 @@ function refuseUnmovedRows(fileDatabase: Database, written: RowSumsByTable): voi
     ["quota", "quota"],
   ] as const;
   for (const [table, rows] of tablesToCount) {
-    const fileRows = fileDatabase.number(`select count(*) from ${rows}`);
+    const fileRowCount = fileDatabase.number(`select count(*) from ${rows}`);
     const movedRowCount = [...(written.get(table)?.values() ?? [])].reduce((all, sum) => all + sum.rows, 0);
-    if (fileRows === movedRowCount) continue;
-    throw new Rejected(`Of ${fileRows} rows of ${table} only ${movedRowCount} were shared out; nothing was moved.`, {
+    if (fileRowCount === movedRowCount) continue;
+    throw new Rejected(`Only ${movedRowCount} of ${fileRowCount} rows of ${table} have a source; nothing was moved.`, {
       hint: "This is a fault of this version; please report it.",
     });
   }

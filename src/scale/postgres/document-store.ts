@@ -15,13 +15,13 @@ export type RunPostgresQuery = (text: string, values?: SqlValues, withinMs?: num
 /** Stores sets of JSON values by key, and append-only logs of JSON records, for one source. */
 export function createDocumentStore(source: string, query: RunPostgresQuery) {
   /** Batches of document reads by set, so that 20 tags of a reply take one round trip, not 20. */
-  const readBatches = new Map<string, { readonly keys: Set<string>; readonly bodies: Promise<DocumentBodyByKey> }>();
+  const openBatches = new Map<string, { readonly keys: Set<string>; readonly bodies: Promise<DocumentBodyByKey> }>();
   type DocumentBodyByKey = ReadonlyMap<string, string>;
 
   async function readDocumentBodies(set: string, keys: ReadonlySet<string>): Promise<DocumentBodyByKey> {
     // Wait one microtask, so that simultaneous callers add their keys.
     await Promise.resolve();
-    readBatches.delete(set);
+    openBatches.delete(set);
     const { rows } = await query(
       "select key, body from document where source = $1 and set_name = $2 and key = any($3::text[])",
       [source, set, textArray([...keys])],
@@ -42,11 +42,11 @@ export function createDocumentStore(source: string, query: RunPostgresQuery) {
   return {
     async document<T>(set: string, key: string): Promise<T | undefined> {
       const storedKey = encodeKeyForPostgres(key);
-      let batch = readBatches.get(set);
+      let batch = openBatches.get(set);
       if (batch === undefined) {
         const keyParameters = new Set<string>();
         batch = { keys: keyParameters, bodies: readDocumentBodies(set, keyParameters) };
-        readBatches.set(set, batch);
+        openBatches.set(set, batch);
       }
       batch.keys.add(storedKey);
       const body = (await batch.bodies).get(storedKey);
@@ -74,7 +74,7 @@ interface MergedDocumentChange {
   readonly set: string;
   readonly key: string;
   body: string | null;
-  readonly isClaimed: boolean;
+  readonly isInsertOnly: boolean;
 }
 
 /** Returns at most three statements for any number of document changes. Throws `DocumentKeyConflict`. */
@@ -98,14 +98,14 @@ export function buildDocumentChanges(source: string, changes: readonly DocumentC
     ...buildStatement(
       "claim",
       "select claim($1, $2::text[], $3::text[], $4::text[])",
-      mergedChanges.filter(({ isClaimed }) => isClaimed),
+      mergedChanges.filter(({ isInsertOnly }) => isInsertOnly),
     ),
     ...buildStatement(
       "put",
       `insert into document (source, set_name, key, body)
        select $1, given.* from unnest($2::text[], $3::text[], $4::text[]) as given
        on conflict (source, set_name, key) do update set body = excluded.body`,
-      mergedChanges.filter(({ body, isClaimed }) => body !== null && !isClaimed),
+      mergedChanges.filter(({ body, isInsertOnly }) => body !== null && !isInsertOnly),
     ),
     ...buildStatement(
       "remove",
@@ -125,7 +125,7 @@ function mergeDocumentChanges(changes: readonly DocumentChange[]): ReadonlyMap<s
       const id = JSON.stringify([set, key]);
       const mergedChange = changesByDocument.get(id);
       if (mergedChange === undefined) {
-        changesByDocument.set(id, { set, key: encodeKeyForPostgres(key), body, isClaimed: isInsert });
+        changesByDocument.set(id, { set, key: encodeKeyForPostgres(key), body, isInsertOnly: isInsert });
         return;
       }
       if (isInsert && mergedChange.body !== null) throw new DocumentKeyConflict(set, key);

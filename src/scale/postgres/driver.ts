@@ -33,7 +33,7 @@ export function createPostgresDriver(
         const sqlSteps = work();
         let stepResult = sqlSteps.next();
         while (stepResult.done !== true) {
-          const results = await session.queries(stepResult.value.map(toPostgresQuery));
+          const results = await session.runQueries(stepResult.value.map(toPostgresQuery));
           stepResult = sqlSteps.next(results.map(toRowObjects));
         }
         return stepResult.value;
@@ -71,13 +71,13 @@ const POSTGRES_DIALECT: SqlDialect = {
     const set = Object.entries(cells).map(([column, value]) => `${column} = ${value}`);
     return `update ${table} set ${set.join(", ")} where source = $1 and ${where}`;
   },
-  isSound: () => "true",
+  isIntactSql: () => "true",
   isIn: (column, list) => `${column} = any(${list})`,
-  kindIn: (body) => `${body}::json ->> 'type'`,
+  kindOfBodySql: (body) => `${body}::json ->> 'type'`,
   counters: { table: "source", where: "source.name = $1" },
   lastPosition: "(select last_position from source where source.name = $1)",
   // Subtract all other events from the total, because no index contains only telemetry.
-  countValuesAfter: `(select count(*) from event where source = $1 and position > $2)
+  countValuesAfterSql: `(select count(*) from event where source = $1 and position > $2)
     - (select count(*) from event where source = $1 and position > $2 and not telemetry)`,
 };
 

@@ -56,15 +56,15 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
     return lastPosition;
   }
 
-  function noteCommitted(appending: PreparedEventAppend, [reply]: readonly EventAppendReplyRow[]): EventAppendResult {
+  function noteCommitted(prepared: PreparedEventAppend, [reply]: readonly EventAppendReplyRow[]): EventAppendResult {
     const { before = 0, newEvents = 0, new_ordinals = null, committed_ms = 0 } = reply ?? {};
-    const knownEventIds = listKnownEventIds(appending, new_ordinals);
+    const knownEventIds = listKnownEventIds(prepared, new_ordinals);
     // Another process has appended events that the cache of the latest events lacks.
     if (cachedLastPosition !== null && cachedLastPosition !== before) forgetCachedEvents();
     if (isLeaseHolder) {
       let position = before;
       const committedAt = isoUtc(committed_ms);
-      for (const { event, body } of appending.rows) {
+      for (const { event, body } of prepared.rows) {
         if (knownEventIds.has(event.id)) continue;
         position += 1;
         logTail.add({ position, committedAt, body, characters: offeredBytes(event.type, body.length) });
@@ -72,10 +72,10 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
         lastUrgentChangeCount += 1;
         lastUrgentPosition = Math.max(lastUrgentPosition, position);
       }
-      logTail.committed();
+      logTail.onCommit();
       cachedLastPosition = before + newEvents;
     }
-    return { lastPosition: before + newEvents, repeated: listRepeatedIds(appending, knownEventIds) };
+    return { lastPosition: before + newEvents, repeated: listRepeatedIds(prepared, knownEventIds) };
   }
 
   async function readEventsAfter(
@@ -126,18 +126,18 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
       return () => void noteCommitted(preparedAppend, rows as readonly EventAppendReplyRow[]);
     },
     /** Records committed events after a lost reply: an id at or before the old end is a repeat. */
-    async committedWithoutReply(appending: PreparedEventAppend, before: number): Promise<EventAppendResult> {
+    async noteCommitAfterLostReply(prepared: PreparedEventAppend, before: number): Promise<EventAppendResult> {
       forgetCachedEvents();
       const storedEvents = await readRows<{ readonly id: string; readonly position: number }>(
         "select id, position from event where source = $1 and id = any($2::text[])",
-        [textArray(appending.rows.map(({ event }) => encodeKeyForPostgres(event.id)))],
+        [textArray(prepared.rows.map(({ event }) => encodeKeyForPostgres(event.id)))],
       );
       const positionByEventId = new Map(storedEvents.map(({ id, position }) => [id, position]));
-      const repeatedRows = appending.rows.filter(
+      const repeatedRows = prepared.rows.filter(
         ({ event }) => (positionByEventId.get(encodeKeyForPostgres(event.id)) ?? before) <= before,
       );
       const knownEventIds = new Set(repeatedRows.map(({ event }) => event.id));
-      return { lastPosition: await readLastPosition(), repeated: listRepeatedIds(appending, knownEventIds) };
+      return { lastPosition: await readLastPosition(), repeated: listRepeatedIds(prepared, knownEventIds) };
     },
     removed: (events: readonly RemovedEvent[]): void => logTail.noteRemoved(events.at(-1)?.position ?? 0),
     passed: logTail.dropThrough,
@@ -156,16 +156,18 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
     async latest(limit: number, kinds: readonly EventKind[] | undefined, about: EventQuery | undefined) {
       const values: (string | Buffer)[] = [String(limit)];
       const searchConditions = ["source = $1"];
-      const addValue = (value: string | Buffer) => `$${values.push(value) + 1}`;
+      const addSqlParameter = (value: string | Buffer) => `$${values.push(value) + 1}`;
       if (kinds !== undefined) {
         // Events other than tag values are rare and have an index.
         if (kinds.every((kind) => !isTelemetry(kind))) searchConditions.push("not telemetry");
-        searchConditions.push(`kind = any(${addValue(textArray(kinds))}::text[])`);
+        searchConditions.push(`kind = any(${addSqlParameter(textArray(kinds))}::text[])`);
       }
       if (about !== undefined) {
-        const texts = about.subjects.flatMap(subjectSearchTexts).map((text) => `strpos(body, ${addValue(text)}) > 0`);
+        const texts = about.subjects
+          .flatMap(subjectSearchTexts)
+          .map((text) => `strpos(body, ${addSqlParameter(text)}) > 0`);
         searchConditions.push(`(${texts.join(" or ") || "false"})`);
-        searchConditions.push(`strpos(body, ${addValue(jsonFieldText("source", about.source))}) > 0`);
+        searchConditions.push(`strpos(body, ${addSqlParameter(jsonFieldText("source", about.source))}) > 0`);
       }
       const rows = await readRows<StoredEventText>(
         `select position, committed_ms, body from event

@@ -25,7 +25,7 @@ const MIGRATION_TIMEOUT_MS = 10 * 60_000;
 const LONG_TRANSACTION_TIMEOUT_MS = 60 * 60_000;
 const LONG_TRANSACTION_LIMITS = { statementMs: LONG_TRANSACTION_TIMEOUT_MS, idleMs: 60_000 };
 
-type PostgresListenerOptions = Pick<PostgresSessionOptions, "onNotification" | "onLost">;
+type PostgresListenerOptions = Pick<PostgresSessionOptions, "onNotification" | "onConnectionLost">;
 
 /** Connects and prepares the schema. Throws `ConfigError` when a person must act, otherwise `Retryable`. */
 export async function openStateDatabase(options: StateDatabaseOptions): Promise<StateDatabase> {
@@ -42,7 +42,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   const readPassword = config.password === undefined ? () => null : secretReader(config.password, clock);
   const serverNames = serverAddresses.map(({ host, port }) => `${host}:${port}`).join(",");
   const name = `${serverNames}/${first.database}, schema ${schema}`;
-  let isPrepared = false;
+  let isMigrated = false;
 
   /** Opens a session. Reads password and CA for each session, so that a replaced password or CA needs no restart. */
   async function connectToPrimary(signal: AbortSignal, listenerOptions: PostgresListenerOptions = {}) {
@@ -59,12 +59,12 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
     );
     // The first session needs a longer timeout: it may create the schema, or wait for a member that creates it.
     try {
-      return await cutSessionAfterTimeout(session, isPrepared ? CONNECT_TIMEOUT_MS : MIGRATION_TIMEOUT_MS, async () => {
+      return await cutSessionAfterTimeout(session, isMigrated ? CONNECT_TIMEOUT_MS : MIGRATION_TIMEOUT_MS, async () => {
         await session.query(
           `set search_path = ${quoteSqlName(schema)}, pg_temp; set statement_timeout = ${statementMs}`,
         );
         await prepareSchema(session, schema, migrate);
-        isPrepared = true;
+        isMigrated = true;
         return session;
       });
     } catch (error) {
@@ -198,7 +198,7 @@ function createPostgresNotifications(
       onNotification: (notification) => {
         if (notification.channel === channel) callTopicListeners(notification.payload);
       },
-      onLost: connectionLostWakeup.wakeUp,
+      onConnectionLost: connectionLostWakeup.wakeUp,
     });
     await newSession.query(`listen ${quoteSqlName(channel)}`);
     return newSession;
@@ -222,7 +222,7 @@ function createPostgresNotifications(
       clock,
       signal: closeController.signal,
       wakeup: connectionLostWakeup,
-      turn: listenOrCheckConnection,
+      step: listenOrCheckConnection,
       fault(error) {
         if (!isDisconnected)
           log.warn({ err: error }, "Listening for changes of other processes failed; Plenum connects again.");

@@ -13,22 +13,22 @@ import { createTransactionWriter } from "./transaction-writer.ts";
 
 /** Opens the state of one source. Throws `FencedError` for another epoch, `ConfigError` for an unknown source. */
 export async function openSourceState(database: StateDatabase, options: SourceStateOptions): Promise<Store> {
-  const { source, as, clock } = options;
-  const isLeaseHolder = typeof as === "object";
+  const { source, access, clock } = options;
+  const isLeaseHolder = typeof access === "object";
   const query: RunPostgresQuery = database.query;
   const { rows } = await query(
     "select epoch::text, last_commit, operations::double precision from source where name = $1",
     [source],
   );
   const [epoch, lastCommit = "", operations = 0] = rows[0] ?? [];
-  if (isLeaseHolder && epoch !== String(as.epoch)) throw new FencedError(source);
+  if (isLeaseHolder && epoch !== String(access.epoch)) throw new FencedError(source);
   if (rows.length === 0) throw unknownSourceError(source);
   const transactionWriter = createTransactionWriter({ ...options, database, lastCommit: String(lastCommit) });
   const documentStore = createDocumentStore(source, query);
   const log = createEventLog(source, query, isLeaseHolder);
   const changesWakeup = createWakeup();
   const versionBySet = new Map<string, number>();
-  let operationCount = Number(operations);
+  let operatorChanges = Number(operations);
   let isOpen = true;
 
   async function checkForOperatorChanges(): Promise<void> {
@@ -36,8 +36,8 @@ export async function openSourceState(database: StateDatabase, options: SourceSt
       source,
     ]);
     const now = Number(operationRows[0]?.[0] ?? 0);
-    if (now === operationCount) return;
-    operationCount = now;
+    if (now === operatorChanges) return;
+    operatorChanges = now;
     log.forget();
     outbox.forget();
     changesWakeup.wakeUp();
@@ -54,7 +54,7 @@ export async function openSourceState(database: StateDatabase, options: SourceSt
 
   /** Returns a number that changes with each commit of the source's state. */
   async function readStateVersion(): Promise<number> {
-    if (isLeaseHolder) return transactionWriter.commits() + operationCount;
+    if (isLeaseHolder) return transactionWriter.commits() + operatorChanges;
     const { rows: versionRows } = await query("select xmin::text::double precision from source where name = $1", [
       source,
     ]);
@@ -71,7 +71,7 @@ export async function openSourceState(database: StateDatabase, options: SourceSt
     documents: documentStore.documents,
     records: documentStore.records,
     lastRecord: documentStore.lastRecord,
-    version: async (set) => (versionBySet.get(set) ?? 0) + (isLeaseHolder ? operationCount : await readStateVersion()),
+    version: async (set) => (versionBySet.get(set) ?? 0) + (isLeaseHolder ? operatorChanges : await readStateVersion()),
     changes: readStateVersion,
     // The PostgreSQL server detects damaged pages itself (`data_checksums`).
     damagedKeys: async () => [],
@@ -87,7 +87,7 @@ export async function openSourceState(database: StateDatabase, options: SourceSt
       const appendReply = results?.at(-1);
       const appendResult =
         appendReply === undefined
-          ? await log.committedWithoutReply(preparedAppend, lastPositionBefore)
+          ? await log.noteCommitAfterLostReply(preparedAppend, lastPositionBefore)
           : log.committed(preparedAppend, toRowObjects<EventAppendReplyRow>(appendReply));
       if (events.length > appendResult.repeated.length) changesWakeup.wakeUp();
       return appendResult;

@@ -15,7 +15,7 @@ export interface StateDatabase {
   /** Runs a transaction in one packet. Throws `CommitUnknown` if it may be committed although the reply was lost. */
   transact(queries: readonly SqlQuery[]): Promise<readonly SqlResult[]>;
   /** Runs a transaction whose statements depend on earlier results. The server aborts it after a pause of 3 s. */
-  work<T>(work: (session: Pick<PostgresSession, "query" | "queries">) => Promise<T>): Promise<T>;
+  work<T>(work: (session: Pick<PostgresSession, "query" | "runQueries">) => Promise<T>): Promise<T>;
   /** Calls the listener on notifications, after a lost connection and every 30 s; returns a function to unsubscribe. */
   onNotified(topic: string, listener: () => void): () => void;
   notify(topic: string): SqlQuery;
@@ -51,7 +51,7 @@ export type SourceStateAccess = { readonly epoch: number } | "operator" | "reade
 
 export interface SourceStateOptions {
   readonly source: string;
-  readonly as: SourceStateAccess;
+  readonly access: SourceStateAccess;
   readonly clock: Clock;
   readonly log: Log;
 }

@@ -9,7 +9,7 @@ import type { SourceStateOptions, SqlQuery, SqlResult, StateDatabase } from "./s
 import { sourceTopic } from "./state-database.ts";
 
 export type SourceStateWriter = ReturnType<typeof createTransactionWriter>;
-export type TransactionSession = Pick<PostgresSession, "query" | "queries">;
+export type TransactionSession = Pick<PostgresSession, "query" | "runQueries">;
 
 const CLOSE_FLUSH_TIMEOUT_MS = 3_000;
 const COMMIT_OUTCOME_QUERY_BACKOFF = { firstMs: 100, maxMs: 2_000 };
@@ -27,8 +27,8 @@ export interface SourceStateWriterOptions extends SourceStateOptions {
  * After a lost reply, a query shows whether the mark was committed, and changes it, so that a delayed packet fails.
  */
 export function createTransactionWriter(options: SourceStateWriterOptions) {
-  const { database, source, as, clock, log } = options;
-  const heldEpoch = typeof as === "object" ? String(as.epoch) : null;
+  const { database, source, access, clock, log } = options;
+  const heldEpoch = typeof access === "object" ? String(access.epoch) : null;
   const runOneAtATime = serialRunner();
   const closeController = new AbortController();
   const writerId = randomBytes(4).toString("hex");
@@ -46,7 +46,7 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
   async function sendFencedTransaction<T>(
     send: (fenceStatements: readonly SqlQuery[]) => Promise<T>,
   ): Promise<T | null> {
-    if (as === "reader") throw new ConfigError("This state was opened for reading only.");
+    if (access === "reader") throw new ConfigError("This state was opened for reading only.");
     if (fenceError !== null) throw fenceError;
     closeController.signal.throwIfAborted();
     transactionCount += 1;
@@ -117,9 +117,9 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
         const result: { value?: T } = {};
         await sendFencedTransaction((first) =>
           database.work(async (session) => {
-            await session.queries(first);
+            await session.runQueries(first);
             result.value = await work(session);
-            await session.queries(buildNotification());
+            await session.runQueries(buildNotification());
           }),
         );
         return result.value as T;

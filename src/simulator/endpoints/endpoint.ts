@@ -39,7 +39,7 @@ export interface Endpoint {
   readonly ability?: string;
   readonly permission?: string;
   /** Tokens without permission for any site may use the endpoint. */
-  readonly unscoped?: true;
+  readonly needsNoSite?: true;
   /** True if the rate limit of the tag endpoints applies. */
   readonly limited?: true;
   respond(call: ApiCall): ServiceReply;

@@ -88,12 +88,12 @@ function pingWorker(stateFolder: string, signal: AbortSignal): Promise<unknown> 
 
 async function pingUntilRequestEnds(
   stateFolder: string,
-  requestEnd: AbortController,
+  requestEndController: AbortController,
   signal: AbortSignal,
 ): Promise<void> {
-  while (await sleepFor(systemClock, PING_INTERVAL_MS, requestEnd.signal, signal))
-    await pingWorker(stateFolder, AbortSignal.any([requestEnd.signal, signal])).catch((error) =>
-      requestEnd.abort(error),
+  while (await sleepFor(systemClock, PING_INTERVAL_MS, requestEndController.signal, signal))
+    await pingWorker(stateFolder, AbortSignal.any([requestEndController.signal, signal])).catch((error) =>
+      requestEndController.abort(error),
     );
 }
 
@@ -111,9 +111,9 @@ async function sendSocketRequest<T>(stateFolder: string, path: string, body: unk
         headers: { host: "plenum", connection: "close", "content-type": "application/json" },
         signal,
       });
-      outgoingRequest.once("response", (incoming) => {
-        status = incoming.statusCode ?? 0;
-        text(incoming).then(resolve, reject);
+      outgoingRequest.once("response", (incomingResponse) => {
+        status = incomingResponse.statusCode ?? 0;
+        text(incomingResponse).then(resolve, reject);
       });
       outgoingRequest.on("error", reject);
       outgoingRequest.end(body === undefined ? undefined : JSON.stringify(body));

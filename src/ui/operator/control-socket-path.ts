@@ -66,12 +66,12 @@ export function connectToWorker(stateFolder: string, signal?: AbortSignal): Prom
   return withShortSocketPath(
     stateFolder,
     (path) =>
-      new Promise((resolveWith, reject) => {
+      new Promise((resolveSocket, reject) => {
         const socket = loadNodeModule("node:net").connect({ path, ...(signal === undefined ? {} : { signal }) });
         socket.once("error", reject);
         socket.once("connect", () => {
           socket.off("error", reject);
-          resolveWith(socket);
+          resolveSocket(socket);
         });
       }),
   );

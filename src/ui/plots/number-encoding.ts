@@ -86,7 +86,7 @@ const FLOAT_COLUMN_MARK = MAX_DECIMALS + 1;
 const MAX_SCALED_NUMBER = MAX_SIGNED_NUMBER / 4;
 
 /** Writes the number of decimals and returns a function that writes the difference to the previous value. */
-export function writeNumbers(writer: ByteWriter, values: readonly (number | null)[]): (value: number | null) => void {
+export function numberWriter(writer: ByteWriter, values: readonly (number | null)[]): (value: number | null) => void {
   const decimals = fewestExactDecimals(values);
   let previousScaledNumber = 0;
   writer.writeUnsigned(decimals);
@@ -102,7 +102,7 @@ export function writeNumbers(writer: ByteWriter, values: readonly (number | null
   };
 }
 
-export function readNumbers(reader: ByteReader): () => number | null {
+export function numberReader(reader: ByteReader): () => number | null {
   const decimals = reader.readUnsigned();
   let previousScaledNumber = 0;
   return () => {

@@ -113,7 +113,7 @@ export function createPlots(options: {
       plotLoop = runLoop({
         clock,
         signal: plotStopSignal,
-        async turn() {
+        async step() {
           if (!isFirst) return recordAndWriteMinute();
           isFirst = false;
           return firstMinuteWaitMs;

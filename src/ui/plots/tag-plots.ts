@@ -54,8 +54,8 @@ export function createTagPlots({ store, source }: { readonly store: RingDocument
       await hourValues.write(Number.POSITIVE_INFINITY);
       writtenMs = Math.min(nowMs, writtenUntilS * 1_000);
       await writeTagIndexes();
-      readings.dropFinished(nowSeconds);
-      hourValues.dropFinished(nowSeconds);
+      readings.dropWrittenChunks(nowSeconds);
+      hourValues.dropWrittenChunks(nowSeconds);
     },
     /** Returns the time (milliseconds since 1970) until which all values are written; 0 if none is written. */
     writtenMs: () => writtenMs,
@@ -172,10 +172,10 @@ function createTagRing<T, Reading>(
     chunk.isLoaded = true;
   }
   return {
-    add(tagNumber: number, atS: number, reading: Reading): void {
+    add(tagIndex: number, atS: number, reading: Reading): void {
       const [group, index, begin] = [
-        Math.floor(tagNumber / TAGS_PER_GROUP),
-        tagNumber % TAGS_PER_GROUP,
+        Math.floor(tagIndex / TAGS_PER_GROUP),
+        tagIndex % TAGS_PER_GROUP,
         atS - (atS % stepS),
       ];
       const chunksByGroup = chunksByBegin.get(begin) ?? new Map<number, TagDataChunk<T>>();
@@ -194,10 +194,10 @@ function createTagRing<T, Reading>(
       chunk.isChanged = true;
       if (chunksByBegin.size > MAX_UNWRITTEN_TIME_RANGES) chunksByBegin.delete(Math.min(...chunksByBegin.keys()));
     },
-    async read(tagNumber: number | undefined, fromMs: number, toMs: number) {
+    async read(tagIndex: number | undefined, fromMs: number, toMs: number) {
       const foundTagData: (readonly [begin: number, value: T])[] = [];
-      if (tagNumber === undefined) return foundTagData;
-      const [group, index] = [Math.floor(tagNumber / TAGS_PER_GROUP), tagNumber % TAGS_PER_GROUP];
+      if (tagIndex === undefined) return foundTagData;
+      const [group, index] = [Math.floor(tagIndex / TAGS_PER_GROUP), tagIndex % TAGS_PER_GROUP];
       for (let begin = Math.floor(fromMs / 1_000 / stepS) * stepS; begin <= toMs / 1_000; begin += stepS) {
         const chunk = chunksByBegin.get(begin)?.get(group);
         const unwrittenData = chunk?.dataByTagIndex.get(index);
@@ -232,7 +232,7 @@ function createTagRing<T, Reading>(
         await yieldToEventLoop();
       }
     },
-    dropFinished(nowS: number): void {
+    dropWrittenChunks(nowS: number): void {
       for (const [begin, chunks] of chunksByBegin)
         if (begin + stepS <= nowS && !chunks.values().some(({ isChanged }) => isChanged)) chunksByBegin.delete(begin);
     },

@@ -1,4 +1,4 @@
-import { ByteReader, ByteWriter, readNumbers, writeNumbers } from "./number-encoding.ts";
+import { ByteReader, ByteWriter, numberReader, numberWriter } from "./number-encoding.ts";
 
 /** Values of one tag in order of arrival. `times`: seconds since 1970; a null value could not be read. */
 export interface Samples {
@@ -38,7 +38,7 @@ export const SAMPLE_FORMAT: ChunkFormat<MutableSamples, number | null> = {
     values: [...before.values, ...after.values],
   }),
   write(writer, { times, values }, begin) {
-    const writeNextValue = writeNumbers(writer, values);
+    const writeNextValue = numberWriter(writer, values);
     writer.writeUnsigned(times.length);
     for (const [n, time] of times.entries()) {
       writer.writeSigned(time - (times[n - 1] ?? begin));
@@ -46,7 +46,7 @@ export const SAMPLE_FORMAT: ChunkFormat<MutableSamples, number | null> = {
     }
   },
   read(reader, begin) {
-    const readNextValue = readNumbers(reader);
+    const readNextValue = numberReader(reader);
     const sampleCount = reader.readUnsigned();
     const samples: MutableSamples = { times: [], values: [] };
     for (let n = 0; n < sampleCount; n++)
@@ -66,11 +66,11 @@ export const HOUR_FORMAT: ChunkFormat<HourSummary, number> = {
   write(writer, { high, last, low }) {
     // Store eight digits: more are invisible in a plot of a month and take twice the space.
     const values = [last, low, high].map((value) => Number(value.toPrecision(8)));
-    const writeNextValue = writeNumbers(writer, values);
+    const writeNextValue = numberWriter(writer, values);
     for (const value of values) writeNextValue(value);
   },
   read(reader) {
-    const readNextValue = readNumbers(reader);
+    const readNextValue = numberReader(reader);
     const [last, low, high] = [readNextValue(), readNextValue(), readNextValue()];
     if (last === null || low === null || high === null) throw new RangeError("An hour has three values.");
     return { last, low, high };

@@ -1,7 +1,7 @@
 import { type Event, eventSourceName } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { ByteReader, ByteWriter, readNumbers, writeNumbers } from "./number-encoding.ts";
+import { ByteReader, ByteWriter, numberReader, numberWriter } from "./number-encoding.ts";
 
 export interface PackedMinuteSeries {
   readonly last: number;
@@ -47,14 +47,14 @@ export function createMinuteSeries() {
 
 function packMinuteValues(values: readonly (number | null)[]): string {
   const writer = new ByteWriter();
-  const writeNextValue = writeNumbers(writer, values);
+  const writeNextValue = numberWriter(writer, values);
   for (const value of values) writeNextValue(value);
   return writer.toBase64();
 }
 
 function unpackMinuteValues(text: string): readonly (number | null)[] {
   try {
-    return Array.from({ length: DAY_MINUTES }, readNumbers(new ByteReader(text)));
+    return Array.from({ length: DAY_MINUTES }, numberReader(new ByteReader(text)));
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
     return [];
@@ -106,10 +106,10 @@ export function createRaisedAlarmCounts(
     },
     allCounts: async () => (await currentAlarmCounts()).alarms,
     async write(nowMs: number): Promise<void> {
-      const nextCounts = await currentAlarmCounts();
-      if (nextCounts === storedAlarmCounts) return;
+      const counts = await currentAlarmCounts();
+      if (counts === storedAlarmCounts) return;
       const firstRetainedDay = isoUtc(nowMs - ALARM_COUNT_RETENTION_MS).slice(0, 10);
-      const retainedCounts = { ...nextCounts, alarms: nextCounts.alarms.filter(({ day }) => day >= firstRetainedDay) };
+      const retainedCounts = { ...counts, alarms: counts.alarms.filter(({ day }) => day >= firstRetainedDay) };
       await store.commit({ documents: [{ set, put: [[RAISED_ALARMS_KEY, retainedCounts]] }] });
       storedAlarmCounts = retainedCounts;
     },

@@ -17,7 +17,7 @@ export interface UnitTagCount {
 interface PartialList<T> {
   /** Number of objects that the service states; at least the number of listed objects. */
   readonly total: number;
-  readonly listed: readonly T[];
+  readonly items: readonly T[];
 }
 
 export interface BuildingInspection {
@@ -53,7 +53,7 @@ export async function inspectBuilding(
     ? siteIds.slice(0, Math.min(SYSTEM_LIST_REQUESTS, MAX_LIST_REQUESTS - tagsBySite.size))
     : [])
     try {
-      systems.push(...(await readFirstPage(source.systems({ siteId }, signal))).listed);
+      systems.push(...(await readFirstPage(source.systems({ siteId }, signal))).items);
     } catch (error) {
       // Systems need a permission of the user in addition to the ability of the token.
       if (!isForbiddenError(error)) throw error;
@@ -70,15 +70,15 @@ async function listTagsBySite(
   let requestCount = 0;
   const siteTagLists = siteIds.slice(0, MAX_LIST_REQUESTS).map((id) => {
     const pages = source.tags({ siteId: id }, signal)[Symbol.asyncIterator]();
-    return { id, pages, total: 0, listed: [] as Tag[], hasMore: false };
+    return { id, pages, total: 0, items: [] as Tag[], hasMore: false };
   });
   const readTagPage = async (site: (typeof siteTagLists)[number]) => {
     requestCount += 1;
     const { done, value } = await site.pages.next();
     site.hasMore = done !== true && value.hasMore;
     if (done === true) return;
-    site.listed.push(...value.items);
-    site.total = Math.max(value.total ?? 0, site.listed.length);
+    site.items.push(...value.items);
+    site.total = Math.max(value.total ?? 0, site.items.length);
     onProgress(`Looking at tags: ${Math.min(requestCount, siteTagLists.length)} of ${siteIds.length} sites`);
   };
   for (const site of siteTagLists)
@@ -90,7 +90,7 @@ async function listTagsBySite(
     while (site.hasMore && requestCount < MAX_LIST_REQUESTS - SYSTEM_LIST_REQUESTS) await readTagPage(site);
     await site.pages.return?.();
   }
-  return new Map(siteTagLists.map(({ id, total, listed }) => [id, { total, listed }]));
+  return new Map(siteTagLists.map(({ id, total, items }) => [id, { total, items }]));
 }
 
 function isForbiddenError(error: unknown): boolean {
@@ -99,8 +99,8 @@ function isForbiddenError(error: unknown): boolean {
 }
 
 async function readFirstPage<T>(pages: AsyncIterable<ListPage<T>>): Promise<PartialList<T>> {
-  for await (const { items, total } of pages) return { total: Math.max(total ?? 0, items.length), listed: items };
-  return { total: 0, listed: [] };
+  for await (const { items, total } of pages) return { total: Math.max(total ?? 0, items.length), items };
+  return { total: 0, items: [] };
 }
 
 /** Explains an error of `inspectBuilding` to a person who has no configuration yet. */
@@ -127,16 +127,16 @@ export function explainInspectionError(error: unknown, baseUrl: string): Error {
 export function summarizeBuilding({ token, tagsBySite, systems, alarms }: BuildingInspection) {
   const siteTagLists = [...tagsBySite.values()];
   const tagCountByUnit = new Map<string, number>();
-  for (const { total, listed } of siteTagLists) {
-    const estimateFactor = (total / listed.length) * (token.sites.length / siteTagLists.length);
-    for (const { unit } of listed)
+  for (const { total, items } of siteTagLists) {
+    const estimateFactor = (total / items.length) * (token.sites.length / siteTagLists.length);
+    for (const { unit } of items)
       tagCountByUnit.set(unit ?? "", (tagCountByUnit.get(unit ?? "") ?? 0) + estimateFactor);
   }
   const units: readonly UnitTagCount[] = [...tagCountByUnit]
     .map(([unit, count]) => ({ unit, tags: Math.max(1, Math.round(count)) }))
     .toSorted((a, b) => b.tags - a.tags);
   const tags = units.reduce((sum, unitCount) => sum + unitCount.tags, 0);
-  const listedTagCount = siteTagLists.reduce((sum, site) => sum + site.listed.length, 0);
+  const listedTagCount = siteTagLists.reduce((sum, site) => sum + site.items.length, 0);
   return {
     token,
     /** Sites with the number of their tags; null for a site that was not inspected. */
@@ -146,7 +146,7 @@ export function summarizeBuilding({ token, tagsBySite, systems, alarms }: Buildi
       .map(({ id, code, displayName, datapointsCount }) => ({ id, code, displayName, tags: datapointsCount ?? 0 }))
       .toSorted((a, b) => b.tags - a.tags),
     alarms: alarms?.total ?? null,
-    offsets: (alarms?.listed ?? []).flatMap(({ triggeredAt, triggeredAtRaw }) => {
+    offsets: (alarms?.items ?? []).flatMap(({ triggeredAt, triggeredAtRaw }) => {
       const [, sign, hours, minutes] = /([+-])(\d\d):?(\d\d)$/.exec(triggeredAtRaw) ?? [];
       const offsetMinutes = Number(`${sign}1`) * (Number(hours) * 60 + Number(minutes));
       // A service that writes all times in UTC does not reveal the zone of its buildings.

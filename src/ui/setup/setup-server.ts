@@ -125,7 +125,7 @@ function setupRoutes({ actions, clock, machineZone, onStart }: SetupServerOption
     return context.body(null, 204);
   });
   app.use("/api/*", async (context, next) =>
-    entryCode.isKey(getCookie(context, SESSION_COOKIE_NAME))
+    entryCode.isValidKey(getCookie(context, SESSION_COOKIE_NAME))
       ? next()
       : context.json({ message: "Enter the code from the terminal." }, 401),
   );
@@ -211,7 +211,7 @@ function createSetupEntryCode(clock: Pick<Clock, "monotonic">) {
       codeGuesses.countWrongGuess(LOOPBACK_HOST);
       return null;
     },
-    isKey: (givenKey: string | undefined) => isCodeUsed && givenKey !== undefined && isSameSecret(givenKey, key),
+    isValidKey: (givenKey: string | undefined) => isCodeUsed && givenKey !== undefined && isSameSecret(givenKey, key),
   };
 }
 

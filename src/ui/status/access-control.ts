@@ -72,27 +72,27 @@ export function guessCounter(clock: Pick<Clock, "monotonic">) {
   /** By address: monotonic time at which its wrong passwords are forgotten. */
   const forgottenAtMs = new Map<string, number>();
   function removeExpiredGuesses(nowMs: number): void {
-    for (const [guesser, atMs] of forgottenAtMs) if (atMs <= nowMs) forgottenAtMs.delete(guesser);
+    for (const [address, atMs] of forgottenAtMs) if (atMs <= nowMs) forgottenAtMs.delete(address);
     if (forgottenAtMs.size < MAX_GUESSING_ADDRESSES) return;
     const [leastGuessed] = [...forgottenAtMs].toSorted(([, a], [, b]) => a - b);
     if (leastGuessed !== undefined) forgottenAtMs.delete(leastGuessed[0]);
   }
 
-  function waitMs(guesser: string): number {
-    const guessTimeLeftMs = (forgottenAtMs.get(guesser) ?? 0) - clock.monotonic();
+  function waitMs(address: string): number {
+    const guessTimeLeftMs = (forgottenAtMs.get(address) ?? 0) - clock.monotonic();
     return Math.max(0, guessTimeLeftMs - (FREE_PASSWORD_GUESSES - 1) * GUESS_FORGET_MS);
   }
   return {
     /** Milliseconds until the address may send another password. */
     waitMs,
     /** Milliseconds by which to delay the check of a password: 0, then 1,000 to 4,000. */
-    delayMs: (guesser: string) =>
-      Math.min(MAX_GUESS_DELAY_MS, Math.ceil(waitMs(guesser) / GUESS_FORGET_MS) * GUESS_DELAY_STEP_MS),
-    countWrongGuess(guesser: string): void {
+    delayMs: (address: string) =>
+      Math.min(MAX_GUESS_DELAY_MS, Math.ceil(waitMs(address) / GUESS_FORGET_MS) * GUESS_DELAY_STEP_MS),
+    countWrongGuess(address: string): void {
       const nowMs = clock.monotonic();
-      if (!forgottenAtMs.has(guesser) && forgottenAtMs.size >= MAX_GUESSING_ADDRESSES) removeExpiredGuesses(nowMs);
-      const nextForgottenAtMs = Math.max(nowMs, forgottenAtMs.get(guesser) ?? 0) + GUESS_FORGET_MS;
-      forgottenAtMs.set(guesser, Math.min(nextForgottenAtMs, nowMs + MAX_COUNTED_GUESSES * GUESS_FORGET_MS));
+      if (!forgottenAtMs.has(address) && forgottenAtMs.size >= MAX_GUESSING_ADDRESSES) removeExpiredGuesses(nowMs);
+      const nextForgottenAtMs = Math.max(nowMs, forgottenAtMs.get(address) ?? 0) + GUESS_FORGET_MS;
+      forgottenAtMs.set(address, Math.min(nextForgottenAtMs, nowMs + MAX_COUNTED_GUESSES * GUESS_FORGET_MS));
     },
     countedAddresses: () => forgottenAtMs.size,
   };
@@ -206,10 +206,10 @@ export function allowKnownHosts(ownHost: string): MiddlewareHandler {
 export const sameOriginOnly: MiddlewareHandler = async (context, next) => {
   const origin = context.req.header("origin");
   const site = context.req.header("sec-fetch-site");
-  const isForeignOrigin =
+  const isCrossOrigin =
     (origin !== undefined && URL.parse(origin)?.host !== context.req.header("host")) ||
     (site !== undefined && site !== "same-origin");
-  if (!isForeignOrigin && context.req.header("x-plenum") === "status-page") return next();
+  if (!isCrossOrigin && context.req.header("x-plenum") === "status-page") return next();
   return context.json({ message: "Only the status page itself may send this request." }, 403);
 };
 
@@ -242,9 +242,9 @@ export function visitorName(context: Context, config: Pick<StatusConfig, "truste
 
 /** Returns the address that the proxy puts last in the header, because clients can forge the earlier ones. */
 function visitorAddress(context: Context, proxyAddress: string | undefined): string {
-  const forwarded = context.req.header("x-forwarded-for")?.split(",").at(-1)?.trim() ?? "";
+  const forwardedFor = context.req.header("x-forwarded-for")?.split(",").at(-1)?.trim() ?? "";
   return clientOfAddress(
-    (isFromProxy(context, proxyAddress) && forwarded) || (socketOfRequest(context).remoteAddress ?? ""),
+    (isFromProxy(context, proxyAddress) && forwardedFor) || (socketOfRequest(context).remoteAddress ?? ""),
   );
 }
 

@@ -143,7 +143,7 @@ async function findAlarmEvents(
   // An alarm that is no longer stored may belong to any site.
   const sites =
     site === undefined ? (await cache.documents(documentSet("site", source), SLOW_DATA_AGE_MS)).keys() : [site];
-  const events = await cache.computed(`alarm ${source} ${id} ${site}`, ALARM_EVENTS_CACHE_MS, () =>
+  const events = await cache.memoize(`alarm ${source} ${id} ${site}`, ALARM_EVENTS_CACHE_MS, () =>
     store.outbox.latest(MAX_ALARM_EVENTS, ALARM_EVENT_KINDS, {
       source: sourceUri(source),
       subjects: [...sites].map((siteId) => eventSubject("alarm", Number(siteId), id)),
@@ -231,13 +231,13 @@ async function alarmDeliveryBySink(
   newestFirst: readonly AlarmEvent[],
 ) {
   const { sinks, filterBySink } = sinksAndFilters();
-  const sinkLags = await cache.computed("alarm lag", WATCHED_DATA_AGE_MS, () => store.outbox.lag(filterBySink));
+  const sinkLags = await cache.memoize("alarm lag", WATCHED_DATA_AGE_MS, () => store.outbox.lag(filterBySink));
   const readCachedSet = <T>(set: string) => cache.documents<T>(set, WATCHED_DATA_AGE_MS);
   const tickets = (await readAlarmTickets(readCachedSet, sinks)).get(episode);
   const sinksBehind = await findPendingSinks(readCachedSet, sinks, episode);
   return Promise.all(
     sinks.map(async (sink) => {
-      const deadLetters = await cache.computed(`dead ${sink}`, WATCHED_DATA_AGE_MS, () =>
+      const deadLetters = await cache.memoize(`dead ${sink}`, WATCHED_DATA_AGE_MS, () =>
         store.outbox.deadLetters(sink, MAX_DEAD_LETTERS),
       );
       const deadLetter = deadLetters.find((letter) => newestFirst.some(({ event }) => event.id === letter.event?.id));

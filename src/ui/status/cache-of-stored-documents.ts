@@ -11,27 +11,27 @@ export const SLOW_DATA_AGE_MS = 15_000;
 
 /** Caches stored documents for all open pages; callers must not change the documents. */
 export function createCachedDocuments(store: Pick<Store, "documents" | "version">, clock: Pick<Clock, "monotonic">) {
-  const computed = createValueCache(clock);
+  const memoize = createValueCache(clock);
   const documentCountBySet = new Map<string, number>();
   const versionByName = new Map<string, number>();
 
   /** Caches a value that is computed from one document set. `name` must not be the name of a set. */
-  async function computedFrom<T>(set: string, name: string, maxAgeMs: number, load: () => Promise<T>): Promise<T> {
+  async function memoizeFrom<T>(set: string, name: string, maxAgeMs: number, load: () => Promise<T>): Promise<T> {
     const versionOfSet = await store.version(set);
     const isSetChanged = versionByName.has(name) && versionByName.get(name) !== versionOfSet;
     // Without this limit, a worker that has just started would show no tags for many seconds.
     const allowedAgeMs = isSetChanged ? Math.min(maxAgeMs, WATCHED_DATA_AGE_MS) : maxAgeMs;
-    return computed(name, Math.max(allowedAgeMs, minCacheAgeMs(documentCountBySet.get(set) ?? 0)), () => {
+    return memoize(name, Math.max(allowedAgeMs, minCacheAgeMs(documentCountBySet.get(set) ?? 0)), () => {
       versionByName.set(name, versionOfSet);
       return load();
     });
   }
   return {
-    computed,
-    computedFrom,
+    memoize,
+    memoizeFrom,
     /** Returns a set of documents. Writes of this worker appear within 1 s; in a set of 30,000 documents within 30 s. */
     documents: <T>(set: string, maxAgeMs: number): Promise<ReadonlyMap<string, T>> =>
-      computedFrom(set, set, maxAgeMs, async () => {
+      memoizeFrom(set, set, maxAgeMs, async () => {
         const documents = await store.documents<T>(set);
         documentCountBySet.set(set, documents.size);
         return documents;

@@ -145,7 +145,7 @@ function setSinkGauges(metrics: Metrics, report: SinkReport, nowMs: number): voi
 }
 
 function setSourceGauges(metrics: Metrics, { name: source, alarms, counts, jobs, token }: SourceHealth): void {
-  const leftOutTagCounts = counts?.leftOut ?? null;
+  const leftOutTagCounts = counts?.tagsWithoutValue ?? null;
   if (leftOutTagCounts !== null) {
     metrics.tagsLeftOut.set({ source, kind: "unreadable" }, leftOutTagCounts.unreadable);
     metrics.tagsLeftOut.set({ source, kind: "unanswered" }, leftOutTagCounts.unanswered);

@@ -31,10 +31,10 @@ export function jobReports(options: {
   readonly dueTimes: JobDueTimes;
   readonly started: PollTime | null;
   /** Monotonic time of the first inventory's last page. Until then, a poll that never succeeded is not late. */
-  readonly inventoryMs?: number | null;
+  readonly inventoryPageMs?: number | null;
   readonly now: PollTime;
 }): readonly JobReport[] {
-  const { polls, lastPolls, newestValue, dueTimes, started, inventoryMs, now } = options;
+  const { polls, lastPolls, newestValue, dueTimes, started, inventoryPageMs, now } = options;
   function storedSuccessTime(name: string): string | null {
     const storedTime = polls.get(name)?.lastSuccess ?? null;
     if (name !== "live") return storedTime;
@@ -54,7 +54,7 @@ export function jobReports(options: {
     if (started === null) return successMs === null ? null : msUntilDueAfter(successMs, now.atMs - successMs);
     const workerUptimeMs = now.monotonicMs - started.monotonicMs;
     if (successMs === null) {
-      const inventoryWaitMs = now.monotonicMs - (inventoryMs ?? started.monotonicMs);
+      const inventoryWaitMs = now.monotonicMs - (inventoryPageMs ?? started.monotonicMs);
       return msUntilDueAfter(started.atMs, Math.min(workerUptimeMs, inventoryWaitMs));
     }
     const msUntilDueAtStart = msUntilDueAfter(successMs, Math.max(0, started.atMs - successMs));

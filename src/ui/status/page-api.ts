@@ -112,7 +112,7 @@ async function respondUnknownSource(context: Context, responses: Pick<PageApi, "
 
 export interface PageActionRouteOptions {
   readonly config: Pick<StatusConfig, "trusted_proxy">;
-  readonly answers: Pick<PageApi, "commands" | "holderOf" | "sinkNames" | "sources">;
+  readonly pageApi: Pick<PageApi, "commands" | "holderOf" | "sinkNames" | "sources">;
   readonly outbox: Pick<Outbox, "resendDeadLetters">;
   readonly actions: PageActions;
   readonly log: Pick<Log, "info">;
@@ -158,7 +158,7 @@ const UNRECORDED_WRITE_MESSAGE =
   "Plenum rejected the command. It rejects so many commands now that it only counts them; the log says why.";
 
 /** Changes that an operator makes on the page. `guardPage` rejects everybody else. */
-export function pageActionRoutes({ actions, answers, config, log, outbox }: PageActionRouteOptions): Hono {
+export function pageActionRoutes({ actions, pageApi, config, log, outbox }: PageActionRouteOptions): Hono {
   const app = new Hono();
   function addPostRoute<T>(
     path: string,
@@ -175,12 +175,12 @@ export function pageActionRoutes({ actions, answers, config, log, outbox }: Page
 
   /** Body {source, tag, value, expect?}: checked as in `plenum write`. Response {id}, or {message} with status 4xx. */
   addPostRoute("/write", TagWriteBody, async ({ expect = null, source, tag: tagId, value }, context) => {
-    if (!answers.sources.includes(source)) return respondUnknownSource(context, answers, source);
+    if (!pageApi.sources.includes(source)) return respondUnknownSource(context, pageApi, source);
     const notReadyReason = actions.notReadyReason();
     if (notReadyReason !== null) return context.json({ message: notReadyReason }, 503);
     const id = `page-${randomUUID()}`;
     await actions.write({ id, source, tagId, value, expect, user: proxyUserName(context, config) });
-    const commandRows = await answers.commands({ source, tag: tagId, limit: MAX_LATEST_COMMANDS });
+    const commandRows = await pageApi.commands({ source, tag: tagId, limit: MAX_LATEST_COMMANDS });
     const row = commandRows.find((command) => command.id === id);
     if (row !== undefined && ACCEPTED_STATES.has(row.state)) return context.json({ id }, 202);
     return context.json({ id, message: row?.words ?? UNRECORDED_WRITE_MESSAGE }, 409);
@@ -188,7 +188,7 @@ export function pageActionRoutes({ actions, answers, config, log, outbox }: Page
 
   /** Body {name, ids?: string[]}: sends dead letters of a sink again. Response {again: number}. */
   addPostRoute("/sink/retry", DeadLetterRetryBody, async ({ ids, name }, context) => {
-    if (!(await answers.sinkNames()).includes(name)) return context.json({ message: "There is no such sink." }, 404);
+    if (!(await pageApi.sinkNames()).includes(name)) return context.json({ message: "There is no such sink." }, 404);
     const resentCount = await outbox.resendDeadLetters(name, ids?.map(Number) ?? "all");
     log.info({ sink: name, count: resentCount, by: visitorName(context, config) }, "dead letters are sent again");
     return context.json({ again: resentCount });

@@ -16,12 +16,12 @@ export const requiredText = (name: string, max = 300) =>
     .string({ error: `Say ${name}.` })
     .min(1, `Say ${name}.`)
     .max(max, `There is no such ${name}.`);
-const wholeNumberText = (name: string, least: number, most: number) =>
+const wholeNumberText = (name: string, min: number, max: number) =>
   z
     .string()
     .regex(/^\d{1,15}$/, `${name} is a whole number.`)
     .transform(Number)
-    .refine((number) => number >= least && number <= most, `${name} is a number from ${least} to ${most}.`);
+    .refine((number) => number >= min && number <= max, `${name} is a number from ${min} to ${max}.`);
 const enumParameter = <const T extends readonly string[]>(name: string, allowedValues: T) =>
   z.enum(allowedValues, { error: `${name} is one of: ${allowedValues.join(", ")}.` });
 

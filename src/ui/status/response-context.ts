@@ -30,9 +30,9 @@ export interface RunningWorker {
   tag(source: string, tagId: string): LiveTagState | null;
   sinks(): readonly RunningSink[];
   /** Topics or queries of the sinks whose filters pass the event. */
-  addressesOf(event: Event): Promise<readonly SinkAddress[]>;
+  findSinkAddresses(event: Event): Promise<readonly SinkAddress[]>;
   /** Returns the limits of values to write; null for a tag that may not be written. */
-  writable(source: string, tagId: string): Promise<WritableTag | null>;
+  findWritableTag(source: string, tagId: string): Promise<WritableTag | null>;
   allowedPerMinute(source: string): number;
   readonly fetchHistory: FetchHistory;
 }

@@ -95,7 +95,7 @@ export interface SilenceRouteOptions {
   readonly config: Pick<StatusConfig, "trusted_proxy">;
   readonly clock: Pick<Clock, "now">;
   /** Returns the store of a source; null if another member of the fleet holds the source. */
-  readonly silencesOf: (source: string) => SilenceStore | null;
+  readonly findSilenceStore: (source: string) => SilenceStore | null;
   readonly endSilence: (id: string, at: string, by: string | null) => Promise<boolean>;
 }
 
@@ -124,7 +124,7 @@ const NewSilenceRequest = z
   });
 
 /** POST /api/silences and POST /api/silences/:id/end. `guardPage` admits only operators. */
-export function silenceRoutes({ config, clock, endSilence, silencesOf }: SilenceRouteOptions): Hono {
+export function silenceRoutes({ config, clock, endSilence, findSilenceStore }: SilenceRouteOptions): Hono {
   const app = new Hono();
   // Add one silence at a time, so that concurrent requests cannot exceed the maximum number of silences.
   const runOneAtATime = serialRunner();
@@ -133,7 +133,7 @@ export function silenceRoutes({ config, clock, endSilence, silencesOf }: Silence
     const request = NewSilenceRequest.safeParse(await context.req.json().catch(() => null));
     if (!request.success) return context.json({ message: request.error.issues[0]?.message ?? "" }, 400);
     const { alarm = null, minutes, reason, site = null, source } = request.data;
-    const store = silencesOf(source);
+    const store = findSilenceStore(source);
     if (store === null) return context.json({ message: "There is no such source." }, 404);
     const missingTargetMessage = await findMissingTarget(store, source, alarm, site);
     if (missingTargetMessage !== null) return context.json({ message: missingTargetMessage }, 404);

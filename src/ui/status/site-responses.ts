@@ -19,7 +19,7 @@ const DAY_COUNT = 30;
 const DAY_MS = 86_400_000;
 
 export async function alarmDays({ cache, clock, plots }: ResponseContext, scope: ScopeQuery): Promise<AlarmDayCounts> {
-  const raisedAlarms = await cache.computed(
+  const raisedAlarms = await cache.memoize(
     "raised",
     SLOW_DATA_AGE_MS,
     async () => (await plots?.raised.allCounts()) ?? [],

@@ -95,8 +95,8 @@ export async function sourceHealth(
   };
 }
 
-const SITE_KEY = "site/";
-const JOB_KEY = "feature/";
+const SITE_PREFIX = "site/";
+const JOB_PREFIX = "feature/";
 
 async function readSourcePolls(
   cache: CachedDocuments,
@@ -113,15 +113,15 @@ async function readSourcePolls(
   const jobs = jobReports({
     ...{ polls, dueTimes, started, now },
     lastPolls: counts?.lastPolls ?? new Map(),
-    inventoryMs: counts?.inventoryPageMs ?? null,
+    inventoryPageMs: counts?.inventoryPageMs ?? null,
     ...(newestValue === undefined ? {} : { newestValue }),
   });
   const lostSites: (StoredUnavailability & { readonly siteId: number })[] = [];
   /** Lists that cannot be read. `job` is null if the whole service is unavailable. */
   const unavailable: (StoredUnavailability & { readonly job: string | null })[] = [];
   for (const [key, { since, reason }] of availability) {
-    const job = key.startsWith(JOB_KEY) ? key.slice(JOB_KEY.length) : null;
-    if (key.startsWith(SITE_KEY)) lostSites.push({ siteId: Number(key.slice(SITE_KEY.length)), since, reason });
+    const job = key.startsWith(JOB_PREFIX) ? key.slice(JOB_PREFIX.length) : null;
+    if (key.startsWith(SITE_PREFIX)) lostSites.push({ siteId: Number(key.slice(SITE_PREFIX.length)), since, reason });
     else unavailable.push({ job, since, reason });
   }
   const stored = tokens.get("token");
@@ -148,7 +148,7 @@ export async function sourceReport(
   const { name, origin } = source;
   const readWatchedSet = <T>(set: string) => cache.documents<T>(set, WATCHED_DATA_AGE_MS);
   const readSlowSet = <T>(set: string) => cache.documents<T>(set, SLOW_DATA_AGE_MS);
-  const [sites, tags, tagsSeen, gateways, alarms, values, health, history, quarantinedTags, leftOut] =
+  const [sites, tags, listTimes, gateways, alarms, values, health, history, quarantinedTags, leftOut] =
     await Promise.all([
       readWatchedSet<StoredObject<Site>>(documentSet("site", name)),
       readSlowSet<StoredObject<Tag>>(documentSet("tag", name)),
@@ -189,7 +189,7 @@ export async function sourceReport(
       id,
       displayName,
       // During the first inventory, the number is known for sites whose tag list was read completely.
-      tags: lastKnownCount(readings.tags) === null && !tagsSeen.has(String(id)) ? null : (tagCountBySite.get(id) ?? 0),
+      tags: lastKnownCount(readings.tags) === null && !listTimes.has(String(id)) ? null : (tagCountBySite.get(id) ?? 0),
       gateways: {
         online: ["whole", "part"].includes(readings.gateways.state) ? countOnlineGateways(true) : null,
         all: lastKnownCount(readings.gateways) === null ? null : siteGateways.length,
@@ -226,7 +226,7 @@ export async function sourceReport(
     }),
     suddenChanges: live?.suddenChanges?.() ?? [],
     firstInventory: live?.firstInventory?.() ?? null,
-    plan: live && (await cache.computedFrom(documentSet("tag", name), `plan of ${name}`, SLOW_DATA_AGE_MS, live.plan)),
+    plan: live && (await cache.memoizeFrom(documentSet("tag", name), `plan of ${name}`, SLOW_DATA_AGE_MS, live.plan)),
   };
 }
 
@@ -249,14 +249,14 @@ const MAX_UNREADABLE_SERIES = 20;
 
 /** Summarizes the history of a source by series; a series is a tag at one resolution, such as `10001 5m`. */
 const historyReport = memoizeByObject((ledgers: ReadonlyMap<string, StoredLedger>) => {
-  const storedSeries = [...ledgers.values()];
-  if (storedSeries.length === 0) return null;
-  const followedSeries = storedSeries.filter(({ state }) => state === "following");
+  const storedLedgers = [...ledgers.values()];
+  if (storedLedgers.length === 0) return null;
+  const followedSeries = storedLedgers.filter(({ state }) => state === "following");
   const unreadableReports = [...ledgers].flatMap(([key, ledger]) => unreadableSeriesReport(key, ledger) ?? []);
   return {
-    series: storedSeries.length,
+    series: storedLedgers.length,
     complete: followedSeries.filter(isSeriesComplete).length,
-    withoutLog: storedSeries.filter(({ state }) => state === "no-log").length,
+    withoutLog: storedLedgers.filter(({ state }) => state === "no-log").length,
     /** Time up to which the history of every followed series was emitted. */
     toldUntil: earliestTime(followedSeries.map(({ watermark }) => watermark)),
     unreadableCount: unreadableReports.length,

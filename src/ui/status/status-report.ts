@@ -84,7 +84,7 @@ export function createStatus(options: StatusOptions): Status {
     mapInSlices(options.sources, (source) => report(source, live?.source(source.name) ?? null));
   async function readSinkReports(): Promise<readonly SinkReport[]> {
     // Counting filtered events is expensive, so all open pages share one result.
-    const sinkLags = await cache.computed("lag", WATCHED_DATA_AGE_MS, () => store.outbox.lag(options.filterBySink));
+    const sinkLags = await cache.memoize("lag", WATCHED_DATA_AGE_MS, () => store.outbox.lag(options.filterBySink));
     const runningSinks = live?.sinks() ?? [];
     return sinkReports(sinkLags, runningSinks, options.sinks ?? runningSinks.map(({ name }) => name));
   }
@@ -94,7 +94,7 @@ export function createStatus(options: StatusOptions): Status {
       const reportTimes = { started, now: currentTimes() };
       const [sources, { file }] = await Promise.all([
         mapSources((source, liveSource) => sourceHealth(cache, source, liveSource, reportTimes)),
-        cache.computed("store", SLOW_DATA_AGE_MS, store.describe),
+        cache.memoize("store", SLOW_DATA_AGE_MS, store.describe),
       ]);
       return {
         now: isoUtc(reportTimes.now.atMs),

@@ -107,7 +107,7 @@ export interface StatusServerOptions extends PageGuardOptions, SilenceRouteOptio
   readonly config: StatusConfig;
   readonly clock: Pick<Clock, "monotonic" | "now" | "sleep">;
   readonly status: Status;
-  readonly answers: PageApi;
+  readonly pageApi: PageApi;
   readonly outbox: Pick<Outbox, "latest" | "resendDeadLetters">;
   readonly metrics: Pick<Registry, "contentType" | "metrics">;
   readonly readiness: () => Promise<Readiness>;
@@ -127,7 +127,7 @@ const LISTED_EVENT_KINDS = EVENT_KINDS.filter((kind) => !isTelemetry(kind) && ki
 const MAX_LISTED_EVENTS = 50;
 
 export function statusRoutes(options: StatusServerOptions): Hono {
-  const { answers, config, fleet, log, metrics, outbox, status, stopWrites } = options;
+  const { pageApi, config, fleet, log, metrics, outbox, status, stopWrites } = options;
   const app = new Hono();
   app.use(securityHeaders);
   app.onError((error, context) => {
@@ -164,7 +164,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
     return context.json({ stopped: true });
   });
   app.route("/api/silences", silenceRoutes(options));
-  app.route("/api", pageResponseRoutes(answers, status));
+  app.route("/api", pageResponseRoutes(pageApi, status));
   app.route("/api", pageActionRoutes(options));
   app.get("/api/events", async (context) =>
     context.json((await outbox.latest(MAX_LISTED_EVENTS, LISTED_EVENT_KINDS)).map((event) => eventSummary(event))),
@@ -198,9 +198,9 @@ export async function checkStatusAddress(host: string, port: number): Promise<vo
 }
 
 function statusListenError(error: NodeJS.ErrnoException, host: string, port: number): ConfigError {
-  const isForeignAddress = error.code === "EADDRNOTAVAIL" || error.code === "ENOTFOUND";
+  const isUnknownAddress = error.code === "EADDRNOTAVAIL" || error.code === "ENOTFOUND";
   const reason = error.code === "EADDRINUSE" ? "is in use by another program" : `cannot be used (${error.code})`;
-  const hint = isForeignAddress
+  const hint = isUnknownAddress
     ? "Set status.host to an address of this machine, such as 127.0.0.1."
     : "Set status.port to a free port, or to 0 for any free one.";
   return new ConfigError(`The status page's address ${host}:${port} ${reason}.`, { hint, cause: error });

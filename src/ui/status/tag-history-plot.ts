@@ -173,7 +173,7 @@ export async function plotResponse(
   };
   const history = fetch ? fetchedHistory.request(plotRange) : fetchedHistory.state(plotRange);
   const cacheName = `plot ${source} ${tag.id} ${span} ${fetchedHistory.version(plotRange)}`;
-  const { line, origin } = await context.cache.computed(cacheName, maxAgeMs, () =>
+  const { line, origin } = await context.cache.memoize(cacheName, maxAgeMs, () =>
     computePlotLine(context, row, span, fetchedHistory.samples(plotRange), plotRange.fromMs, toMs),
   );
   const { stepS: stepSeconds, ...columns } = line;
@@ -194,25 +194,25 @@ async function computePlotLine(
   );
   const tagPlots = context.plots?.tags(source) ?? null;
   if (PLOT_SPANS[span].byHour) {
-    const readHours = (await tagPlots?.hours(tag.id, fromMs, toMs)) ?? [];
-    const hoursByBegin = new Map(readHours);
+    const liveHours = (await tagPlots?.hours(tag.id, fromMs, toMs)) ?? [];
+    const hoursByBegin = new Map(liveHours);
     // The finest resolution comes first in the emitted history, so it takes precedence over the others.
     for (const [begin, hour] of [...emittedHistory, fetchedSamples].flatMap(summarizeHours))
       if (!hoursByBegin.has(begin) && begin * 1_000 >= fromMs) hoursByBegin.set(begin, hour);
     const hours = [...hoursByBegin].sort(([firstBegin], [secondBegin]) => firstBegin - secondBegin);
-    return { line: plotLineOfHours(hours), origin: plotOrigin(readHours.length, hours.length - readHours.length) };
+    return { line: plotLineOfHours(hours), origin: plotOrigin(liveHours.length, hours.length - liveHours.length) };
   }
   const [fine = EMPTY_SAMPLES, coarse = EMPTY_SAMPLES] = emittedHistory;
   const bucketS = BUCKET_MS[PLOT_SPANS[span].log] / 1_000;
-  const readSamples = (await tagPlots?.samples(tag.id, fromMs, toMs)) ?? EMPTY_SAMPLES;
-  const finerSamples = samplesInGaps(readSamples, mergeSamples(fine, fetchedSamples), bucketS);
+  const liveSamples = (await tagPlots?.samples(tag.id, fromMs, toMs)) ?? EMPTY_SAMPLES;
+  const finerSamples = samplesInGaps(liveSamples, mergeSamples(fine, fetchedSamples), bucketS);
   const logged = [
     { samples: finerSamples, bucketS },
-    { samples: samplesInGaps(mergeSamples(readSamples, finerSamples), coarse, HOUR_SECONDS), bucketS: HOUR_SECONDS },
+    { samples: samplesInGaps(mergeSamples(liveSamples, finerSamples), coarse, HOUR_SECONDS), bucketS: HOUR_SECONDS },
   ].filter(({ samples }) => samples.times.length > 0);
   const everyS = (context.live.reading(source, tag.id)?.promisedMs ?? 0) / 1_000;
-  const line = plotLineOfReadings({ read: readSamples, logged, everyS, fromS: fromMs / 1_000, toS: toMs / 1_000 });
-  return { line, origin: plotOrigin(readSamples.times.length, logged.length) };
+  const line = plotLineOfReadings({ read: liveSamples, logged, everyS, fromS: fromMs / 1_000, toS: toMs / 1_000 });
+  return { line, origin: plotOrigin(liveSamples.times.length, logged.length) };
 }
 
 function emittedSamples(
@@ -221,7 +221,7 @@ function emittedSamples(
   resolution: Resolution,
   sinceMs: number,
 ): Promise<Samples> {
-  return cache.computed(`logged ${source} ${tag.id} ${resolution}`, LOGGED_SAMPLES_CACHE_MS, async () => {
+  return cache.memoize(`logged ${source} ${tag.id} ${resolution}`, LOGGED_SAMPLES_CACHE_MS, async () => {
     const subjects = [`${eventSubject("tag", siteId, tag.id)}/history/${resolution}`];
     const searchLimits = { sinceMs, maxSearched: MAX_SEARCHED_EVENTS, limit: MAX_HISTORY_EVENTS };
     const events = await store.outbox.recent({ source: sourceUri(source), subjects }, ["tag-history"], searchLimits);
@@ -246,9 +246,9 @@ function summarizeHours({ times, values }: Samples): readonly (readonly [begin: 
     const value = values[n] ?? null;
     if (value === null) continue;
     const hourBegin = time - (time % HOUR_SECONDS);
-    const valueHour = { low: value, high: value, last: value };
+    const newHour = { low: value, high: value, last: value };
     const earlierHour = hours.get(hourBegin);
-    hours.set(hourBegin, earlierHour === undefined ? valueHour : HOUR_FORMAT.join(earlierHour, valueHour));
+    hours.set(hourBegin, earlierHour === undefined ? newHour : HOUR_FORMAT.join(earlierHour, newHour));
   }
   return [...hours];
 }

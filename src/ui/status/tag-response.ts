@@ -43,10 +43,10 @@ export async function tagResponse(context: ResponseContext, source: string, id: 
     lastGood: value === undefined ? null : lastGoodOf(value),
     ...next,
     log,
-    places: await live.addressesOf(sampleTagEvent(row)),
+    places: await live.findSinkAddresses(sampleTagEvent(row)),
     alarms,
     commands,
-    writable: await live.writable(source, id),
+    writable: await live.findWritableTag(source, id),
   };
 }
 
@@ -88,11 +88,11 @@ async function nextTagReading({ store, live }: ResponseContext, source: string, 
 /** Finds active alarms whose name fits this tag and no other tag of the site. */
 async function tagAlarms({ cache, tags }: ResponseContext, { siteId, source, tag }: TagRow) {
   if (siteId === null) return [];
-  const nearbyTags = await tags.tagsOfSite(source, siteId);
+  const siteTags = await tags.tagsOfSite(source, siteId);
   return activeAlarms(
     cache,
     source,
-    (alarm) => alarm.site.id === siteId && findTag(alarm, nearbyTags)?.tag.id === tag.id,
+    (alarm) => alarm.site.id === siteId && findTag(alarm, siteTags)?.tag.id === tag.id,
   );
 }
 

@@ -7,7 +7,7 @@ import { SourceConfig } from "#src/engine/source/config.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull, type HistoryPull } from "#src/engine/sync/history/pull.ts";
-import type { Follower } from "#src/engine/sync/job.ts";
+import type { LoopJob } from "#src/engine/sync/job.ts";
 import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
 import type { LiveReads } from "#src/engine/sync/read/live-reads.ts";
 import { createVolatileMemory, usedBefore } from "../../source/quota-rig.ts";
@@ -60,7 +60,7 @@ export async function driveBackfill(wanted: BackfillCase) {
     const pull = createHistoryPull({ ...syncOptions, classes: history, timeZone: "UTC", valuesMax: VALUES_MAX });
     const reads = createTrialReads(everyMs === 0 ? [] : [readClass], { ...syncOptions, metrics });
     const end = new AbortController();
-    const followUntilEnd = async (follower: Follower) => {
+    const followUntilEnd = async (follower: LoopJob) => {
       while (!end.signal.aborted) {
         const forced = end.signal;
         await follower.follow({ draining: forced, forced, reportSuccess: () => undefined }).catch(() => undefined);

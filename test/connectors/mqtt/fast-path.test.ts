@@ -106,7 +106,7 @@ describe("a PUBLISH packet built without the MQTT library", () => {
         );
         for (const turnMessages of all) {
           const writesBefore = writes.length;
-          for (const [n, each] of turnMessages.entries()) publisher.put(each, n + 1);
+          for (const [n, each] of turnMessages.entries()) publisher.bufferMessage(each, n + 1);
           await new Promise((resolve) => setImmediate(resolve));
           const expectedBytes = Buffer.concat(turnMessages.map((each, n) => byLibrary(each, n + 1, spoken)));
           const isSmall = turnMessages.reduce((sum, each) => sum + computeMaxPacketBytes(each), 0) <= 65_536;

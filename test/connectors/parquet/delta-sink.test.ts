@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { createDeltaTableFormat, createVacuumSchedule } from "#connectors/parquet/delta-table-format.ts";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
-import { buildUndividedPartition, dayPartition } from "#connectors/parquet/lake-paths.ts";
+import { buildWholeTablePartition, dayPartition } from "#connectors/parquet/lake-paths.ts";
 import { createRowBuffer } from "#connectors/parquet/row-buffer.ts";
 import type { StoredCompaction } from "#connectors/parquet/sink-state.ts";
 import type { LakeTableFormat } from "#connectors/parquet/table-format.ts";
@@ -285,7 +285,7 @@ describe("the commits of the Delta format", () => {
     await commitEvent(format, 1, sampleEvent("tag-added"));
     const [firstFile = ""] = files();
     await commitEvent(format, 2, renamedTag("VS1-GT12"));
-    const activeKeys = (await format.listFiles(buildUndividedPartition(TAG_TABLE), never())).map(({ key }) => key);
+    const activeKeys = (await format.listFiles(buildWholeTablePartition(TAG_TABLE), never())).map(({ key }) => key);
     expect(activeKeys).toHaveLength(1);
     expect(files().filter((key) => key !== firstFile)).toEqual(activeKeys);
   });

@@ -34,9 +34,9 @@ export async function reportedGaps({ virtual, now }: Stage): Promise<ReportedGap
   if (entry === undefined) throw new Error("The configuration names no source.");
   const nowMs = now();
   const settings = buildPlanSettings("main", entry, virtual.config.state);
-  const { ledgers, orders } = await historyProgressFromStore(virtual.worker.store, settings, nowMs);
+  const { ledgers, backfill: orders } = await historyProgressFromStore(virtual.worker.store, settings, nowMs);
   const gapsBySeries = new Map<string, ReportedGap[]>();
-  for (const { located: placed, rules, total } of ledgers)
+  for (const { siteTag: placed, rules, total } of ledgers)
     if (!total) gapsBySeries.set(seriesKey(placed.tag.id, rules.resolution), []);
   for (const { tagId, resolution, total, from, to, why } of listHistoryGaps(ledgers, orders, nowMs)) {
     if (total) continue;

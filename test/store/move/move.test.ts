@@ -76,8 +76,8 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     });
   }
 
-  async function shard(source: string, database?: StateDatabase): Promise<Store> {
-    return closeAfterTest(await openSourceState(database ?? (await open()), { source, as: { epoch: 0 }, clock, log }));
+  async function shard(source: string, state?: StateDatabase): Promise<Store> {
+    return closeAfterTest(await openSourceState(state ?? (await open()), { source, access: { epoch: 0 }, clock, log }));
   }
 
   const drained = async (store: Store, sink: string) => ids(await drain(store, sink, 7));

@@ -14,15 +14,15 @@ const WRITING: Readonly<Record<string, (store: Store) => Promise<unknown>>> = {
   "commit of events": (store) => store.commit({ events: [valueEvent(99)] }),
   "commit of records": (store) => store.commit({ records: [{ log: "audit", body: 2 }] }),
   register: (store) => store.outbox.register("another", "now"),
-  settle: (store) => store.outbox.settle("sink", { again: false, through: 3, rejected: [] }),
+  settle: (store) => store.outbox.settle("sink", { isRepeat: false, through: 3, rejected: [] }),
   "settle with a refusal": (store) =>
-    store.outbox.settle("sink", { again: false, through: 3, rejected: [{ position: 3, reason: "no" }] }),
+    store.outbox.settle("sink", { isRepeat: false, through: 3, rejected: [{ position: 3, reason: "no" }] }),
   "settle of what was offered again": async (store) => {
     await store.outbox.next("again", 9);
-    await store.outbox.settle("again", { again: true, through: 9, rejected: [] });
+    await store.outbox.settle("again", { isRepeat: true, through: 9, rejected: [] });
   },
   "settle soon": async (store) => {
-    await store.outbox.settle("sink", { again: false, through: 3, rejected: [], mayDefer: true });
+    await store.outbox.settle("sink", { isRepeat: false, through: 3, rejected: [], mayDefer: true });
     await store.commit({});
     await store.commit({ records: [{ log: "audit", body: 3 }] });
   },
@@ -83,7 +83,7 @@ describe.skipIf(programPath("postgres") === null)("a member that has lost a sour
     for (const sink of ["sink", "again"]) {
       await store.outbox.register(sink, "beginning");
       const rejected = [{ position: 2, reason: "no" }];
-      await store.outbox.settle(sink, { again: false, through: 2, rejected });
+      await store.outbox.settle(sink, { isRepeat: false, through: 2, rejected });
     }
     await store.outbox.replayBetween("again", 0, 1);
     await store.quotaStore.save("main", { id: 1, sentAtMs: 1, countedByMs: 2 });
@@ -173,7 +173,7 @@ describe.skipIf(programPath("postgres") === null)("a member that has lost a sour
       const { events } = await holder.outbox.next("sink", 10);
       positions.push(...events.map(({ position }) => position));
       const through = positions.at(-1) ?? 0;
-      if (events.length > 0) await holder.outbox.settle("sink", { again: false, through, rejected: [] });
+      if (events.length > 0) await holder.outbox.settle("sink", { isRepeat: false, through, rejected: [] });
       else await holder.outbox.changed(AbortSignal.timeout(2_000));
     }
     await writing;

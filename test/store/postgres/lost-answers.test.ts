@@ -134,7 +134,7 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
     await store.outbox.next("sink", 1);
     const cut = proxy.cut("unanswered");
     const settled = store.outbox.settle("sink", {
-      again: false,
+      isRepeat: false,
       through: 1,
       rejected: [{ position: 1, reason: "no" }],
     });
@@ -145,7 +145,7 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
     const marked = store.outbox.resendDeadLetters("sink", "all");
     await resending;
     expect(await marked).toBe(1);
-    expect((await store.outbox.next("sink", 9)).again).toBe(true);
+    expect((await store.outbox.next("sink", 9)).isRepeat).toBe(true);
   });
 
   test("tells the operator that the result of a command is unknown", async () => {

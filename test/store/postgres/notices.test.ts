@@ -29,7 +29,7 @@ describe.skipIf(programPath("postgres") === null)(
       operator = await rig.shard(await rig.open(), "operator");
       await holder.outbox.register("sink", "beginning");
       await holder.commit({ events: [1, 2, 3].map((n) => valueEvent(n)) });
-      await holder.outbox.settle("sink", { again: false, through: 3, rejected: [] });
+      await holder.outbox.settle("sink", { isRepeat: false, through: 3, rejected: [] });
       expect(await holder.outbox.next("sink", 9)).toMatchObject({ events: [] });
     });
     afterEach(async () => {
@@ -46,7 +46,7 @@ describe.skipIf(programPath("postgres") === null)(
       const marked = holder.outbox.changed(AbortSignal.timeout(5_000));
       expect(await operator.outbox.replay("sink", "2020-01-01T00:00:00Z")).toBe(3);
       await marked;
-      await expect.poll(() => holder.outbox.next("sink", 9)).toMatchObject({ again: true, events: [{}, {}, {}] });
+      await expect.poll(() => holder.outbox.next("sink", 9)).toMatchObject({ isRepeat: true, events: [{}, {}, {}] });
       expect(await holder.changes()).not.toBe(changes);
 
       await operator.commit({ documents: [{ set: "silence", put: [["alarm", { until: 1 }]] }] });
@@ -59,7 +59,7 @@ describe.skipIf(programPath("postgres") === null)(
       await isListening();
       await rig.ask(`select pg_terminate_backend(pid) from pg_stat_activity where ${LISTENING}`);
       await operator.outbox.replay("sink", "2020-01-01T00:00:00Z");
-      await expect.poll(() => holder.outbox.next("sink", 9), { timeout: 8_000 }).toMatchObject({ again: true });
+      await expect.poll(() => holder.outbox.next("sink", 9), { timeout: 8_000 }).toMatchObject({ isRepeat: true });
     });
 
     test("returns a new change number after the holder has committed a document", async () => {
@@ -73,7 +73,7 @@ describe.skipIf(programPath("postgres") === null)(
     test("reads cursors on each call, while the holder caches them: a sink without lag sends no query", async () => {
       await holder.commit({ events: [valueEvent(4)] });
       expect((await operator.outbox.next("sink", 9)).events).toHaveLength(1);
-      await holder.outbox.settle("sink", { again: false, through: 4, rejected: [] });
+      await holder.outbox.settle("sink", { isRepeat: false, through: 4, rejected: [] });
       expect((await operator.outbox.next("sink", 9)).events).toEqual([]);
 
       let questions = 0;
@@ -90,7 +90,7 @@ describe.skipIf(programPath("postgres") === null)(
       for (const n of [5, 6, 7]) {
         await following.commit({ events: [valueEvent(n)] });
         expect((await following.outbox.next("sink", 9)).events).toHaveLength(1);
-        await following.outbox.settle("sink", { again: false, through: n, rejected: [], mayDefer: n === 6 });
+        await following.outbox.settle("sink", { isRepeat: false, through: n, rejected: [], mayDefer: n === 6 });
         expect((await following.outbox.next("sink", 9)).events).toEqual([]);
       }
       expect(questions).toBe(before);
@@ -161,7 +161,7 @@ describe.skipIf(programPath("postgres") === null)(
         holder.commit({ documents: [{ set: "names", insert: unique.map((text) => [text, 1] as const) }] }),
       ).rejects.toMatchObject({ name: "Conflict", set: "names" });
       await holder.outbox.settle("sink", {
-        again: false,
+        isRepeat: false,
         through: 4,
         rejected: [{ position: 4, reason: "\0 \ud800" }],
       });

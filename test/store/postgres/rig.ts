@@ -62,7 +62,7 @@ export function createRig(server: Pick<RealServer, "port">, port = server.port):
       );
     },
     shard: (database, as = { epoch: 1 }, clock = systemClock) =>
-      openSourceState(database, { source: SOURCE, as, clock, log: context.log }),
+      openSourceState(database, { source: SOURCE, access: as, clock, log: context.log }),
     async close() {
       await Promise.all(opened.splice(0).map((database) => database.close()));
       await ask(`drop schema if exists ${schema} cascade`);

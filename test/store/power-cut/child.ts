@@ -26,7 +26,7 @@ for (let round = 0; round < 3; round += 1) {
       records: [{ log: AUDIT_LOG, body }],
     });
     writeSync(1, `said ${n}\n`);
-    if (commit % 5 === 4) await store.outbox.settle("sink", { again: false, through: n, rejected: [] });
+    if (commit % 5 === 4) await store.outbox.settle("sink", { isRepeat: false, through: n, rejected: [] });
   }
   await store.outbox.prune({ maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 60_000, replayMs: 2 ** 40 });
   await store.close();

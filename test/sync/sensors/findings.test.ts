@@ -26,8 +26,8 @@ function findKinds({ live, logged, resolution = "1h" }: WatchedTag) {
     table.logged("10001", resolution, points, atMs + HOUR + 60_000);
   }
   const located = { tag: { ...TAG, unit: null }, siteId: 1, systemIds: [] };
-  const sensors = [...table.rows()].map(([, row]) => ({ row, located }));
-  const found = findSensorFindings(sensors, { periodHours: WEEK_HOURS, mayRest: () => false });
+  const sensors = [...table.rows()].map(([, row]) => ({ row, siteTag: located }));
+  const found = findSensorFindings(sensors, { periodHours: WEEK_HOURS, mayStayConstant: () => false });
   return found.map(({ finding }) => finding);
 }
 

@@ -22,9 +22,9 @@ function logOf(more: Partial<LogOf> & { readonly each?: number } = {}): LogOf {
 function findInRows(rows: readonly Partial<SensorRow>[], unit: string | null = "kW", mayRest = false) {
   const sensors = rows.map((row, n) => ({
     row: { ...ROW, ...row },
-    located: { tag: { id: String(n), displayName: String(n), description: null, unit }, siteId: 1, systemIds: [] },
+    siteTag: { tag: { id: String(n), displayName: String(n), description: null, unit }, siteId: 1, systemIds: [] },
   }));
-  return findSensorFindings(sensors, { periodHours: 168, mayRest: () => mayRest });
+  return findSensorFindings(sensors, { periodHours: 168, mayStayConstant: () => mayRest });
 }
 
 const findKinds = (row: Partial<SensorRow>, unit?: string | null, mayRest?: boolean) =>

@@ -157,8 +157,8 @@ describe("the report on silent sensors", () => {
     rig.clock.stepWall(10 * DAY);
     await rig.run(DAY);
     expect(rig.reports()).toHaveLength(1);
-    rig.doubt.compared("main", 0);
-    rig.doubt.compared("main", 0);
+    rig.doubt.recordServiceClock("main", 0);
+    rig.doubt.recordServiceClock("main", 0);
     await rig.run(2 * HOUR);
     expect(rig.reports()).toHaveLength(2);
     expect(rig.reports()[1]?.data).toMatchObject({ judged: 0, findings: [] });
@@ -209,8 +209,8 @@ describe("the report on silent sensors", () => {
         .watch()
         .logged("30001", "1h", TagPoints.fromMeasurements([{ time, value: 1_000 * (20 + hour) }]), rig.clock.now());
     }
-    rig.doubt.compared("main", 0);
-    rig.doubt.compared("main", 0);
+    rig.doubt.recordServiceClock("main", 0);
+    rig.doubt.recordServiceClock("main", 0);
     await rig.clock.advance(2 * HOUR);
     expect(rig.reports().map(describeFindings)).toEqual([findings]);
   });

@@ -103,7 +103,7 @@ export function createHttpClient(options: {
 }
 
 export function describeReceiver(origin: string): ServerInfo {
-  const schemes = { secureScheme: "https://", plainScheme: "http://" };
+  const schemes = { secureSetting: "https://", plaintextSetting: "http://" };
   return {
     name: origin,
     failureText: "could not be reached",

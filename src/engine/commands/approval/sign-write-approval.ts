@@ -49,10 +49,10 @@ export function signWriteRules(inputs: WriteApprovalInputs, name: string, pem: s
   const areRulesSame =
     savedApprovals !== null &&
     textToSign(savedApprovals.rules, savedApprovals.at) === textToSign(rules, savedApprovals.at);
-  const isNewer =
+  const areApprovalsCurrent =
     savedApprovals !== null && (pinned === null || Date.parse(savedApprovals.at) >= Date.parse(pinned.at));
   const approvalsToSign =
-    areRulesSame && isNewer ? savedApprovals : { at: isoUtc(inputs.nowMs), rules, signatures: {} };
+    areRulesSame && areApprovalsCurrent ? savedApprovals : { at: isoUtc(inputs.nowMs), rules, signatures: {} };
   const signature = signText(textToSign(rules, approvalsToSign.at), key);
   writeApprovals(file, { ...approvalsToSign, signatures: { ...approvalsToSign.signatures, [name]: signature } });
 }

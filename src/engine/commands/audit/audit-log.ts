@@ -80,12 +80,12 @@ export async function verifyAudit(store: Store, expected: AuditHead | null = nul
 
 export type AuditLogSize = Awaited<ReturnType<typeof openAuditLogSize>>;
 
-const SIZE_SET = "command-audit";
-const SIZE_KEY = "size";
+const AUDIT_SIZE_SET = "command-audit";
+const AUDIT_SIZE_KEY = "size";
 const AUDIT_RECORDS_PER_READ = 1_000;
 
 export async function openAuditLogSize(store: Store) {
-  const storedSize = await store.document<Readonly<Record<"bytes" | "through", number>>>(SIZE_SET, SIZE_KEY);
+  const storedSize = await store.document<{ bytes: number; through: number }>(AUDIT_SIZE_SET, AUDIT_SIZE_KEY);
   let { bytes, through } = storedSize ?? { bytes: 0, through: 0 };
   function add(records: readonly AuditRecord[]): void {
     for (const record of records) bytes += Buffer.byteLength(JSON.stringify(record));
@@ -101,8 +101,8 @@ export async function openAuditLogSize(store: Store) {
     bytes: () => bytes,
     records: () => through,
     add,
-    async remember(): Promise<void> {
-      await store.commit({ documents: [{ set: SIZE_SET, put: [[SIZE_KEY, { bytes, through }]] }] });
+    async storeSize(): Promise<void> {
+      await store.commit({ documents: [{ set: AUDIT_SIZE_SET, put: [[AUDIT_SIZE_KEY, { bytes, through }]] }] });
     },
   };
 }

@@ -14,7 +14,7 @@ export interface QuotaLimiter {
   run<T>(
     lane: QueueLane,
     endpoint: QuotaEndpoint,
-    task: (slotTaken: TimeReading) => Promise<T>,
+    task: (slotTime: TimeReading) => Promise<T>,
     signal: AbortSignal,
     onSlotOffered?: (offer: OfferedSlot) => number | null,
   ): Promise<T>;
@@ -136,12 +136,12 @@ export function createQuota(options: QuotaOptions): Quota {
     const { slots, hasStoredSlots } = await requestStore.load();
     const storedPauses = await requestStore.loadPauses();
     const now = clock.monotonic();
-    const allFreeAtMs = now + slotOccupiedMs + maxTransitMs;
-    if (!hasStoredSlots) uncertainUntilMs = allFreeAtMs;
+    const allSlotsFreeAtMs = now + slotOccupiedMs + maxTransitMs;
+    if (!hasStoredSlots) uncertainUntilMs = allSlotsFreeAtMs;
     allPausedUntilMs = Math.max(allPausedUntilMs, storedPauses.get("everything") ?? LONG_AGO_MS);
     const closedUntilMs = Math.max(
       allPausedUntilMs,
-      !hasStoredSlots && options.whenNoStoredSlots === "wait" ? allFreeAtMs : now,
+      !hasStoredSlots && options.whenNoStoredSlots === "wait" ? allSlotsFreeAtMs : now,
     );
     const refusedUntilMsOf = (group: EndpointGroups[number]) =>
       Math.max(...group.map((endpoint) => storedPauses.get(endpoint) ?? now));

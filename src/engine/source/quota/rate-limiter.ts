@@ -9,7 +9,7 @@ import { createSpentRequestSlots, type RequestStore, type SpentRequestSlot } fro
 interface QuotaRequest {
   readonly lane: QueueLane;
   readonly endpoint: QuotaEndpoint;
-  readonly task: (slotTaken: TimeReading) => Promise<unknown>;
+  readonly task: (slotTime: TimeReading) => Promise<unknown>;
   readonly signal: AbortSignal;
   readonly onSlotOffered: ((offer: OfferedSlot) => number | null) | undefined;
   readonly requestedMs: number;
@@ -27,7 +27,7 @@ function createRequestQueues() {
   const laneSkips = new Map<QueueLane, number>();
   const laneRequests = (lane: QueueLane) => waitingRequestsByLane.get(lane) as Set<QuotaRequest>;
   const countQueued = (lane: QueueLane) =>
-    [...laneRequests(lane)].filter(({ hasDeclinedSlot: hasPassed }) => !hasPassed).length;
+    [...laneRequests(lane)].filter(({ hasDeclinedSlot: hasDeclined }) => !hasDeclined).length;
 
   function takeRequest(lane: QueueLane, isLaneOverdue: boolean, now: number) {
     let nextRecheckMs = Number.POSITIVE_INFINITY;
@@ -116,7 +116,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
   const requestQueues = createRequestQueues();
   const spentRequestSlots = createSpentRequestSlots(slotOccupiedMs, options.initialSlots);
   const otherClientWatch = createOtherClientWatch(slotOccupiedMs, options.onOtherClient);
-  const statedLimitMemory = createStatedLimitMemory();
+  const statedLimitTracker = createStatedLimitTracker();
   const runningSlots = new Set<SpentRequestSlot>();
   let { perMinute: configuredPerMinute, polite, reserve, refusedUntilMs, closedUntilMs, throttledCount } = options;
   let limit = configuredPerMinute;
@@ -131,7 +131,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
   const pausedUntilMs = () => Math.max(refusedUntilMs, closedUntilMs);
 
   function updateRequestLimit(now: number): void {
-    const newRequestLimit = Math.min(configuredPerMinute, statedLimitMemory.limitAt(now));
+    const newRequestLimit = Math.min(configuredPerMinute, statedLimitTracker.limitAt(now));
     if (newRequestLimit === limit) return;
     limit = newRequestLimit;
     slowdown = createRefusalSlowdown(limit);
@@ -139,7 +139,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
 
   function currentRate(now: number) {
     updateRequestLimit(now);
-    const { marginMs, perWindow, isSlowed: throttled, limitsSpacing: spaced } = slowdown.currentTerms(now);
+    const { marginMs, perWindow, isSlowed: isThrottled, limitsSpacing: hasSpacing } = slowdown.currentLimits(now);
     const isQuotaUncertain = now < options.uncertainUntilMs;
     const allowedRequestsPerWindow = Math.max(1, perWindow - otherClientWatch.slotsUsedByOthers(now));
     const politeRequestLimit = Math.max(1, limit * polite);
@@ -151,8 +151,8 @@ export function createRateLimiter(options: RateLimiterOptions) {
       periodMs: (slotOccupiedMs + marginMs) / pacedRequestsPerWindow / uncertaintyRateShare,
       perMinute: sustainedRequestsPerMinute * uncertaintyRateShare,
       lastingPerMinute: sustainedRequestsPerMinute,
-      mayCatchUp: !throttled && !isQuotaUncertain,
-      isEveryLanePaced: spaced || isQuotaUncertain,
+      mayCatchUp: !isThrottled && !isQuotaUncertain,
+      isEveryLanePaced: hasSpacing || isQuotaUncertain,
     };
   }
 
@@ -238,7 +238,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
       if (!isSent) spentRequestSlots.drop(slot);
       if (isAnswered) {
         slot.countedByMs = Math.min(slot.countedByMs, clock.monotonic());
-        statedLimitMemory.noteReply();
+        statedLimitTracker.noteReply();
       }
       if (isSent) void requestStore.saveAfterReply(slot).catch(options.onSaveFailed);
     }
@@ -259,7 +259,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
       if (now >= pausedUntilMs()) {
         const isCountComplete = now >= options.uncertainUntilMs && otherClientWatch.slotsUsedByOthers(now) === 0;
         slowdown.noteRefusal(now, spentRequestSlots.countAt(now) - 1, isCountComplete);
-        if (slowdown.currentTerms(now).suggestsOtherClient) otherClientWatch.noteRefusals(now, clock.now());
+        if (slowdown.currentLimits(now).suggestsOtherClient) otherClientWatch.noteRefusals(now, clock.now());
       }
       throttledCount += 1;
       refusedUntilMs = Math.max(refusedUntilMs, untilMs);
@@ -275,7 +275,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
     },
     observe(endpoint: QuotaEndpoint, countedRequests: number, statedLimit: number): void {
       const now = clock.monotonic();
-      statedLimitMemory.noteLimit(statedLimit, now);
+      statedLimitTracker.noteLimit(statedLimit, now);
       updateRequestLimit(now);
       let earliestMs = now;
       for (const slot of runningSlots) if (slot.endpoint === endpoint) earliestMs = Math.min(earliestMs, slot.sentAtMs);
@@ -316,7 +316,7 @@ function isReplyError(error: unknown): boolean {
 }
 
 /** Remembers the limit that the service stated; forgets it after ten replies and ten minutes without it. */
-function createStatedLimitMemory() {
+function createStatedLimitTracker() {
   let statedPerMinute = Number.POSITIVE_INFINITY;
   let statedAtMs = Number.NEGATIVE_INFINITY;
   let repliesSinceStated = 0;

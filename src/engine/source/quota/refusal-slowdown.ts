@@ -55,7 +55,7 @@ export function createRefusalSlowdown(limit: number) {
       marginUpdatedMs = now;
       rateUpdatedMs = now;
     },
-    currentTerms(now: number) {
+    currentLimits(now: number) {
       applySlowdownRecovery(now);
       return {
         marginMs: windowMarginMs,
@@ -79,14 +79,14 @@ export interface OtherClientUse {
 /** Number of replies that must count more requests than ours before another client is reported. */
 const EXCESS_REQUEST_COUNTS_MIN = 3;
 const EXCESS_REQUESTS_TIME_MIN_MS = 120_000;
-const OTHER_CLIENT_MEMORY_MS = 30 * 60_000;
+const OTHER_CLIENT_LIFETIME_MS = 30 * 60_000;
 
 export function createOtherClientWatch(windowMs: number, report: (use: OtherClientUse) => void) {
   let excessCounts: { readonly at: number; readonly requests: number }[] = [];
   const highestExcessRequests = (counts: typeof excessCounts) => Math.max(0, ...counts.map(({ requests }) => requests));
   let otherUse: OtherClientUse | null = null;
   let lastConfirmedMs = Number.NEGATIVE_INFINITY;
-  const currentOtherClientUse = (now: number) => (now - lastConfirmedMs < OTHER_CLIENT_MEMORY_MS ? otherUse : null);
+  const currentOtherClientUse = (now: number) => (now - lastConfirmedMs < OTHER_CLIENT_LIFETIME_MS ? otherUse : null);
   const confirmOtherClientUse = (now: number, wallMs: number, evidence: OtherClientUse["evidence"]) => {
     const knownOtherClientUse = currentOtherClientUse(now);
     otherUse = {
@@ -99,7 +99,7 @@ export function createOtherClientWatch(windowMs: number, report: (use: OtherClie
   };
   return {
     noteExcess(now: number, wallMs: number, requests: number): void {
-      excessCounts = excessCounts.filter(({ at }) => now - at < OTHER_CLIENT_MEMORY_MS);
+      excessCounts = excessCounts.filter(({ at }) => now - at < OTHER_CLIENT_LIFETIME_MS);
       if (requests <= 0) return;
       excessCounts.push({ at: now, requests });
       const firstExcessAtMs = excessCounts[0]?.at ?? now;

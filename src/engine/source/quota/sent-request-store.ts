@@ -29,7 +29,7 @@ export function createRequestStore(options: {
   let lastId = 0;
   let replyCount = 0;
   let wallClockOffsetMs = clock.now() - clock.monotonic();
-  let clockSetByMs = 0;
+  let clockStepMs = 0;
   let clockJumps = 0;
   const preparedSlotIds = new Map<QuotaEndpoint, number>();
   const lastRequestTimesMs = new Map<QuotaEndpoint, number>();
@@ -95,7 +95,7 @@ export function createRequestStore(options: {
         const pause = await store.loadPause(`${source}/${pauseScope}`);
         if (pause === undefined) continue;
         // If the clock was set back by an unknown amount, the pause starts again with its full duration.
-        const pauseLeftMs = Math.min(pause.untilMs + clockSetByMs - clock.now(), pause.untilMs - pause.orderedAtMs);
+        const pauseLeftMs = Math.min(pause.untilMs + clockStepMs - clock.now(), pause.untilMs - pause.orderedAtMs);
         if (pauseLeftMs > 0) activeRequestPauses.set(pauseScope, clock.monotonic() + pauseLeftMs);
       }
       return activeRequestPauses;
@@ -109,7 +109,7 @@ export function createRequestStore(options: {
       const now = clock.monotonic();
       wallClockOffsetMs = clock.now() - now;
       const clockShiftMs = await clockSetWhileStoppedMs();
-      clockSetByMs = clockShiftMs !== null && Math.abs(clockShiftMs) > CLOCK_STEP_MIN_MS ? clockShiftMs : 0;
+      clockStepMs = clockShiftMs !== null && Math.abs(clockShiftMs) > CLOCK_STEP_MIN_MS ? clockShiftMs : 0;
       let hasStoredSlots = false;
       for (const endpoint of QUOTA_ENDPOINTS) {
         for (const storedSlot of await store.load(endpointKey(endpoint))) {
@@ -117,7 +117,7 @@ export function createRequestStore(options: {
           lastId = Math.max(lastId, storedSlot.id);
           // A stored time in the future means that the clock was set back.
           const latestCountedMs = now + maxTransitMs + FIRST_SLOT_SAVE_TIMEOUT_MS;
-          const countedByMs = storedSlot.countedByMs + clockSetByMs - wallClockOffsetMs;
+          const countedByMs = storedSlot.countedByMs + clockStepMs - wallClockOffsetMs;
           const slot = {
             id: storedSlot.id,
             endpoint,
@@ -129,7 +129,7 @@ export function createRequestStore(options: {
           if (countedByMs > latestCountedMs) await saveRequestSlot(slot);
         }
       }
-      if (clockSetByMs !== 0) await rewriteRequestSlots(clockSetByMs);
+      if (clockStepMs !== 0) await rewriteRequestSlots(clockStepMs);
       else if (clockShiftMs === null) await saveClockReading();
       return { slots: [...recentSlots], hasStoredSlots };
     },

@@ -59,9 +59,9 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
       lastPageMs = clock.monotonic();
       return onPage(pageAlarms.filter((alarm) => isFollowed(alarm.site.id)));
     };
-    const listReadSettings = { idOf: getAlarmId, keepsShown: true, maxPages, onPage: emitFollowedAlarms };
+    const listReadSettings = { idOf: getAlarmId, keepsPartial: true, maxPages, onPage: emitFollowedAlarms };
     const listing = twice
-      ? await readTwice(requestAlarms, { ...listReadSettings, sameAs: stateKey, always: readsTwice })
+      ? await readTwice(requestAlarms, { ...listReadSettings, compareKeyOf: stateKey, alwaysTwice: readsTwice })
       : await readPages(requestAlarms(), listReadSettings);
     signal.throwIfAborted();
     return listing;
@@ -93,7 +93,7 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
   }
 
   return {
-    wasPerSite: () => wasListedPerSite,
+    wasReadPerSite: () => wasListedPerSite,
     async read(listOptions: ListOptions): Promise<ActiveAlarmList> {
       const followedSites = [...(configuredSites ?? scope.known() ?? storedSites.keys().map(Number))];
       isOnlyOneSiteFollowed = followedSites.length === 1;
@@ -154,8 +154,8 @@ export function joinAlarmListReadings(firstReading: ActiveAlarmList, secondReadi
   };
   const [firstStates, secondStates] = [fingerprintSiteAlarms(firstReading), fingerprintSiteAlarms(secondReading)];
   const areSiteAlarmsEqual = (siteId: number) => firstStates.get(siteId) === secondStates.get(siteId);
-  const hasUnconfirmed = !(firstReading.isConfirmed && secondReading.isConfirmed);
-  const areAllEqual = [...firstStates.keys(), ...secondStates.keys()].every(areSiteAlarmsEqual);
+  const hasUnconfirmedReading = !(firstReading.isConfirmed && secondReading.isConfirmed);
+  const areAllSitesEqual = [...firstStates.keys(), ...secondStates.keys()].every(areSiteAlarmsEqual);
   return {
     ...secondReading,
     listed: joinItemsById(firstReading.listed, secondReading.listed, getAlarmId),
@@ -163,12 +163,12 @@ export function joinAlarmListReadings(firstReading: ActiveAlarmList, secondReadi
       const siteCoverages = [firstReading.coverage(siteId), secondReading.coverage(siteId)];
       if (siteCoverages.includes("none"))
         return siteCoverages.every((coverage) => coverage === "none") ? "none" : "moving";
-      const doBothReadingsAgree = hasUnconfirmed ? areAllEqual : areSiteAlarmsEqual(siteId);
+      const doBothReadingsAgree = hasUnconfirmedReading ? areAllSitesEqual : areSiteAlarmsEqual(siteId);
       return doBothReadingsAgree && !siteCoverages.includes("moving") ? "complete" : "moving";
     },
     isConfirmed: true,
     reasons:
-      hasUnconfirmed && !areAllEqual
+      hasUnconfirmedReading && !areAllSitesEqual
         ? [...secondReading.reasons, "Two readings of the list differ."]
         : secondReading.reasons,
   };

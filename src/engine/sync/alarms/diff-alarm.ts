@@ -129,14 +129,14 @@ export function isOpenAlarm({ state }: StoredAlarm): boolean {
 function alarmChangeEvents(
   alarmBefore: Alarm,
   storedAlarm: StoredAlarm,
-  reopened: boolean,
+  isReopened: boolean,
   context: EventContext,
 ): Event[] {
   const { alarm, returns } = storedAlarm;
   const { lastActiveEvent, recoveringUntil } = alarm;
   const events: Event[] = [];
   const isAlarmRetriggered = lastActiveEvent !== null && compareLastActiveEvents(alarm, alarmBefore) === "after";
-  if (isAlarmRetriggered && !reopened) {
+  if (isAlarmRetriggered && !isReopened) {
     const eventIdParts = returns === 0 ? [lastActiveEvent.id] : [lastActiveEvent.id, returns];
     const retriggerTime = eventTime(lastActiveEvent.triggeredAt, context);
     events.push(alarmEvent("alarm-retriggered", storedAlarm, retriggerTime, eventIdParts, context, {}));
@@ -153,7 +153,7 @@ function alarmChangeEvents(
   }
   const oldFields: Partial<Record<keyof Alarm, unknown>> = {};
   for (const alarmField of COMPARED_ALARM_FIELDS) {
-    if (reopened && alarmField === "status") continue;
+    if (isReopened && alarmField === "status") continue;
     if (!isDeepStrictEqual(alarm[alarmField], alarmBefore[alarmField])) oldFields[alarmField] = alarmBefore[alarmField];
   }
   if (recoveringUntil === null && alarmBefore.recoveringUntil !== null)

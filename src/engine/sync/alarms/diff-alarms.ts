@@ -55,7 +55,7 @@ export interface AlarmDiffOptions extends EventContext {
   readonly isKnownSite: (siteId: number) => boolean;
   readonly startup: "reconcile" | "announce" | "silent";
   readonly startedAt: string;
-  readonly isTakenOver: (alarm: Alarm) => boolean;
+  readonly isStartupOver: (alarm: Alarm) => boolean;
 }
 
 export interface AlarmDiff {
@@ -63,7 +63,7 @@ export interface AlarmDiff {
   readonly events: readonly Event[];
 }
 
-type Changes = Generator<AlarmChange>;
+type AlarmChanges = Generator<AlarmChange>;
 type StoredAlarmsById = ReadonlyMap<string, StoredAlarm>;
 
 /** Returns open alarms that the list should show and does not, or shows with a newer episode. */
@@ -96,7 +96,7 @@ export function* diffAlarms(
     for (const step of steps) {
       const { alarm } = step.stored;
       if (!isDeepStrictEqual(put.get(alarm.id) ?? alarms.get(alarm.id), step.stored)) put.set(alarm.id, step.stored);
-      if (options.startup !== "silent" || options.isTakenOver(alarm)) newEvents.push(...step.events);
+      if (options.startup !== "silent" || options.isStartupOver(alarm)) newEvents.push(...step.events);
     }
     events.push(...sortAlarmEvents(newEvents));
   };
@@ -119,7 +119,7 @@ export function* diffAlarms(
     const { alarm, state, untold } = storedAlarm ?? {};
     const isAlarmRecordRepeated = record === alarm && state === "active" && untold === undefined;
     if (isAlarmRecordRepeated && !isAlarmAnnouncedAtStart(record, options)) continue;
-    applyChanges(diffListed(storedAlarm, record, comparisonInput));
+    applyChanges(diffListedAlarm(storedAlarm, record, comparisonInput));
     yield;
   }
   for (const absentAlarm of alarms.values()) {
@@ -130,17 +130,17 @@ export function* diffAlarms(
   return { put, events };
 }
 
-function isAlarmAnnouncedAtStart(alarm: Alarm, { startup, isTakenOver }: AlarmDiffOptions): boolean {
-  return startup === "announce" && !isTakenOver(alarm);
+function isAlarmAnnouncedAtStart(alarm: Alarm, { startup, isStartupOver }: AlarmDiffOptions): boolean {
+  return startup === "announce" && !isStartupOver(alarm);
 }
 
 type DiffInput = { readonly seen: SeenAlarms; readonly resolvedById: RecordsById; readonly options: AlarmDiffOptions };
 
-function* diffListed(
+function* diffListedAlarm(
   storedAlarm: StoredAlarm | undefined,
   record: Alarm,
   { seen, resolvedById, options }: DiffInput,
-): Changes {
+): AlarmChanges {
   const isAnnounced = isAlarmAnnouncedAtStart(record, options);
   const isFirstListOfSite = !options.isKnownSite(record.site.id) || isAnnounced;
   if (storedAlarm === undefined) {
@@ -174,17 +174,17 @@ function changesOpenAlarm(storedAlarm: StoredAlarm, record: Alarm): boolean {
   return !isDeepStrictEqual({ ...record, triggeredAt, triggeredAtRaw, lastActiveEvent }, storedAlarm.alarm);
 }
 
-function* diffAbsentAlarm(storedAlarm: StoredAlarm, { seen, resolvedById, options }: DiffInput): Changes {
+function* diffAbsentAlarm(storedAlarm: StoredAlarm, { seen, resolvedById, options }: DiffInput): AlarmChanges {
   const { id, site } = storedAlarm.alarm;
   const isListComplete = seen.coverage(site.id) === "complete";
   const isUnverified = seen.unverifiedIds?.has(id) === true;
   const endRecord =
     findEndRecord(storedAlarm, "same", resolvedById) ?? findEndRecord(storedAlarm, "newer", resolvedById);
-  const absence = countAlarmAbsence(storedAlarm, options);
-  const isTooEarly = absence.stored.misses < options.vanishAfterMisses;
+  const absenceChange = countAlarmAbsence(storedAlarm, options);
+  const isTooEarly = absenceChange.stored.misses < options.vanishAfterMisses;
   if (endRecord !== undefined && isOpenAlarm(storedAlarm) && isEmittedAlarmEnd(storedAlarm, endRecord)) {
     // The alarm came back after this end: wait for more polls before the end counts.
-    if (isListComplete) yield isTooEarly ? absence : resolveEpisode(absence.stored, endRecord, options);
+    if (isListComplete) yield isTooEarly ? absenceChange : resolveEpisode(absenceChange.stored, endRecord, options);
     return;
   }
   // An end before the stored start belongs to an older episode while the alarm may still be active.
@@ -199,7 +199,7 @@ function* diffAbsentAlarm(storedAlarm: StoredAlarm, { seen, resolvedById, option
     return;
   }
   if (!seen.scope.before.has(site.id) || !isListComplete) return;
-  yield isTooEarly || !seen.searchedIds.has(id) ? absence : markAlarmVanished(absence.stored, options);
+  yield isTooEarly || !seen.searchedIds.has(id) ? absenceChange : markAlarmVanished(absenceChange.stored, options);
 }
 
 export function* endEpisode(
@@ -207,7 +207,7 @@ export function* endEpisode(
   record: Alarm,
   resolvedById: RecordsById,
   context: EventContext,
-): Changes {
+): AlarmChanges {
   if (relateToEpisode(storedAlarm, record) !== "newer") {
     yield resolveEpisode(storedAlarm, record, context);
     return;
@@ -217,7 +217,7 @@ export function* endEpisode(
   yield* beginAndEnd(record, { ...context, late: true }, oldEpisodeEnd?.stored ?? storedAlarm);
 }
 
-export function* beginAndEnd(record: Alarm, context: EventContext, before?: StoredAlarm): Changes {
+export function* beginAndEnd(record: Alarm, context: EventContext, before?: StoredAlarm): AlarmChanges {
   const episodeBegin = beginEpisode(record, false, context, before);
   yield episodeBegin;
   yield resolveEpisode(episodeBegin.stored, record, context);

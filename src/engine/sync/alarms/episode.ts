@@ -81,12 +81,12 @@ export function relateToEpisode(storedAlarm: StoredAlarm, record: Alarm): Episod
 /** True if an alarm starts at the stored episode's first or current start, or between them without a later event. */
 export function isSameEpisode({ episode, alarm: knownAlarm }: StoredAlarm, alarm: Alarm): boolean {
   if (episodeKey(alarm) === episode || episodeKey(alarm) === episodeKey(knownAlarm)) return true;
-  const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(knownAlarm.triggeredAt)];
-  if (startMs === null || presentMs === null) return false;
-  const earliestEpisodeStartMs = parseEpisodeStart(episode, knownAlarm.id) ?? presentMs;
-  if (isSameTime(startMs, presentMs) || isSameTime(startMs, earliestEpisodeStartMs)) return true;
+  const [startMs, knownMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(knownAlarm.triggeredAt)];
+  if (startMs === null || knownMs === null) return false;
+  const earliestEpisodeStartMs = parseEpisodeStart(episode, knownAlarm.id) ?? knownMs;
+  if (isSameTime(startMs, knownMs) || isSameTime(startMs, earliestEpisodeStartMs)) return true;
   return (
-    startMs > presentMs && startMs < earliestEpisodeStartMs && compareLastActiveEvents(alarm, knownAlarm) !== "after"
+    startMs > knownMs && startMs < earliestEpisodeStartMs && compareLastActiveEvents(alarm, knownAlarm) !== "after"
   );
 }
 
@@ -97,8 +97,8 @@ function isSameEvent(a: Alarm, b: Alarm): boolean {
 /** True if the record states another start of the stored event. Two replicas may alternate, so callers confirm it. */
 export function hasOtherStartTime({ alarm: knownAlarm }: StoredAlarm, record: Alarm): boolean {
   const alarm = fillEmptyAlarmFields(knownAlarm, record);
-  const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(knownAlarm.triggeredAt)];
-  return startMs !== null && presentMs !== null && !isSameTime(startMs, presentMs) && isSameEvent(knownAlarm, alarm);
+  const [startMs, knownMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(knownAlarm.triggeredAt)];
+  return startMs !== null && knownMs !== null && !isSameTime(startMs, knownMs) && isSameEvent(knownAlarm, alarm);
 }
 
 /** True for a record that ends before the stored start: times were moved back, or the episode is older. */
@@ -165,10 +165,10 @@ export function addFormerEpisode({ former = [] }: StoredAlarm, episode: FormerEp
 export function fillFromStoredAlarm(storedAlarm: StoredAlarm, record: Alarm, acceptsLaterStart = false): Alarm {
   const alarm = fillEmptyAlarmFields(storedAlarm.alarm, record);
   if (acceptsLaterStart || alarm.triggeredAt === storedAlarm.alarm.triggeredAt) return alarm;
-  const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(storedAlarm.alarm.triggeredAt)];
+  const [startMs, knownMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(storedAlarm.alarm.triggeredAt)];
   const lacksStart = startMs === null && relateToEpisode(storedAlarm, alarm) === "same";
   const startsLater =
-    startMs !== null && presentMs !== null && startMs > presentMs && isSameEvent(storedAlarm.alarm, alarm);
+    startMs !== null && knownMs !== null && startMs > knownMs && isSameEvent(storedAlarm.alarm, alarm);
   return lacksStart || startsLater || isSameEpisode(storedAlarm, alarm)
     ? restoreShiftedTimes(storedAlarm.alarm, alarm)
     : alarm;

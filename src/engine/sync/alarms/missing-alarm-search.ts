@@ -18,14 +18,14 @@ const nextAbsenceCount = (counts: AlarmSearchCounts, { episode }: StoredAlarm) =
 /** A search that confirmed nothing is repeated after this number of polls at the latest: 8 minutes at 30 s a poll. */
 const MAX_POLLS_BETWEEN_SEARCHES = 16;
 
-/** Returns the alarms to search now: absent for up to `alwaysUntilPolls` polls, or for 4, 8, 16, 32, 48 … polls. */
+/** Returns the alarms to search now: absent for up to `everyPollUntil` polls, or for 4, 8, 16, 32, 48 … polls. */
 export function findAlarmsToSearch(
   counts: AlarmSearchCounts,
   absentAlarms: readonly StoredAlarm[],
-  alwaysUntilPolls: number,
+  everyPollUntil: number,
 ) {
   const isAlarmSearchDue = (count: number) =>
-    count <= alwaysUntilPolls || Number.isInteger(Math.log2(count)) || count % MAX_POLLS_BETWEEN_SEARCHES === 0;
+    count <= everyPollUntil || Number.isInteger(Math.log2(count)) || count % MAX_POLLS_BETWEEN_SEARCHES === 0;
   return absentAlarms
     .filter((storedAlarm) => isAlarmSearchDue(nextAbsenceCount(counts, storedAlarm)))
     .toSorted((a, b) => nextAbsenceCount(counts, a) - nextAbsenceCount(counts, b));
@@ -114,7 +114,7 @@ async function searchSiteAlarms(siteId: number, absentAlarms: readonly StoredAla
     await searchPages({ siteId, status: "resolved" }, MAX_RESOLVED_PAGES);
   const lastSearchAlarmIds = [...missingAlarms.values()].filter(options.isLastSearch).map(({ alarm }) => alarm.id);
   if (lastSearchAlarmIds.length === 0) return { found: foundAlarmRecords, searched: new Set<string>() };
-  const listReadSettings = { idOf: ({ id }: Alarm) => id, maxPages, keepsShown: true };
+  const listReadSettings = { idOf: ({ id }: Alarm) => id, maxPages, keepsPartial: true };
   const allAlarms = await readPages(source.alarms({ siteId, status: "all" }, signal), listReadSettings);
   signal.throwIfAborted();
   listItems(allAlarms).forEach(addFoundAlarmRecord);
@@ -155,7 +155,7 @@ export async function checkAlarmEnds(
       const requestPages = () => source.alarms({ siteId, status: "resolved" }, signal);
       const resolvedList = await readTwice(requestPages, {
         idOf: endKey,
-        sameAs: endKey,
+        compareKeyOf: endKey,
         maxPages: MAX_RESOLVED_PAGES,
       });
       signal.throwIfAborted();

@@ -65,13 +65,13 @@ const LATE_POLL_FACTOR = 1.15;
 
 export function createAlarmPoll(
   pollContext: PollContext,
-  oneAtATime: SerialRunner,
+  runSerially: SerialRunner,
   everyMs: () => number | null,
 ): AlarmPoll {
   const alarmPollState = createAlarmPollState(pollContext, everyMs);
   return {
-    run: (signal) => oneAtATime(() => pollAlarms(alarmPollState, false, signal)),
-    reconcile: (signal) => oneAtATime(() => pollAlarms(alarmPollState, true, signal)),
+    run: (signal) => runSerially(() => pollAlarms(alarmPollState, false, signal)),
+    reconcile: (signal) => runSerially(() => pollAlarms(alarmPollState, true, signal)),
   };
 }
 
@@ -82,9 +82,9 @@ function createAlarmPollState(pollContext: PollContext, everyMs: () => number | 
     list: createAlarmList(pollContext),
     massGuard: createMassAlarmChangeGuard(pollContext.log),
     reportUnverified: createRecordReport(pollContext),
-    /** Sites whose complete list was read since Plenum started. `takenOverAlarms`: emitted alarms of other sites. */
-    takenOverSites: new Set<number>(),
-    takenOverAlarms: new Set<string>(),
+    /** Sites whose complete list was read since Plenum started. `emittedAlarmIds`: emitted alarms of other sites. */
+    listedSiteIds: new Set<number>(),
+    emittedAlarmIds: new Set<string>(),
     recordCounts: new Map() as RecordCounts,
     absenceCounts: new Map() as AlarmSearchCounts,
     endCheck: { counts: new Map(), staleRecordIds: new Set() } as Pick<AlarmEndCheck, "counts" | "staleRecordIds">,
@@ -138,7 +138,7 @@ async function pollAlarms(state: PollState, readsTwice: boolean, signal: AbortSi
   state.absenceCounts = countAlarmSearches(state.absenceCounts, verifiedAbsences.absent, verifiedAbsences.postponed);
   state.endCheck = ends;
   state.recordCounts = sorted.newCounts;
-  for (const siteId of completeSites) state.takenOverSites.add(siteId);
+  for (const siteId of completeSites) state.listedSiteIds.add(siteId);
   const pollRemarks = [
     ...reading.remarks,
     ...massRemarks,
@@ -153,7 +153,7 @@ async function refreshOldTokenScope(state: PollState, signal: AbortSignal) {
   const { clock, scope } = parts;
   if (clock.monotonic() - scope.respondedAtMs() < TOKEN_SCOPE_CHECK_INTERVAL_MS) return;
   const hasOutOfScopeAlarms = store.alarms.values().some((storedAlarm) => storedAlarm.state === "out-of-scope");
-  if (list.wasPerSite() || hasOutOfScopeAlarms) await finishInTime(state, "scope", () => scope.tryRefresh(signal));
+  if (list.wasReadPerSite() || hasOutOfScopeAlarms) await finishInTime(state, "scope", () => scope.tryRefresh(signal));
 }
 
 /** Returns null if the service has lowered the list rate and the work takes longer than half of a poll interval. */
@@ -194,18 +194,18 @@ function createAlarmPageEmitter(state: PollState, isAfterOutage: boolean, signal
   return async (records) => {
     state.pagesRead += 1;
     if (hasCommitFailed) return;
-    const disputeFreeRecords = records.filter((record) => {
+    const undisputedRecords = records.filter((record) => {
       const storedAlarm = alarms.get(record.id);
       return !(storedAlarm?.alarm === record && storedAlarm.state === "active") && isUndisputed(storedAlarm, record);
     });
-    if (disputeFreeRecords.length === 0) return;
+    if (undisputedRecords.length === 0) return;
     if (!isAvailabilityEmitted) await parts.commit("alarms", {}, true);
     isAvailabilityEmitted = true;
-    await recheckGatewaysOfNewAlarms(state, disputeFreeRecords, signal);
-    const listedAlarmIds = new Set(disputeFreeRecords.map(({ id }) => id));
+    await recheckGatewaysOfNewAlarms(state, undisputedRecords, signal);
+    const listedAlarmIds = new Set(undisputedRecords.map(({ id }) => id));
     const storedAlarmsById = new Map([...alarms].filter(([id]) => listedAlarmIds.has(id)));
     const reading: SeenAlarms = {
-      listed: disputeFreeRecords,
+      listed: undisputedRecords,
       coverage: () => "moving",
       foundRecords: [],
       searchedIds: new Set(),
@@ -217,8 +217,8 @@ function createAlarmPageEmitter(state: PollState, isAfterOutage: boolean, signal
       await commitAlarmDiff(state, alarmDiff, [], false, signal);
       await yieldUnlessAborted(parts.clock, signal);
       if (parts.config.alarms.startup === "reconcile") return;
-      for (const { id, site } of disputeFreeRecords)
-        if (!state.takenOverSites.has(site.id)) state.takenOverAlarms.add(id);
+      for (const { id, site } of undisputedRecords)
+        if (!state.listedSiteIds.has(site.id)) state.emittedAlarmIds.add(id);
     } catch (error) {
       hasCommitFailed = true;
       parts.log.debug({ err: error }, "a page of active alarms was not committed");
@@ -363,7 +363,7 @@ async function recheckGatewaysOfNewAlarms(
     return (storedAlarm === undefined || !isOpenAlarm(storedAlarm)) && isSiteFollowed(store, site.id);
   };
   const siteIds = new Set(listedAlarms.filter(isNewAlarm).map(({ site }) => site.id));
-  const gatewayChecks = parts.beforeNewAlarms([...siteIds], signal);
+  const gatewayChecks = parts.recheckGateways([...siteIds], signal);
   if (gatewayChecks !== null) await gatewayChecks;
 }
 
@@ -371,7 +371,7 @@ function isSiteFollowed({ sites }: AlarmStore, siteId: number): boolean {
   return (sites.get(String(siteId))?.activeSince ?? null) !== null;
 }
 
-function alarmDiffOptions({ parts, store, startedAt, takenOverSites, takenOverAlarms }: PollState): AlarmDiffOptions {
+function alarmDiffOptions({ parts, store, startedAt, listedSiteIds, emittedAlarmIds }: PollState): AlarmDiffOptions {
   const { clock, config, source } = parts;
   return {
     source: sourceUri(source.name),
@@ -382,7 +382,7 @@ function alarmDiffOptions({ parts, store, startedAt, takenOverSites, takenOverAl
     isKnownSite: (siteId) => isSiteFollowed(store, siteId),
     startup: config.alarms.startup,
     startedAt,
-    isTakenOver: ({ id, site }) => takenOverSites.has(site.id) || takenOverAlarms.has(id),
+    isStartupOver: ({ id, site }) => listedSiteIds.has(site.id) || emittedAlarmIds.has(id),
   };
 }
 

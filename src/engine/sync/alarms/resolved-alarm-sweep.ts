@@ -19,7 +19,7 @@ import { describeUnreadableRecords } from "./unverified-records.ts";
 const LIST_ORDER_TRUST_MS = 86_400_000;
 
 /** Reads the list of resolved alarms for changes between two polls; stops early if the newest come first. */
-export function createResolvedAlarmSweep(pollContext: PollContext, oneAtATime: SerialRunner) {
+export function createResolvedAlarmSweep(pollContext: PollContext, runSerially: SerialRunner) {
   const { source, config, clock, log, scope } = pollContext;
   const { alarms: settings } = config;
   const store = openAlarmStore(pollContext);
@@ -33,7 +33,7 @@ export function createResolvedAlarmSweep(pollContext: PollContext, oneAtATime: S
     const isOrderTrusted = lastSweep !== undefined && clock.now() - Date.parse(lastSweep.wholeAt) < LIST_ORDER_TRUST_MS;
     const readingLimits = {
       fromMs: lastSweep === undefined ? null : sweptUntilMs(lastSweep, visibleSites) - settings.resolved_overlap,
-      stopOrder: isOrderTrusted ? lastSweep.newestFirstBy : null,
+      trustedOrder: isOrderTrusted ? lastSweep.newestFirstBy : null,
       maxPages: settings.resolved_pages_max,
       isAwaited: awaitsEndRecord,
     };
@@ -42,7 +42,7 @@ export function createResolvedAlarmSweep(pollContext: PollContext, oneAtATime: S
       const resolvedAlarmPages = source.alarms({ status: "resolved", ...(siteId !== null && { siteId }) }, signal);
       siteReadings.push(await readResolvedAlarms(resolvedAlarmPages, readingLimits));
     }
-    return oneAtATime(() => compareAndCommitAlarms(lastSweep, readingLimits.fromMs, visibleSites, siteReadings));
+    return runSerially(() => compareAndCommitAlarms(lastSweep, readingLimits.fromMs, visibleSites, siteReadings));
   }
 
   function awaitsEndRecord(alarmId: string): boolean {
@@ -195,7 +195,7 @@ type SweptList = Awaited<ReturnType<typeof readResolvedAlarms>>;
 
 interface SweepLimits {
   readonly fromMs: number | null;
-  readonly stopOrder: AlarmSweep["newestFirstBy"];
+  readonly trustedOrder: AlarmSweep["newestFirstBy"];
   readonly maxPages: number;
   readonly isAwaited: (alarmId: string) => boolean;
 }
@@ -204,7 +204,7 @@ const LIST_ORDERS = ["resolved", "triggered"] as const;
 const TIME_BY_LIST_ORDER = { resolved: alarmEndOrStartMs, triggered: (alarm: Alarm) => parseUtcMs(alarm.triggeredAt) };
 
 async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits: SweepLimits) {
-  const { fromMs, stopOrder, maxPages, isAwaited } = limits;
+  const { fromMs, trustedOrder, maxPages, isAwaited } = limits;
   const records: Alarm[] = [];
   const unreadableRecords: string[] = [];
   const lastAlarmTimesMs = { resolved: Number.POSITIVE_INFINITY, triggered: Number.POSITIVE_INFINITY };
@@ -250,7 +250,7 @@ async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits:
       unreadableRecords.push(...(page.unreadable ?? []));
       if (!page.hasMore) return buildResult(true, !hasTotalChanged);
       const isOlder = (order: (typeof LIST_ORDERS)[number]) => fromMs === null || lastAlarmTimesMs[order] < fromMs;
-      if (stopOrder !== null && fromMs !== null && isDescending[stopOrder] && isOlder(stopOrder))
+      if (trustedOrder !== null && fromMs !== null && isDescending[trustedOrder] && isOlder(trustedOrder))
         return buildResult(false, true);
       if (pageCount >= maxPages) {
         const hasReadEnough = LIST_ORDERS.some((order) => isDescending[order] && isOlder(order));

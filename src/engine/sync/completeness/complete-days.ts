@@ -147,14 +147,14 @@ export function countEmittedPoints(
 export interface SeriesState {
   readonly ledger: StoredLedger;
   readonly rules: SeriesRules;
-  readonly located: { readonly outOfSight?: "site" | "tag" };
+  readonly siteTag: { readonly outOfSight?: "site" | "tag" };
 }
 
 export const historyStart = ({ wished, since }: StoredLedger): number => Math.min(parseTime(wished), parseTime(since));
 
 /** False for tags that left the lists, and for series that only `plenum backfill` requested. */
-export function isHistoryWanted({ rules, located }: Pick<SeriesState, "rules" | "located">): boolean {
-  return located.outOfSight !== "tag" && Number.isFinite(rules.everyMs);
+export function isHistoryWanted({ rules, siteTag }: Pick<SeriesState, "rules" | "siteTag">): boolean {
+  return siteTag.outOfSight !== "tag" && Number.isFinite(rules.everyMs);
 }
 
 /** UTC day numbers between which a series has no gap. Ends are exclusive; infinity means no limit. */
@@ -256,8 +256,8 @@ export function newCompleteDays(ledgerBefore: StoredLedger, ledgerAfter: StoredL
 }
 
 function findCompleteDayRanges(ledger: StoredLedger): readonly TimeRange[] {
-  return fetchedRanges(ledger.spans).flatMap((fetched) => {
-    const { from, until } = completeDays(fetched, historyStart(ledger), ledger);
+  return fetchedRanges(ledger.spans).flatMap((fetchedRange) => {
+    const { from, until } = completeDays(fetchedRange, historyStart(ledger), ledger);
     const rangeFromDay = Math.max(from, firstCountedDay(ledger));
     return rangeFromDay < until ? [{ fromMs: rangeFromDay, toMs: until }] : [];
   });

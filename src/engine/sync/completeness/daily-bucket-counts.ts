@@ -109,12 +109,12 @@ export function countSeriesDay(
 }
 
 function pendingBucketsReason(
-  { ledger, rules, located }: SeriesState,
+  { ledger, rules, siteTag }: SeriesState,
   { fromMs, toMs }: TimeRange,
   watermarkMs: number,
   nowMs: number,
 ): WaitingSeries["why"] {
-  if (located.outOfSight === "site") return "out-of-scope";
+  if (siteTag.outOfSight === "site") return "out-of-scope";
   if (ledger.state === "unproven") return "unproven";
   if (watermarkMs >= toMs) return "backfill";
   const bucketsClosedUntilMs = closedUntilMs(rules, nowMs);
@@ -124,7 +124,7 @@ function pendingBucketsReason(
 
 export interface TagSeries extends SeriesState {
   readonly total: boolean;
-  readonly located: SeriesState["located"] & { readonly tag: Tag; readonly siteId: number };
+  readonly siteTag: SeriesState["siteTag"] & { readonly tag: Tag; readonly siteId: number };
 }
 
 const MAX_LISTED_SERIES_PER_DAY = 200;
@@ -132,29 +132,29 @@ const MAX_LISTED_SERIES_PER_DAY = 200;
 export function createDayCounter(day: number) {
   let account: DayBucketCounts = ZERO_BUCKET_COUNTS;
   let count = 0;
-  const accounts = new Map<string, SeriesAccount>();
+  const groups = new Map<string, SeriesAccount>();
   const withoutLog: SeriesStatement[] = [];
   const refused: SeriesStatement[] = [];
   return {
     add(series: TagSeries, dayCount: DayCount | undefined, nowMs: number): DayBuckets {
       const dayBuckets = countSeriesDay(series, day, dayCount, nowMs);
       if (dayBuckets.expected === 0) return dayBuckets;
-      const { ledger, total, located } = series;
+      const { ledger, total, siteTag } = series;
       const { resolution, timeZone } = ledger;
       account = sumCounts(account, dayBuckets);
       count++;
       const resolutionKey = seriesResolutionKey(series);
-      const group = accounts.get(resolutionKey) ?? { ...ZERO_BUCKET_COUNTS, resolution, timeZone, total, series: 0 };
-      accounts.set(resolutionKey, { ...group, ...sumCounts(group, dayBuckets), series: group.series + 1 });
+      const group = groups.get(resolutionKey) ?? { ...ZERO_BUCKET_COUNTS, resolution, timeZone, total, series: 0 };
+      groups.set(resolutionKey, { ...group, ...sumCounts(group, dayBuckets), series: group.series + 1 });
       const buildSeriesStatement = (buckets: number, statement: ServiceMessage | null): SeriesStatement => ({
-        ...{ tagId: located.tag.id, resolution, total, buckets },
+        ...{ tagId: siteTag.tag.id, resolution, total, buckets },
         ...(statement ?? NO_SERVICE_MESSAGE),
       });
       if (dayBuckets.withoutLog > 0) withoutLog.push(buildSeriesStatement(dayBuckets.withoutLog, dayBuckets.noLog));
       if (dayBuckets.refused > 0) refused.push(buildSeriesStatement(dayBuckets.refused, dayBuckets.refusal));
       return dayBuckets;
     },
-    done: () => ({ account, series: count, byResolution: [...accounts.values()], withoutLog, refused }),
+    done: () => ({ account, series: count, byResolution: [...groups.values()], withoutLog, refused }),
   };
 }
 
@@ -189,17 +189,17 @@ export function buildHistoryCompleteEvent(
   counts: CountsByDay,
   nowMs: number,
 ): Event<"history-complete"> | null {
-  const { located, ledger, total } = series;
+  const { siteTag, ledger, total } = series;
   const { resolution, timeZone } = ledger;
   let sum: DayBucketCounts = ZERO_BUCKET_COUNTS;
   for (let day = from; day < until; day++) sum = sumCounts(sum, countSeriesDay(series, day, counts.get(day), nowMs));
   if (sum.expected === 0) return null;
   const dateRange = { firstDate: dayDate(from), lastDate: dayDate(until - 1) };
   // Use the subject of the history events, so that sinks that order by subject deliver this event after them.
-  const subject = `${eventSubject("tag", located.siteId, located.tag.id)}/${total ? "total" : "history"}/${resolution}`;
-  const data = { tag: located.tag, resolution, timeZone, total, ...dateRange, ...sum };
+  const subject = `${eventSubject("tag", siteTag.siteId, siteTag.tag.id)}/${total ? "total" : "history"}/${resolution}`;
+  const data = { tag: siteTag.tag, resolution, timeZone, total, ...dateRange, ...sum };
   const facts = [resolution, timeZone, dateRange.firstDate, dateRange.lastDate, sum.had, sum.null, sum.withoutLog];
-  const eventFields = { source: sourceUri(source), subject, siteId: located.siteId, time: isoUtc(nowMs) };
+  const eventFields = { source: sourceUri(source), subject, siteId: siteTag.siteId, time: isoUtc(nowMs) };
   return makeEvent({ ...eventFields, type: "history-complete", data, facts });
 }
 

@@ -204,7 +204,7 @@ export function createFinalizedDays(options: {
         const fetched = hasNewFetchedRanges
           ? fetchedRanges(ledger.spans).flatMap((range) => subtractRanges(range, fetchedRangesBefore))
           : [];
-        if (fetched.length > 0 || emittedByDay.size > 0) markChangedDays(series.located.siteId, fetched, emittedByDay);
+        if (fetched.length > 0 || emittedByDay.size > 0) markChangedDays(series.siteTag.siteId, fetched, emittedByDay);
         return (ledger.days ?? "").length > MAX_LEDGER_COUNTS_LENGTH ? moveCountsOutOfLedger(series, ledger) : ledger;
       },
       documents: (): readonly DocumentChange[] =>
@@ -224,7 +224,7 @@ export function createFinalizedDays(options: {
     haveDaysChanged ||= (Object.keys(gaplessNow) as (keyof GaplessDays)[]).some(
       (name) => gaplessBefore[name] !== gaplessNow[name],
     );
-    if (dayBeingCounted?.siteId === series.located.siteId)
+    if (dayBeingCounted?.siteId === series.siteTag.siteId)
       dayBeingCounted.hasChangedMeanwhile ||= ledgerBefore !== series.ledger;
   }
 
@@ -241,7 +241,7 @@ export function createFinalizedDays(options: {
       return;
     const { rules, total } = first;
     const { resolution, timeZone } = first.ledger;
-    const { siteId } = first.located;
+    const { siteId } = first.siteTag;
     const key = `${siteId} ${seriesResolutionKey(first)}`;
     const lastDates = emittedDates.get(key);
     const dates = {
@@ -272,7 +272,7 @@ export function createFinalizedDays(options: {
     return members
       .filter((series) => gaplessDays(series).until <= until)
       .map((series) => {
-        const { id, displayName } = series.located.tag;
+        const { id, displayName } = series.siteTag.tag;
         const { why, refusal } = countSeriesDay(series, until, undefined, nowMs);
         const { said, at } = refusal ?? { said: null, at: null };
         return { tagId: id, displayName, why: why ?? "refused", said, at };
@@ -304,7 +304,7 @@ export function createFinalizedDays(options: {
     const siteDayCounter = createDayCounter(day);
     let countedSeries = 0;
     for (const series of options.series()) {
-      if (series.located.siteId !== siteId) continue;
+      if (series.siteTag.siteId !== siteId) continue;
       const { ledger, key } = series;
       const count =
         ledger.daysMoved === true
@@ -370,16 +370,16 @@ export function createFinalizedDays(options: {
   async function refreshFinalizedDays(): Promise<void> {
     if (!isLoaded) await loadFinalizedDays();
     let countedSeries = 0;
-    for (let dueDate = dueSiteDays.shift(); dueDate !== undefined; dueDate = dueSiteDays.shift()) {
-      countedSeries += await finalizeDay(dueDate);
+    for (let dueSiteDay = dueSiteDays.shift(); dueSiteDay !== undefined; dueSiteDay = dueSiteDays.shift()) {
+      countedSeries += await finalizeDay(dueSiteDay);
       if (countedSeries >= SERIES_COUNTED_PER_REFRESH) return;
     }
-    const passedMs = clock.monotonic() - ledgersComparedAtMs;
-    if (passedMs < MIN_COMPARISON_GAP_MS || (!haveDaysChanged && passedMs < MAX_COMPARISON_GAP_MS)) return;
+    const elapsedMs = clock.monotonic() - ledgersComparedAtMs;
+    if (elapsedMs < MIN_COMPARISON_GAP_MS || (!haveDaysChanged && elapsedMs < MAX_COMPARISON_GAP_MS)) return;
     haveDaysChanged = false;
     ledgersComparedAtMs = clock.monotonic();
     const nowMs = clock.now();
-    const seriesBySite = [...Map.groupBy(options.series(), ({ located }) => located.siteId)].filter(([siteId]) =>
+    const seriesBySite = [...Map.groupBy(options.series(), ({ siteTag }) => siteTag.siteId)].filter(([siteId]) =>
       options.knowsTagsOf(siteId),
     );
     for (const [, series] of seriesBySite)

@@ -130,11 +130,11 @@ const bucketStartsOfDay = memoizeByKey((resolution: Resolution) =>
 export const localDayNumber = (atMs: number, zone: string) => Math.floor((atMs + zoneOffsetMs(atMs, zone)) / DAY_MS);
 
 /** Subtracts days by the calendar: one day before Monday 00:30 is Sunday 00:30, even if Sunday has 23 hours. */
-export function subtractCalendarTime(atMs: number, lengthMs: number, zone: string): number {
-  const earlierMs = atMs - lengthMs;
+export function subtractCalendarTime(atMs: number, durationMs: number, zone: string): number {
+  const earlierMs = atMs - durationMs;
   if (!Number.isFinite(earlierMs) || zoneOffsetMs(earlierMs, zone) === zoneOffsetMs(atMs, zone)) return earlierMs;
-  const days = Math.floor(lengthMs / DAY_MS);
-  return DateTime.fromMillis(atMs, { zone }).minus({ days }).toMillis() - (lengthMs - days * DAY_MS);
+  const days = Math.floor(durationMs / DAY_MS);
+  return DateTime.fromMillis(atMs, { zone }).minus({ days }).toMillis() - (durationMs - days * DAY_MS);
 }
 
 const zoneOffsetAtHour = memoizeByKey((zone: string) =>

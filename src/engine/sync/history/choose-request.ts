@@ -178,7 +178,7 @@ export function buildSeriesQuery({ kind, range }: HistoryRequest, series: readon
   if (firstSeries === undefined) throw new Error("A history request is for at least one series.");
   const { resolution, timeZone } = firstSeries.rules;
   const fromMs = kind === "total" ? range.fromMs : bucketBefore(range.fromMs, firstSeries.rules);
-  const tagIds = series.map(({ located }) => located.tag.id);
+  const tagIds = series.map(({ siteTag }) => siteTag.tag.id);
   return { tagIds, from: formatUtc(fromMs), to: formatUtc(range.toMs), resolution, timeZone };
 }
 

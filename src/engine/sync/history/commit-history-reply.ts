@@ -51,17 +51,17 @@ export function createHistoryReplySettlement(options: {
   readonly clock: Clock;
   readonly source: string;
   readonly days: Pick<FinalizedDays, "collectDayChanges">;
-  readonly onLogged?: OnLoggedPoints | undefined;
+  readonly onLoggedPoints?: OnLoggedPoints | undefined;
 }) {
-  const { store, clock, source, onLogged } = options;
+  const { store, clock, source, onLoggedPoints } = options;
   const ledgerDocumentSet = documentSet("history", source);
   const emittedPointsSet = syncSet("history-told", source);
 
   function createCommitBatch(nowMs: number, extraDocuments: readonly DocumentChange[] = []) {
     return {
       ledgersBySeries: new Map<Series, StoredLedger>(),
-      putEmitted: [] as (readonly [string, EmittedPoints])[],
-      removeEmitted: [] as string[],
+      emittedPuts: [] as (readonly [string, EmittedPoints])[],
+      emittedRemovals: [] as string[],
       events: [] as Event<"tag-history" | "tag-total">[],
       dayChanges: options.days.collectDayChanges(nowMs),
       ...{ extraDocuments, pointCount: 0 },
@@ -71,8 +71,8 @@ export function createHistoryReplySettlement(options: {
 
   async function commitBatch({
     ledgersBySeries,
-    putEmitted,
-    removeEmitted,
+    emittedPuts,
+    emittedRemovals,
     events,
     dayChanges,
     extraDocuments,
@@ -80,7 +80,7 @@ export function createHistoryReplySettlement(options: {
     await store.commit({
       documents: [
         { set: ledgerDocumentSet, put: [...ledgersBySeries].map(([series, ledger]) => [series.key, ledger] as const) },
-        { set: emittedPointsSet, put: putEmitted, remove: removeEmitted },
+        { set: emittedPointsSet, put: emittedPuts, remove: emittedRemovals },
         ...dayChanges.documents(),
         ...extraDocuments,
       ],
@@ -128,9 +128,9 @@ export function createHistoryReplySettlement(options: {
       }
     }
     for (const chunk of changedChunks)
-      batch.putEmitted.push([`${key} ${chunk}`, packEmittedPoints(chunk, resolution, emittedValuesByTime)]);
+      batch.emittedPuts.push([`${key} ${chunk}`, packEmittedPoints(chunk, resolution, emittedValuesByTime)]);
     for (let chunk = chunkNumberAt(oldestMs, resolution); chunk < chunkNumberAt(retainedSinceMs, resolution); chunk++)
-      batch.removeEmitted.push(`${key} ${chunk}`);
+      batch.emittedRemovals.push(`${key} ${chunk}`);
     batch.events.push(
       ...buildEvents(series, newPoints, false, nowMs),
       ...buildEvents(series, revisedPoints, true, nowMs),
@@ -140,7 +140,7 @@ export function createHistoryReplySettlement(options: {
 
   function buildEvents(series: Series, points: TagPoints, revised: boolean, nowMs: number) {
     const { rules } = series;
-    const { tag, siteId } = series.located;
+    const { tag, siteId } = series.siteTag;
     const { resolution, timeZone } = rules;
     const livePointAgeMaxMs = Math.max(LIVE_POINT_AGE_MAX_MS, 2 * rules.everyMs);
     const seriesSinceMs = parseTime(series.ledger.since);
@@ -167,8 +167,8 @@ export function createHistoryReplySettlement(options: {
     return events;
   }
 
-  function buildTotalEvent({ located, rules }: Series, total: TagTotal["total"], { fromMs, toMs }: TimeRange) {
-    const { tag, siteId } = located;
+  function buildTotalEvent({ siteTag, rules }: Series, total: TagTotal["total"], { fromMs, toMs }: TimeRange) {
+    const { tag, siteId } = siteTag;
     const { resolution, timeZone } = rules;
     const totalRange = { from: formatUtc(fromMs), to: formatUtc(toMs) };
     return makeEvent({
@@ -195,7 +195,7 @@ export function createHistoryReplySettlement(options: {
         const points = selectReadablePoints(allLogPoints.sortedByTime(), unreadableRanges);
         const learnRanges = (answeredRanges: readonly LedgerRange[]) =>
           addUnreadableRanges(previousLedger, answeredRanges, unreadableRanges, isRetryOfRefusedRange, nowMs);
-        if (isFollowing && unreadableRanges === null) onLogged?.(record.id, rules.resolution, points, nowMs);
+        if (isFollowing && unreadableRanges === null) onLoggedPoints?.(record.id, rules.resolution, points, nowMs);
         const responsePoints = unreadableRanges === null ? allLogPoints : points;
         const learnedRanges = isFollowing ? [] : learnRanges(rangesFromPoints(responsePoints, range, previousLedger));
         for (const rangePart of isFollowing ? [range] : splitRangeByPoints(points, range, rules.resolution)) {
@@ -252,7 +252,7 @@ function matchRecords<R extends { readonly id: string }>(
 ) {
   const recordsByTagId = new Map(reply.map((record) => [record.id, record]));
   return series.flatMap((requestedSeries) => {
-    const record = recordsByTagId.get(requestedSeries.located.tag.id);
+    const record = recordsByTagId.get(requestedSeries.siteTag.tag.id);
     const seriesRange = rangesBySeriesKey.get(requestedSeries.key);
     return record === undefined || seriesRange === undefined
       ? []

@@ -54,7 +54,7 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
       const undiscoveredTagIds = registry
         .getAll()
         .filter((series) => series.ledger.state === "unproven" && series.ledger.refusal === null && isVisible(series))
-        .map(({ located }) => located.tag.id);
+        .map(({ siteTag }) => siteTag.tag.id);
       groupTests.add([...new Set(undiscoveredTagIds)].filter((id) => !waitingTagIds.has(id)));
     },
     nextRequest(nowMs: number): LogDiscoveryRequest | null {
@@ -68,7 +68,7 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
         const { state, refusal } = series.ledger;
         return state !== "following" && refusal !== null && !isBackingOff(series.ledger, nowMs) && isVisible(series);
       });
-      const query = dueSeries === undefined ? null : buildDiscoveryQuery([dueSeries.located.tag.id], nowMs);
+      const query = dueSeries === undefined ? null : buildDiscoveryQuery([dueSeries.siteTag.tag.id], nowMs);
       return query === null ? null : { query, isRetry: true };
     },
     /** Returns tags without a log. `listedTagIds`: tags in the response; null if a missing log failed the request. */
@@ -82,9 +82,9 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
     },
     ledgersOfLoggedTags(tagIds: readonly string[], logs: readonly TagLog[], nowMs: number) {
       const logsById = new Map(logs.map((log) => [log.id, log]));
-      const openSeries = tagIds.flatMap(seriesWithUnknownLog);
+      const pendingSeries = tagIds.flatMap(seriesWithUnknownLog);
       return new Map(
-        openSeries.map((series) => [series, ledgerOfLoggedTag(series, logsById.get(series.located.tag.id), nowMs)]),
+        pendingSeries.map((series) => [series, ledgerOfLoggedTag(series, logsById.get(series.siteTag.tag.id), nowMs)]),
       );
     },
     ledgersOfRefusedTags(tagIds: readonly string[], isNoLog: boolean, message: string, nowMs: number) {
@@ -254,20 +254,20 @@ function probabilityOfAllGood<T>(
   let [goodIfTestedGood, badIfTestedGood] = [1, 0];
   for (const testedMember of orderedMembers) {
     const [canBeGood, canBeBad] = [Number(testedMember.verdict !== "bad"), Number(testedMember.verdict !== "good")];
-    const canBeBadIfSpotsGood = testedMembers.has(testedMember) ? 0 : canBeBad;
+    const canBeBadIfTestedGood = testedMembers.has(testedMember) ? 0 : canBeBad;
     const nextGood =
       canBeGood * (goodProbability * (1 - badShareAfter.good) + badProbability * (1 - badShareAfter.bad));
     const nextBad = canBeBad * (goodProbability * badShareAfter.good + badProbability * badShareAfter.bad);
-    const nextGoodIfSpotsGood =
+    const nextGoodIfTestedGood =
       canBeGood * (goodIfTestedGood * (1 - badShareAfter.good) + badIfTestedGood * (1 - badShareAfter.bad));
-    const nextBadIfSpotsGood =
-      canBeBadIfSpotsGood * (goodIfTestedGood * badShareAfter.good + badIfTestedGood * badShareAfter.bad);
+    const nextBadIfTestedGood =
+      canBeBadIfTestedGood * (goodIfTestedGood * badShareAfter.good + badIfTestedGood * badShareAfter.bad);
     const sum = nextGood + nextBad;
     [goodProbability, badProbability, goodIfTestedGood, badIfTestedGood] = [
       nextGood / sum,
       nextBad / sum,
-      nextGoodIfSpotsGood / sum,
-      nextBadIfSpotsGood / sum,
+      nextGoodIfTestedGood / sum,
+      nextBadIfTestedGood / sum,
     ];
   }
   return goodIfTestedGood + badIfTestedGood;

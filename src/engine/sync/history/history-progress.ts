@@ -154,12 +154,12 @@ export function listHistoryGaps(
 }
 
 function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillRequest[], silences: boolean, nowMs: number) {
-  const { located, rules, total, ledger } = series;
+  const { siteTag, rules, total, ledger } = series;
   const { state, refusal } = ledger;
   const historyGaps: HistoryGap[] = [];
   const addGap = (why: HistoryGapReason, range: TimeRange | null, statement: GapResponseDetails = {}) =>
     historyGaps.push({
-      ...{ tagId: located.tag.id, tagName: located.tag.displayName, resolution: rules.resolution, total, why },
+      ...{ tagId: siteTag.tag.id, tagName: siteTag.tag.displayName, resolution: rules.resolution, total, why },
       from: range && isoUtc(range.fromMs),
       to: range && isoUtc(range.toMs),
       ...{ said: statement.said ?? null, at: statement.at ?? null, againAt: statement.againAt ?? null },
@@ -182,8 +182,8 @@ function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillReques
   };
   for (const span of toRanges(ledger.spans))
     if (span.why === "refused") assignReason(span.reason ?? "refused", [span], span);
-  if (located.outOfSight !== undefined)
-    assignReason(located.outOfSight === "site" ? "out-of-scope" : "not-listed", openGaps);
+  if (siteTag.outOfSight !== undefined)
+    assignReason(siteTag.outOfSight === "site" ? "out-of-scope" : "not-listed", openGaps);
   if (state !== "following") {
     const why = state === "unproven" && refusal !== null ? "refused" : state;
     if (openGaps.length === 0 && historyGaps.length === 0) addGap(why, null, refusal ?? {});

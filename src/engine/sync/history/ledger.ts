@@ -101,8 +101,8 @@ function countsCalendarDays({ resolution, everyMs }: SeriesRules): boolean {
   return (everyMs >= DAY_MS && Number.isFinite(everyMs)) || (resolution !== "5m" && resolution !== "1h");
 }
 
-export function subtractTimeByRules(atMs: number, lengthMs: number, rules: SeriesRules): number {
-  return countsCalendarDays(rules) ? subtractCalendarTime(atMs, lengthMs, rules.timeZone) : atMs - lengthMs;
+export function subtractTimeByRules(atMs: number, durationMs: number, rules: SeriesRules): number {
+  return countsCalendarDays(rules) ? subtractCalendarTime(atMs, durationMs, rules.timeZone) : atMs - durationMs;
 }
 
 function isLookBackDue(lastRereadAt: string, days: number, rules: SeriesRules, nowMs: number): boolean {
@@ -302,14 +302,14 @@ function hadSeriesLog({ spans }: StoredLedger): boolean {
 
 /** Turns "no log" responses since a time into gaps: the service also sends them for tags that the token cannot see. */
 export function retractNoLogAnswers(ledger: StoredLedger, retractSince: string, total: boolean): StoredLedger {
-  const isDoubtedRange = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= retractSince;
+  const isRetracted = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= retractSince;
   const ledgerRanges = toRanges(ledger.spans);
-  const firstRetracted = ledgerRanges.find(isDoubtedRange);
+  const firstRetracted = ledgerRanges.find(isRetracted);
   let newLedger = ledger;
   if (firstRetracted !== undefined) {
     // Totals are fetched in order, so fetching restarts at the first retracted range.
     const watermark = total ? isoUtc(Math.min(parseTime(ledger.watermark), firstRetracted.fromMs)) : ledger.watermark;
-    newLedger = { ...ledger, watermark, spans: toStoredRanges(ledgerRanges.filter((range) => !isDoubtedRange(range))) };
+    newLedger = { ...ledger, watermark, spans: toStoredRanges(ledgerRanges.filter((range) => !isRetracted(range))) };
   }
   const { refusal, state } = ledger;
   if (refusal === null || refusal.at < retractSince) return newLedger;

@@ -7,9 +7,9 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type OfferedSlot, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
 import { createFinalizedDays } from "../completeness/finalized-days.ts";
-import type { Follower, FollowerRun } from "../job.ts";
+import type { LoopJob, LoopJobRun } from "../job.ts";
 import { type HistoryDemand, historyRequestsPerMinute, logDiscoveryPerMinute } from "../plan/overload.ts";
-import { keepRequestsWaiting } from "../waiting-requests.ts";
+import { keepLanesBusy } from "../waiting-requests.ts";
 import { chooseBackfill, chooseRecent, chooseTotals, chooseUserBackfill } from "./choose-request.ts";
 import { createHistoryReplySettlement, type OnLoggedPoints } from "./commit-history-reply.ts";
 import type { HistoryConfig } from "./config.ts";
@@ -28,7 +28,7 @@ import { countFollowedSeries, createHistorySeriesRegistry, type HistoryScope, ty
  *       │ or backfills changed                         in flight ──reply─────────────┤
  *       └───────────── failed ◀────────────────────────────┴─ error: twice in a row ends the pull
  */
-export interface HistoryPull extends Follower {
+export interface HistoryPull extends LoopJob {
   progress(): HistoryProgress;
   change(next: Pick<HistoryPullOptions, "classes" | "valuesMax">): void;
 }
@@ -44,9 +44,9 @@ export interface HistoryPullOptions {
   readonly timeZone: string;
   readonly historyDemand?: Pick<HistoryDemand, "setRequestsPerMinute">;
   /** False while the sinks lag behind: pauses backfill and log discovery. */
-  readonly mayFetchPast?: () => Promise<boolean>;
+  readonly mayFetchHistory?: () => Promise<boolean>;
   readonly valuesMax: number;
-  readonly onLogged?: OnLoggedPoints;
+  readonly onLoggedPoints?: OnLoggedPoints;
   /** False while some tags of a site may be unknown, so that no day of the site counts as complete. */
   readonly knowsTagsOf?: (siteId: number) => boolean;
 }
@@ -67,9 +67,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const requestSizeLimits = { valuesMax: options.valuesMax };
   const learnedSize = createLearnedRequestSize(store, source.name, requestSizeLimits, clock);
   const registry = createHistorySeriesRegistry({ store, source: source.name, clock, log, scope, classes, timeZone });
-  const isSeriesVisible = ({ located }: Series) => located.outOfSight !== "tag" && scope.sees(located.siteId);
+  const isSeriesVisible = ({ siteTag }: Series) => siteTag.outOfSight !== "tag" && scope.sees(siteTag.siteId);
   const discovery = createTagLogDiscovery(registry, isSeriesVisible);
-  const { knowsTagsOf = () => true, onLogged } = options;
+  const { knowsTagsOf = () => true, onLoggedPoints } = options;
   const finalizedDays = createFinalizedDays({
     store,
     clock,
@@ -82,7 +82,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     clock,
     source: source.name,
     days: finalizedDays,
-    onLogged,
+    onLoggedPoints,
   });
   const isHistoryIdle = () => classes.length === 0 && registry.getAll().length === 0;
   const lookupIntervalMs = () => (isHistoryIdle() ? IDLE_HISTORY_LOOKUP_MS : HISTORY_LOOKUP_INTERVAL_MS);
@@ -95,7 +95,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const historyClassesChanged = createWakeup();
   let isRequestSizeLoaded = false;
   let seriesRefreshedAtMs = NEVER_HAPPENED_MS;
-  let knownScopeChanges = 0;
+  let knownScopeChangeCount = 0;
   let dueSinceMs: number | null = null;
   let dueCheckedAtMs = NEVER_HAPPENED_MS;
   let isDiscoveringLogs = false;
@@ -107,13 +107,13 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   async function refreshSeries(): Promise<void> {
     if (!isRequestSizeLoaded) await learnedSize.load();
     isRequestSizeLoaded = true;
-    const scopeChanges = scope.changes.wakeups();
+    const scopeChangeCount = scope.changes.wakeups();
     const retractedSeries = await registry.refresh();
-    discovery.removeFromQueue(retractedSeries.map(({ located }) => located.tag.id));
+    discovery.removeFromQueue(retractedSeries.map(({ siteTag }) => siteTag.tag.id));
     discovery.refresh();
     if (metrics !== undefined) setHistorySeriesGauge(metrics, source.name, registry.getAll());
     seriesRefreshedAtMs = clock.monotonic();
-    knownScopeChanges = scopeChanges;
+    knownScopeChangeCount = scopeChangeCount;
     options.historyDemand?.setRequestsPerMinute(plannedFollowingPerMinute());
     await registry.endBackfills();
   }
@@ -124,13 +124,13 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const areSeriesStale =
       maySeriesAppear ||
       clock.monotonic() - seriesRefreshedAtMs >= SERIES_REFRESH_INTERVAL_MS ||
-      scope.changes.wakeups() !== knownScopeChanges ||
+      scope.changes.wakeups() !== knownScopeChangeCount ||
       (await registry.haveBackfillsChanged());
     if (areSeriesStale) await refreshSeries();
     else if (hasOpenBackfills) await registry.endBackfills();
     if (registry.getAll().length === 0) return;
     seriesFound.wakeUp();
-    isBackfillPaused = !((await options.mayFetchPast?.()) ?? true);
+    isBackfillPaused = !((await options.mayFetchHistory?.()) ?? true);
     if (clock.monotonic() - dueCheckedAtMs < HISTORY_DUE_CHECK_MS) return;
     dueCheckedAtMs = clock.monotonic();
     // Ignore the returned task: the call records since when a request is due.
@@ -245,7 +245,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     }
   }
 
-  async function followHistory({ draining, forced, reportSuccess }: FollowerRun): Promise<void> {
+  async function followHistory({ draining, forced, reportSuccess }: LoopJobRun): Promise<void> {
     failuresInRow = 0;
     await refreshSeriesIfStale();
     const requestLoops = [false, true].map(
@@ -254,13 +254,13 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     );
     const lookups = {
       ...{ clock, wakeup: historyClassesChanged },
-      async turn() {
+      async step() {
         await refreshSeriesIfStale();
         return lookupIntervalMs();
       },
       fault: (error: unknown) => log.warn({ err: error }, "the history series could not be refreshed"),
     };
-    await keepRequestsWaiting(requestLoops, { maxUnderWay: () => HISTORY_REQUESTS_MAX, draining, forced, lookups });
+    await keepLanesBusy(requestLoops, { maxInFlight: () => HISTORY_REQUESTS_MAX, draining, forced, lookups });
   }
 
   return {

@@ -50,16 +50,16 @@ export function nextSize(storedSize: StoredRequestSize, { valuesMax }: SizeLimit
 }
 
 export function sizeAfterReply(storedSize: StoredRequestSize, values: number, limits: SizeLimits): StoredRequestSize {
-  const isFull = values >= nextSize(storedSize, limits) * FULL_RESPONSE_SHARE;
+  const isResponseFull = values >= nextSize(storedSize, limits) * FULL_RESPONSE_SHARE;
   // After failures, a response of reduced size does not prove that the full size works again.
-  if (isRetreating(storedSize) && isFull)
+  if (isRetreating(storedSize) && isResponseFull)
     return { good: Math.min(storedSize.good, values), bad: null, doubt: null, streak: 1 };
   if (!isRetreating(storedSize) && values > storedSize.good) {
     const bad = storedSize.bad !== null && values >= storedSize.bad ? null : storedSize.bad;
     return { good: values, bad, doubt: null, streak: 1 };
   }
-  if (!isFull) return { ...storedSize, doubt: null };
-  const { failures: _over, ...rest } = storedSize;
+  if (!isResponseFull) return { ...storedSize, doubt: null };
+  const { failures: _failures, ...rest } = storedSize;
   return { ...rest, doubt: null, streak: storedSize.streak + 1 };
 }
 
@@ -196,7 +196,7 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
   let safePointCounts = INITIAL_SAFE_POINT_COUNTS;
   let safeCountsSinceMs = clock.monotonic();
 
-  function setEnds(key: string, ends: readonly UnverifiedResponseEnd[]): void {
+  function setUnverifiedEnds(key: string, ends: readonly UnverifiedResponseEnd[]): void {
     if (ends.length === 0) endsBySeries.delete(key);
     else endsBySeries.set(key, ends);
   }
@@ -224,19 +224,19 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
     const isOneRange = [...request.rangesBySeriesKey.values()].every(
       ({ fromMs, toMs }) => fromMs === request.range.fromMs && toMs === request.range.toMs,
     );
-    const areCutsCertain = isOneRange || arePointCountsZero(unverifiedPointCounts(safePointCounts, counts));
+    const isTruncationCertain = isOneRange || arePointCountsZero(unverifiedPointCounts(safePointCounts, counts));
     const truncatedEnds: UnverifiedResponseEnd[] = [];
     const completePointCounts = new Set<PointCounts>();
-    for (const { key, located } of request.series) {
+    for (const { key, siteTag } of request.series) {
       const seriesRange = request.rangesBySeriesKey.get(key);
-      const points = pointsByTagId.get(located.tag.id);
+      const points = pointsByTagId.get(siteTag.tag.id);
       const [unverifiedEnd, ...laterEnds] = endsBySeries.get(key) ?? [];
       if (seriesRange === undefined || points === undefined || unverifiedEnd === undefined) continue;
       if (points.sortedByTime().sliceByTime(seriesRange.fromMs, seriesRange.toMs).length > 0)
         truncatedEnds.push(unverifiedEnd);
-      else if (!areCutsCertain) setEnds(key, [{ ...unverifiedEnd, isInconclusive: true }, ...laterEnds]);
+      else if (!isTruncationCertain) setUnverifiedEnds(key, [{ ...unverifiedEnd, isInconclusive: true }, ...laterEnds]);
       else {
-        setEnds(key, [
+        setUnverifiedEnds(key, [
           ...subtractRanges(unverifiedEnd.range, [seriesRange]).map((range) => ({ ...unverifiedEnd, range })),
           ...laterEnds,
         ]);
@@ -250,7 +250,7 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
         safePointCounts = acceptCounts(safePointCounts, pointCountsOfEnds);
     for (const [key, ends] of endsBySeries) {
       const unprovenEnds = ends.filter((unverifiedEnd) => !truncatedEndsByCounts.has(unverifiedEnd.counts));
-      setEnds(key, unprovenEnds);
+      setUnverifiedEnds(key, unprovenEnds);
     }
     for (const [pointCountsBefore, ends] of truncatedEndsByCounts) {
       // If all cut series have the same number of points, the limit is per series, otherwise per response.
@@ -276,7 +276,7 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
       for (const tagLog of logs) {
         const points = pointsOfTagLog(tagLog);
         if (points !== null) pointsByTagId.set(tagLog.id, points);
-        else for (const { key, located } of request.series) if (located.tag.id === tagLog.id) endsBySeries.delete(key);
+        else for (const { key, siteTag } of request.series) if (siteTag.tag.id === tagLog.id) endsBySeries.delete(key);
       }
       const pointCounts = countResponsePoints([...pointsByTagId.values()]);
       const ranges = new Map(request.rangesBySeriesKey);
@@ -290,7 +290,7 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
       const isLive = request.kind === "following";
       for (const series of request.series) {
         const seriesRange = ranges.get(series.key);
-        const points = pointsByTagId.get(series.located.tag.id);
+        const points = pointsByTagId.get(series.siteTag.tag.id);
         if (seriesRange === undefined || points === undefined) continue;
         if (suspiciousPointCounts.answer === 0 && points.length < pointCounts.series) continue;
         const missingRanges = findEndGaps(
@@ -304,7 +304,7 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
         else ranges.set(series.key, verifiedRange);
         const newUnverifiedEnd = { count: points.length, isLive, counts: suspiciousPointCounts, isInconclusive: false };
         const newUnverifiedEnds = missingRanges.map((range) => ({ ...newUnverifiedEnd, range }));
-        setEnds(series.key, [...(endsBySeries.get(series.key) ?? []), ...newUnverifiedEnds]);
+        setUnverifiedEnds(series.key, [...(endsBySeries.get(series.key) ?? []), ...newUnverifiedEnds]);
       }
       return { ...request, rangesBySeriesKey: ranges };
     },

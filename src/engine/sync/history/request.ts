@@ -147,7 +147,7 @@ export function createHistoryRequests(options: {
     const listedTagIds = new Set(records.map(({ id }) => id));
     for (const requestedSeries of series) {
       requestedSeries.isSuspect = false;
-      const isTagListed = listedTagIds.has(requestedSeries.located.tag.id);
+      const isTagListed = listedTagIds.has(requestedSeries.siteTag.tag.id);
       if (maySeriesRetryAtOnce(requestedSeries, isTagListed) || advancedSeries.has(requestedSeries)) continue;
       requestedSeries.notBeforeMs = clock.monotonic() + NO_PROGRESS_PAUSE_MS;
     }
@@ -172,7 +172,7 @@ export function createHistoryRequests(options: {
   }
 
   function reportUnreadableSeries(series: readonly Series[], messages: ReadonlyMap<string, string>): void {
-    const unreadableSeries = series.filter(({ located }) => messages.has(located.tag.id));
+    const unreadableSeries = series.filter(({ siteTag }) => messages.has(siteTag.tag.id));
     const { length } = unreadableSeries;
     if (length > 0) metrics?.historyRefusals.inc({ source: source.name, reason: "unreadable" }, length);
     const newlyUnreadable = unreadableSeries.filter(({ key }) => !unreadableKeys.has(key));
@@ -181,7 +181,7 @@ export function createHistoryRequests(options: {
     );
     for (const { key } of newlyUnreadable) unreadableKeys.add(key);
     if (newlyUnreadable.length > 0) {
-      const byKey = Object.fromEntries(newlyUnreadable.map(({ key, located }) => [key, messages.get(located.tag.id)]));
+      const byKey = Object.fromEntries(newlyUnreadable.map(({ key, siteTag }) => [key, messages.get(siteTag.tag.id)]));
       log.warn({ series: byKey }, "the history of these series is unreadable; Plenum requests each series singly");
     }
     if (nowReadable.length > 0)
@@ -229,7 +229,7 @@ export function createHistoryRequests(options: {
   async function seriesWithVisibleSite(series: readonly Series[], signal: AbortSignal): Promise<readonly Series[]> {
     if (series.length === 0) return [];
     await scope.explain({ siteIds: siteIdsOf(series), ability: READ_TAGS_ABILITY, atMs: clock.monotonic() }, signal);
-    return series.filter(({ located }) => scope.sees(located.siteId));
+    return series.filter(({ siteTag }) => scope.sees(siteTag.siteId));
   }
 
   async function divideAndSettle(
@@ -316,7 +316,7 @@ export function createHistoryRequests(options: {
     const recordRefusals = async (refused: readonly SingleSeriesRefusal[]) => {
       for (const { member, refusal: seriesRefusal } of refused)
         await recordRefusedTags(
-          [member.located.tag.id],
+          [member.siteTag.tag.id],
           seriesRefusal.reason === "no-log",
           seriesRefusal.message,
           signal,
@@ -348,8 +348,8 @@ export function createHistoryRequests(options: {
   return performTask;
 }
 
-const tagIdsOf = (series: readonly Series[]): readonly string[] => series.map(({ located }) => located.tag.id);
-const siteIdsOf = (series: readonly Series[]) => new Set(series.map(({ located }) => located.siteId));
+const tagIdsOf = (series: readonly Series[]): readonly string[] => series.map(({ siteTag }) => siteTag.tag.id);
+const siteIdsOf = (series: readonly Series[]) => new Set(series.map(({ siteTag }) => siteTag.siteId));
 
 /** Builds the ledger after a refusal. "No log" marks the range of a request of the past, otherwise the complete tag. */
 function ledgerAfterRefusal(

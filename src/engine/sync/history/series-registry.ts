@@ -29,7 +29,7 @@ import { toRanges } from "./ledger-ranges.ts";
 
 export interface Series {
   readonly key: string;
-  readonly located: SiteTag;
+  readonly siteTag: SiteTag;
   readonly rules: SeriesRules;
   readonly total: boolean;
   ledger: StoredLedger;
@@ -40,7 +40,7 @@ export interface Series {
   isSuspect: boolean;
 }
 
-export type SeriesLedger = Pick<Series, "ledger" | "rules" | "total" | "located">;
+export type SeriesLedger = Pick<Series, "ledger" | "rules" | "total" | "siteTag">;
 
 export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> &
   Partial<Pick<TokenScope, "respondedWallMs">>;
@@ -90,8 +90,8 @@ export function createHistorySeriesRegistry(options: {
     const previousSeriesByKey = new Map(allSeries.map((series) => [series.key, series]));
     const nextSeries: Series[] = [];
     const changedLedgers: (readonly [string, StoredLedger])[] = [];
-    for (const located of tags) {
-      for (const { key, rules, total } of selectSeriesOfTag(located, backfills.open)) {
+    for (const siteTag of tags) {
+      for (const { key, rules, total } of selectSeriesOfTag(siteTag, backfills.open)) {
         const oldSeries = previousSeriesByKey.get(key);
         const ledgerBefore =
           oldSeries?.mustReloadLedger === false ? oldSeries.ledger : (ledgers.get(key) ?? oldSeries?.ledger);
@@ -100,13 +100,13 @@ export function createHistorySeriesRegistry(options: {
         const { isSuspect = false, notBeforeMs = Number.NEGATIVE_INFINITY } = oldSeries ?? {};
         nextSeries.push(
           oldSeries?.isBusy === true
-            ? Object.assign(oldSeries, { located })
-            : { key, located, rules, total, ledger, isBusy: false, mustReloadLedger: false, notBeforeMs, isSuspect },
+            ? Object.assign(oldSeries, { siteTag })
+            : { key, siteTag, rules, total, ledger, isBusy: false, mustReloadLedger: false, notBeforeMs, isSuspect },
         );
       }
     }
     allSeries = nextSeries;
-    seriesByTag = Map.groupBy(nextSeries, (series) => series.located.tag.id);
+    seriesByTag = Map.groupBy(nextSeries, (series) => series.siteTag.tag.id);
     // Store new ledgers at once, so that a restart does not move the start of the followed history.
     if (changedLedgers.length > 0) await store.commit({ documents: [{ set: ledgerDocumentSet, put: changedLedgers }] });
   }
@@ -120,7 +120,7 @@ export function createHistorySeriesRegistry(options: {
     const scopeConfirmedAtMs = scope.respondedWallMs?.() ?? null;
     const seriesWithRetractedLogs: Series[] = [];
     let earliestSeenAt: string | null = null;
-    for (const [siteId, siteSeries] of Map.groupBy(allSeries, ({ located }) => located.siteId)) {
+    for (const [siteId, siteSeries] of Map.groupBy(allSeries, ({ siteTag }) => siteTag.siteId)) {
       if (scope.sees(siteId)) {
         unseenSiteIds.delete(siteId);
         if (scopeConfirmedAtMs !== null) siteSeenTimes.set(siteId, isoUtc(scopeConfirmedAtMs));
@@ -199,10 +199,10 @@ export function createHistorySeriesRegistry(options: {
       for (const [order, { withoutLog }] of endedBackfillsById) log.info({ order, withoutLog }, "a backfill is done");
       backfills = { ...backfills, open: backfills.open.filter(({ id }) => !endedBackfillsById.has(id)) };
     },
-    neededFromMs: ({ ledger, located }: Series): number =>
+    neededFromMs: ({ ledger, siteTag }: Series): number =>
       Math.min(
         parseTime(ledger.wished),
-        ...backfills.open.filter((request) => request.matches(located)).map(({ stored }) => parseTime(stored.from)),
+        ...backfills.open.filter((request) => request.matches(siteTag)).map(({ stored }) => parseTime(stored.from)),
       ),
   };
 }
@@ -214,24 +214,24 @@ export interface SelectedHistorySeries extends Pick<Series, "key" | "rules" | "t
 export function createSeriesSelector(
   classes: HistoryConfig,
   timeZone: string,
-): (located: SiteTag, backfills: readonly BackfillRequest[]) => readonly SelectedHistorySeries[] {
+): (siteTag: SiteTag, backfills: readonly BackfillRequest[]) => readonly SelectedHistorySeries[] {
   const finders = [...Map.groupBy(classes, (entry) => historySeriesKey("", entry)).values()].map(createClassFinder);
   const rulesByClass = new Map(classes.map((entry) => [entry, rulesOfHistoryClass(entry, timeZone)]));
   const rulesByResolution = new Map(RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]));
-  return (located, backfills) => {
+  return (siteTag, backfills) => {
     const selectedSeries: SelectedHistorySeries[] = [];
     for (const findHistoryClass of finders) {
-      const entry = findHistoryClass(located);
+      const entry = findHistoryClass(siteTag);
       const rulesOfClass = entry && rulesByClass.get(entry);
       if (entry === undefined || rulesOfClass === undefined) continue;
-      const key = historySeriesKey(located.tag.id, entry);
+      const key = historySeriesKey(siteTag.tag.id, entry);
       selectedSeries.push({ key, rules: rulesOfClass, total: entry.total, className: entry.name });
     }
     for (const request of backfills) {
       const rules = rulesByResolution.get(request.resolution);
-      const key = historySeriesKey(located.tag.id, { resolution: request.resolution, total: false });
+      const key = historySeriesKey(siteTag.tag.id, { resolution: request.resolution, total: false });
       const isSelected = rules === undefined || selectedSeries.some((series) => series.key === key);
-      if (!isSelected && request.matches(located)) selectedSeries.push({ key, rules, total: false, className: null });
+      if (!isSelected && request.matches(siteTag)) selectedSeries.push({ key, rules, total: false, className: null });
     }
     return selectedSeries;
   };
@@ -341,8 +341,8 @@ function findExpiredBackfills(requests: ReadonlyMap<string, StoredBackfill>, now
     .map(([id]) => id);
 }
 
-export function coversSeries(request: BackfillRequest, { total, rules, located }: SeriesLedger): boolean {
-  return !total && rules.resolution === request.resolution && request.matches(located);
+export function coversSeries(request: BackfillRequest, { total, rules, siteTag }: SeriesLedger): boolean {
+  return !total && rules.resolution === request.resolution && request.matches(siteTag);
 }
 
 export function backfillRange({ stored }: BackfillRequest, rules: SeriesRules, nowMs: number): TimeRange {

@@ -81,9 +81,9 @@ export function addTagEvents(
   if (next === null) {
     const storedTagSystems = tagSystems.get(id);
     const wasEmitted = storedTagSystems?.toldAt !== undefined && storedTagSystems.systemIds.length > 0;
-    const lastEvents = wasEmitted ? [buildSystemsEvent(storedTag, [], storedTagSystems.systemIds, options)] : [];
+    const removalEvents = wasEmitted ? [buildSystemsEvent(storedTag, [], storedTagSystems.systemIds, options)] : [];
     const documents = storedTagSystems === undefined ? [] : [{ set: tagSystemSet, remove: [id] }];
-    return { step: { ...step, events: [...lastEvents, ...events] }, documents };
+    return { step: { ...step, events: [...removalEvents, ...events] }, documents };
   }
   const { lastSeen = listTimesBySite.get(String(storedTag.siteId))?.tags ?? storedTag.since, ...rest } = storedTag;
   if (next.missingSince !== null) return { step: { ...step, next: { ...next, lastSeen } }, documents: [] };

@@ -67,8 +67,8 @@ export function* compareInventory<N extends InventoryObjectKind>(
     ) && observations.every((list) => list.siteId !== siteId || list.items.every((item) => String(item.id) === id));
   let comparedObjects = 0;
   const isDueToYield = () => ++comparedObjects % OBJECTS_COMPARED_PER_YIELD === 0;
-  const { sightings, seenIds } = yield* findChangedListings(stored, observations, isDueToYield);
-  for (const [id, listingsOfObject] of sightings) {
+  const { changedListings, seenIds } = yield* findChangedListings(stored, observations, isDueToYield);
+  for (const [id, listingsOfObject] of changedListings) {
     const storedObject = stored.get(id);
     const currentListing =
       listingsOfObject.find(({ siteId }) => siteId === storedObject?.siteId) ?? listingsOfObject[0];
@@ -110,21 +110,21 @@ function* findChangedListings<T extends { readonly id: string | number }>(
 ) {
   const listings = new Map<string, { readonly siteId: number | null; readonly item: T }[]>();
   const listedObjectIds = new Set<string>();
-  const hasComplete = observations.some((list) => list.complete);
+  const hasCompleteList = observations.some((list) => list.complete);
   for (const { siteId, items } of observations) {
     for (const item of items) {
       if (isDueToYield()) yield null;
       const id = String(item.id);
-      if (hasComplete) listedObjectIds.add(id);
+      if (hasCompleteList) listedObjectIds.add(id);
       const storedObject = stored.get(id);
       if (storedObject?.value !== item || storedObject.siteId !== siteId || storedObject.missingSince !== null)
         listings.set(id, []);
     }
   }
-  if (listings.size === 0) return { sightings: listings, seenIds: listedObjectIds };
+  if (listings.size === 0) return { changedListings: listings, seenIds: listedObjectIds };
   for (const { siteId, items } of observations)
     for (const item of items) listings.get(String(item.id))?.push({ siteId, item });
-  return { sightings: listings, seenIds: listedObjectIds };
+  return { changedListings: listings, seenIds: listedObjectIds };
 }
 
 export function isAbsentObjectExpired(

@@ -4,7 +4,7 @@ import type { Log } from "../../../core/runtime/log.ts";
 import { createWakeup, endsWithin, runLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Source } from "../../source/source.ts";
-import type { FollowerRun } from "../job.ts";
+import type { LoopJobRun } from "../job.ts";
 import { type StoredGatewayCheck, syncSet } from "../stored-documents.ts";
 import type { SyncState } from "../sync-state.ts";
 import { hasOfflineGateway, hasSingleOnline, type StoredGateways } from "./gateways.ts";
@@ -93,7 +93,7 @@ export function createGatewayRecheck(options: {
       gatewayRecheckRequested.wakeUp();
     },
     /** Reads gateways of sites whose only gateway may explain new alarms, for 5 s at most; null without such sites. */
-    beforeAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null {
+    recheckBeforeAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null {
       const gateways = options.gateways();
       const sitesToRecheck = siteIds.filter(
         (siteId) =>
@@ -103,13 +103,13 @@ export function createGatewayRecheck(options: {
       for (const siteId of sitesToRecheck) lastRecheckRequestMs.set(siteId, clock.monotonic());
       return recheckSitesInTime(sitesToRecheck, signal);
     },
-    async follow({ draining, forced }: FollowerRun): Promise<void> {
+    async follow({ draining, forced }: LoopJobRun): Promise<void> {
       const signal = AbortSignal.any([draining, forced]);
       await runLoop({
         clock,
         signal,
         wakeup: gatewayRecheckRequested,
-        async turn() {
+        async step() {
           await recheckSites(sitesWaitingForRecheck, signal);
           return Number.POSITIVE_INFINITY;
         },

@@ -96,7 +96,7 @@ export function createOfflineGateways(
         yield page;
       }
     },
-    gatewayOf(siteId: number): string | null {
+    offlineGatewayOf(siteId: number): string | null {
       const nowMs = clock.monotonic();
       if (nowMs > (listValidUntilMsBySite.get(siteId) ?? firstListValidUntilMs)) return null;
       if (nowMs - cachedAtMs >= OFFLINE_GATEWAY_CACHE_MS) {

@@ -118,7 +118,7 @@ export function createInventoryPoll<N extends SiteObjectKind>(
         startTimes.set(siteId, isoUtc(clock.now()));
         const siteList = await readListOfSite(siteId, signal, { site: startTimes.size, sites: siteIdsToPoll.length });
         if (noun !== "tag") return siteList;
-        pollContext.listedSites.add(siteId);
+        pollContext.sitesWithTagList.add(siteId);
         const isFirstTagList = !syncState.get<StoredTagListTimes>(syncSet("tag-seen", source.name)).has(String(siteId));
         if (isFirstTagList) await commitCompleteListTimes(new Map([[siteId, siteList]]), startTimes);
         return siteList;

@@ -17,7 +17,7 @@ export function tagInventorySets(source: string): readonly string[] {
 
 const NO_SYSTEM_IDS: readonly string[] = [];
 
-const requestableTagsCache = new WeakMap<object, { readonly versions: string; readonly located: readonly SiteTag[] }>();
+const requestableTagsCache = new WeakMap<object, { readonly versions: string; readonly tags: readonly SiteTag[] }>();
 
 /** Returns stored tags that a request can contain, sorted by id. Cached until the stored tags change. */
 export async function loadRequestableTags(store: Store, source: string): Promise<readonly SiteTag[]> {
@@ -28,7 +28,7 @@ export async function loadRequestableTags(store: Store, source: string): Promise
     store.documents<StoredObject<Site>>(documentSet("site", source)),
   ]);
   const cachedRequestableTags = requestableTagsCache.get(tags);
-  if (cachedRequestableTags?.versions === inventorySetVersions) return cachedRequestableTags.located;
+  if (cachedRequestableTags?.versions === inventorySetVersions) return cachedRequestableTags.tags;
   const siteAbsence = new Map([...sites.values()].map(({ value, missingSince }) => [value.id, missingSince !== null]));
   const requestableTags: SiteTag[] = [];
   for (const [id, { value: tag, siteId, missingSince }] of tags) {
@@ -38,7 +38,7 @@ export async function loadRequestableTags(store: Store, source: string): Promise
     requestableTags.push(missingObject === null ? tagWithSite : { ...tagWithSite, outOfSight: missingObject });
   }
   requestableTags.sort((a, b) => compareTagIds(a.tag.id, b.tag.id));
-  requestableTagsCache.set(tags, { versions: inventorySetVersions, located: requestableTags });
+  requestableTagsCache.set(tags, { versions: inventorySetVersions, tags: requestableTags });
   return requestableTags;
 }
 

@@ -26,8 +26,8 @@ import {
 
 type SystemTagList = Listing<{ readonly id: string }>;
 
-/** Polls tags and, when configured, the tags of each system after the first list of systems (`systemsRead`). */
-export function createTagPoll(pollContext: PollContext, systemsRead: Promise<void>): RunnableJob {
+/** Polls tags and, when configured, the tags of each system after the first list of systems (`systemsReadPromise`). */
+export function createTagPoll(pollContext: PollContext, systemsReadPromise: Promise<void>): RunnableJob {
   const { source, config, clock, scope } = pollContext;
   const tagListPoll = createInventoryPoll(pollContext, "tags", "tag", source.tags);
   const storedTagContext = getStoredTagContext(pollContext);
@@ -93,7 +93,7 @@ export function createTagPoll(pollContext: PollContext, systemsRead: Promise<voi
     async run(signal) {
       const tagPollOutcome = await tagListPoll.run(signal);
       if (!config.inventory.tags_of_systems) return tagPollOutcome;
-      await rejectOnAbort(systemsRead, signal);
+      await rejectOnAbort(systemsReadPromise, signal);
       const systemPollOutcome = await pollTagsOfSystems(signal);
       return tagPollOutcome.kind === "ok" ? systemPollOutcome : tagPollOutcome;
     },

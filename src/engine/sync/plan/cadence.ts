@@ -36,7 +36,7 @@ export function assignGroupPhases(
   const placedClasses: { readonly intervalMs: number; readonly offsetsMs: readonly number[] }[] = [];
   for (const { name, intervalMs, tags } of sortByInterval(classes)) {
     // Reserve the first offset for the incomplete last group, so that new tags change no offset of a full group.
-    const [remainderMs = 0, ...fullMs] = spreadOffsets(
+    const [remainderMs = 0, ...fullOffsetsMs] = spreadOffsets(
       intervalMs,
       Math.floor(tags / tagsPerRequest) + 1,
       slotMs,
@@ -45,8 +45,8 @@ export function assignGroupPhases(
     const sharedGroup = sharedGroups.find(({ classNames }) => classNames.includes(name));
     const isFirst = sharedGroup?.firstClass === name;
     const sharedMs = isFirst || sharedGroup === undefined ? remainderMs : phases.get(sharedGroup.firstClass)?.at(-1);
-    phases.set(name, sharedGroup === undefined ? fullMs : [...fullMs, sharedMs ?? remainderMs]);
-    placedClasses.push({ intervalMs, offsetsMs: isFirst ? [remainderMs, ...fullMs] : fullMs });
+    phases.set(name, sharedGroup === undefined ? fullOffsetsMs : [...fullOffsetsMs, sharedMs ?? remainderMs]);
+    placedClasses.push({ intervalMs, offsetsMs: isFirst ? [remainderMs, ...fullOffsetsMs] : fullOffsetsMs });
   }
   return phases;
 }
@@ -59,8 +59,8 @@ export function cadenceRequestsPerMinute(
   const sharedGroups = shareRemainders(classes, tagsPerRequest);
   return new Map(
     classes.map(({ name, intervalMs, tags }) => {
-      const remainders = sharedGroups.some(({ firstClass }) => firstClass === name) ? 1 : 0;
-      return [name, ((Math.floor(tags / tagsPerRequest) + remainders) * 60_000) / intervalMs];
+      const extraGroupCount = sharedGroups.some(({ firstClass }) => firstClass === name) ? 1 : 0;
+      return [name, ((Math.floor(tags / tagsPerRequest) + extraGroupCount) * 60_000) / intervalMs];
     }),
   );
 }
@@ -79,9 +79,9 @@ export function keepPositions(
 }
 
 /** Planned time of a reading, e.g. 10:00:20 for a reading at 10:00:18.5 with interval 30 s and offset 20 s. */
-export function nominalReadMs(readMs: number, offsetMs: number, intervalMs: number, slotMs: number): number {
-  const earlyMs = Math.min(EARLY_SLOTS_MAX * slotMs, intervalMs / 2);
-  return Math.floor((readMs + earlyMs - offsetMs) / intervalMs) * intervalMs + offsetMs;
+export function plannedReadMs(readMs: number, offsetMs: number, intervalMs: number, slotMs: number): number {
+  const maxEarlyMs = Math.min(EARLY_SLOTS_MAX * slotMs, intervalMs / 2);
+  return Math.floor((readMs + maxEarlyMs - offsetMs) / intervalMs) * intervalMs + offsetMs;
 }
 
 function sortByInterval(classes: readonly CadenceClass[]): readonly CadenceClass[] {
@@ -119,29 +119,29 @@ function spreadOffsets(
   placedClasses: readonly { readonly intervalMs: number; readonly offsetsMs: readonly number[] }[],
 ): readonly number[] {
   const slotCount = Math.max(1, Math.floor(intervalMs / slotMs));
-  const slotsInOrder = listSlotsInOrder(slotCount, 4 * groupCount + OTHER_OFFSETS_MAX);
+  const spreadSlots = listSpreadSlots(slotCount, 4 * groupCount + OTHER_OFFSETS_MAX);
   // Offsets are the middles of slots, so that readings keep a distance from the interval's boundary.
   const offsetMs = (slot: number) => (slot + 0.5) * slotMs;
-  const costs = new Map(slotsInOrder.map((slot) => [slot, 0]));
+  const costs = new Map(spreadSlots.map((slot) => [slot, 0]));
   for (const { intervalMs: otherIntervalMs, offsetsMs } of placedClasses) {
     // Readings of two classes meet at differences that are multiples of the common divisor of their intervals.
     const commonMs = commonDivisor(intervalMs, otherIntervalMs, slotMs / 10);
     const usedSlots = Map.groupBy(offsetsMs, (ms) => Math.floor((ms % commonMs) / slotMs));
     if (commonMs < 2 * slotMs) continue;
     for (const [slot, cost] of costs) {
-      const meetings = usedSlots.get(Math.floor((offsetMs(slot) % commonMs) / slotMs))?.length ?? 0;
-      costs.set(slot, cost + (meetings * commonMs) / otherIntervalMs);
+      const collisions = usedSlots.get(Math.floor((offsetMs(slot) % commonMs) / slotMs))?.length ?? 0;
+      costs.set(slot, cost + (collisions * commonMs) / otherIntervalMs);
     }
   }
-  return chooseSlots(slotsInOrder, costs, groupCount).map(offsetMs);
+  return chooseSlots(spreadSlots, costs, groupCount).map(offsetMs);
 }
 
 /** Lists the slots so that each next one is far from those before; the slots at the interval's boundary come last. */
-function listSlotsInOrder(slotCount: number, maxSlots: number): readonly number[] {
+function listSpreadSlots(slotCount: number, maxSlots: number): readonly number[] {
   const stride = findCoprimeStride(slotCount);
-  const slotsInOrder = Array.from({ length: Math.min(slotCount, maxSlots) }, (_, n) => ((n + 1) * stride) % slotCount);
+  const spreadSlots = Array.from({ length: Math.min(slotCount, maxSlots) }, (_, n) => ((n + 1) * stride) % slotCount);
   const isAtBoundary = (slot: number) => slot === 0 || slot === slotCount - 1;
-  return [...slotsInOrder.filter((slot) => !isAtBoundary(slot)), ...slotsInOrder.filter(isAtBoundary)];
+  return [...spreadSlots.filter((slot) => !isAtBoundary(slot)), ...spreadSlots.filter(isAtBoundary)];
 }
 
 /** Stride near the golden ratio that visits every slot once: 13 for 20 slots. */
@@ -154,20 +154,20 @@ function findCoprimeStride(slotCount: number): number {
 }
 
 /** Gives group n the n-th slot if it is free, otherwise one of the cheapest slots that are left. */
-function chooseSlots(slotsInOrder: readonly number[], costs: ReadonlyMap<number, number>, groupCount: number) {
+function chooseSlots(spreadSlots: readonly number[], costs: ReadonlyMap<number, number>, groupCount: number) {
   const costOf = (slot: number) => costs.get(slot) ?? 0;
   const chosenSlots: (number | undefined)[] = Array.from({ length: groupCount }, (_, group) => {
-    const slot = slotsInOrder[group];
+    const slot = spreadSlots[group];
     return slot !== undefined && costOf(slot) === 0 ? slot : undefined;
   });
   const takenSlots = new Set(chosenSlots);
-  const cheapestFirst = slotsInOrder.toSorted((a, b) => costOf(a) - costOf(b));
-  const unusedSlots = cheapestFirst.filter((slot) => !takenSlots.has(slot));
+  const slotsByCost = spreadSlots.toSorted((a, b) => costOf(a) - costOf(b));
+  const unusedSlots = slotsByCost.filter((slot) => !takenSlots.has(slot));
   let nextUnusedIndex = 0;
   return chosenSlots.map((slot): number => {
     if (slot !== undefined) return slot;
     nextUnusedIndex += 1;
-    return unusedSlots[nextUnusedIndex - 1] ?? (cheapestFirst[(nextUnusedIndex - 1) % cheapestFirst.length] as number);
+    return unusedSlots[nextUnusedIndex - 1] ?? (slotsByCost[(nextUnusedIndex - 1) % slotsByCost.length] as number);
   });
 }
 

@@ -107,7 +107,7 @@ export function planNextLiveRead(tags: PlannedTags, nowMs: number, rules: ReadPl
         slotNeeds,
         rules.tagsPerRequest,
         rowOrder,
-        rules.isSpareSlot ? rowOrder.isOlder : rowOrder.isCheaper,
+        rules.isSpareSlot ? rowOrder.isOlder : rowOrder.isLessEarly,
       ),
     };
   // Use a slot that no interval needs for a tag without a value.
@@ -127,10 +127,10 @@ export function msUntilNextDue(
     if (tags.isUnderWay[row] === 1) continue;
     const ageMs = nowMs - (tags.ageStartMs[row] as number);
     const intervalMs = tags.intervalMs[row] as number;
-    const rowUntilMs = intervalMs - expectedReplyMs - ageMs - slotMs;
-    if (rowUntilMs >= 0 && rowUntilMs < untilMs) untilMs = rowUntilMs;
-    const readableInMs = intervalMs * (tags.earliestReadAge[row] as number) - ageMs;
-    if (isSpareSlot && readableInMs > 0 && readableInMs < untilMs) untilMs = readableInMs;
+    const msUntilRowDue = intervalMs - expectedReplyMs - ageMs - slotMs;
+    if (msUntilRowDue >= 0 && msUntilRowDue < untilMs) untilMs = msUntilRowDue;
+    const msUntilReadable = intervalMs * (tags.earliestReadAge[row] as number) - ageMs;
+    if (isSpareSlot && msUntilReadable > 0 && msUntilReadable < untilMs) untilMs = msUntilReadable;
   }
   return untilMs + 1;
 }
@@ -263,21 +263,21 @@ function pickRows(
       slotsLeft === 0 ? pickLateTagRows() : selectFirstRows(rows, missingRows, rowOrder.isOlder, helpsNow);
     for (const row of helpfulTagRows) chosenTagRows.add(row);
   }
-  const fillingTagRows = selectFirstRows(
+  const fillerTagRows = selectFirstRows(
     rows,
     tagsPerRequest - chosenTagRows.size,
     isBefore,
     (row) => !chosenTagRows.has(row),
   );
-  return [...chosenTagRows, ...fillingTagRows].map(rowOrder.idOf);
+  return [...chosenTagRows, ...fillerTagRows].map(rowOrder.idOf);
 }
 
 /** Puts tags with a fixed time first, the longest due before others, so that tags of one group stay together. */
 function sortLateTagRows(rows: TagRows, rowOrder: RowOrder): readonly number[] {
   const lateTagRows = [...rows.filter((row) => tagUrgencies.slotsLeft[row] === 0)];
-  const fixedTagRows = lateTagRows.filter(rowOrder.hasFixedTime).sort((a, b) => (rowOrder.isDueBefore(a, b) ? -1 : 1));
+  const fixedTimeRows = lateTagRows.filter(rowOrder.hasFixedTime).sort((a, b) => (rowOrder.isDueBefore(a, b) ? -1 : 1));
   return [
-    ...fixedTagRows,
+    ...fixedTimeRows,
     ...alternateTagIntervals(
       lateTagRows.filter((row) => !rowOrder.hasFixedTime(row)),
       rowOrder,
@@ -322,7 +322,7 @@ function createTagRowOrder({ ids, ageStartMs, intervalMs, earliestReadAge }: Pla
   const isComparedByAge = (row: number) =>
     (relativeAge[row] as number) < MIN_EARLY_READ_AGE || relativeAge[row] === Number.POSITIVE_INFINITY;
   /** Puts tags without a value first, then tags closest to their due time, last tags before half of their interval. */
-  const isCheaper: IsBefore = (a, b) => {
+  const isLessEarly: IsBefore = (a, b) => {
     if (isComparedByAge(a) || isComparedByAge(b)) return isOlder(a, b);
     const earlinessOfTag = computeTagEarliness(a);
     const earlinessOfOtherTag = computeTagEarliness(b);
@@ -331,7 +331,7 @@ function createTagRowOrder({ ids, ageStartMs, intervalMs, earliestReadAge }: Pla
   const dueMsOf = (row: number) => (ageStartMs[row] as number) + (intervalMs[row] as number);
   const isDueBefore: IsBefore = (a, b) => (dueMsOf(a) === dueMsOf(b) ? isOlder(a, b) : dueMsOf(a) < dueMsOf(b));
   const hasFixedTime = (row: number) => earliestReadAge[row] === Number.POSITIVE_INFINITY;
-  return { idOf: tagIdOfRow, isOlder, isCheaper, isDueBefore, hasFixedTime };
+  return { idOf: tagIdOfRow, isOlder, isLessEarly, isDueBefore, hasFixedTime };
 }
 
 /** Returns how early a reading would be: (slots left) / (period in slots)^0.75, an exponent found by simulation. */

@@ -59,7 +59,7 @@ export function computeQuotaOverload(
  * Share of a stretched interval after which a tag may be read: 0.5 for one of 60 s stretched to 120 s, so that values are
  * never less than 60 s apart. Infinite without stretch: the tag has a fixed time.
  */
-export function earliestAgeOfStretched(factor: number): number {
+export function earliestStretchedReadAge(factor: number): number {
   return factor > 1 ? 1 / factor : Number.POSITIVE_INFINITY;
 }
 
@@ -133,9 +133,9 @@ export function historyRequestsPerMinute(
 ): number {
   return followedHistories.reduce((sum, { tags, everyMs, resolution, total }) => {
     // A total takes one request per bucket, and a bucket is requested only after the bucket has closed.
-    const followingIntervalMs = total ? BUCKET_MS[resolution] : Math.max(everyMs, BUCKET_MS[resolution]);
-    return Number.isFinite(followingIntervalMs)
-      ? sum + (Math.ceil(tags / tagsPerRequest) * 60_000) / followingIntervalMs
+    const requestIntervalMs = total ? BUCKET_MS[resolution] : Math.max(everyMs, BUCKET_MS[resolution]);
+    return Number.isFinite(requestIntervalMs)
+      ? sum + (Math.ceil(tags / tagsPerRequest) * 60_000) / requestIntervalMs
       : sum;
   }, 0);
 }

@@ -28,8 +28,8 @@ export interface PollingPlanFacts {
 }
 
 export interface ReadClassFacts extends ReadClassDemand {
-  readonly allTags: number;
-  readonly measuredMs: number | null;
+  readonly allTagCount: number;
+  readonly valueAgeMs: number | null;
 }
 
 export interface HistoryClassFacts extends FollowedHistory {
@@ -60,7 +60,7 @@ const MIN_BACKFILL_QUOTA_SHARE = 0.03;
 const ASSUMED_REPLY_MS = 200;
 const DAY_MS = 86_400_000;
 /** Request slots by which the age of a live value may exceed its interval, because slots vary in length. */
-const CADENCE_SLOTS = 1.5;
+const MAX_EXTRA_AGE_SLOTS = 1.5;
 
 export function reportPlan(facts: PollingPlanFacts) {
   const { source, basis, nowMs, sites, tags, quota, classes, history, tagsWithoutKnownLog = 0, backfill } = facts;
@@ -102,7 +102,7 @@ export function reportPlan(facts: PollingPlanFacts) {
     ...{ ...backfill, requestsPerMinute: roundTo(backfillRequestRate), doneAt: backfillDoneAt(backfill.requestsLeft) },
     atBestDoneAt: backfillDoneAt(backfill.requestsAtBest),
   };
-  const readTagCount = classes.reduce((sum, { allTags }) => sum + allTags, 0);
+  const readTagCount = classes.reduce((sum, { allTagCount }) => sum + allTagCount, 0);
   const alarmPollDelayText = facts.alarms === undefined ? null : describeAlarmInterval(facts.alarms);
   return {
     ...(alarmPollDelayText === null ? {} : { alarms: alarmPollDelayText }),
@@ -124,16 +124,16 @@ export function reportPlan(facts: PollingPlanFacts) {
       const bestIntervalMs = Math.min(promisedMs, Math.max(earlyMs, readClass.fresher ? slotMs : readClass.everyMs));
       return {
         name: readClass.name,
-        tags: readClass.allTags,
+        tags: readClass.allTagCount,
         targetSeconds: readClass.everyMs / 1_000,
         promisedSeconds: roundTo(promisedMs / 1_000),
         atBestSeconds: roundTo(bestIntervalMs / 1_000),
-        measuredSeconds: readClass.measuredMs === null ? null : roundTo(readClass.measuredMs / 1_000),
-        olderThanTarget: isMeasuredAgeTooHigh(readClass.measuredMs, readClass.everyMs, readClass.fresher ? 0 : slotMs),
+        measuredSeconds: readClass.valueAgeMs === null ? null : roundTo(readClass.valueAgeMs / 1_000),
+        olderThanTarget: isMeasuredAgeTooHigh(readClass.valueAgeMs, readClass.everyMs, readClass.fresher ? 0 : slotMs),
         stretch: roundTo(classFactor(readClass), 4),
         requestsPerMinute: roundTo(readClass.tags === 0 ? 0 : classRequestsPerMinute(readClass)),
         /** Rows that a lake stores, one per value: 20 tags every 30 s are 57,600. Less with `on_change`. */
-        rowsPerDay: Math.round((readClass.allTags * DAY_MS) / bestIntervalMs),
+        rowsPerDay: Math.round((readClass.allTagCount * DAY_MS) / bestIntervalMs),
       };
     }),
     fullSweepSeconds: roundTo((Math.ceil(readTagCount / quota.size) * slotMs) / 1_000),
@@ -166,9 +166,9 @@ function describeAlarmInterval({ alarms, pages, everyMs, listsPerMinute }: Alarm
 }
 
 /** True if the measured age exceeds the target by more than 1.5 slots, and the rounded texts of both differ. */
-function isMeasuredAgeTooHigh(measuredMs: number | null, targetMs: number, slotMs: number): boolean {
-  if (measuredMs === null || measuredMs <= targetMs + slotMs * CADENCE_SLOTS) return false;
-  return secondsText(roundTo(measuredMs / 1_000)) !== secondsText(targetMs / 1_000);
+function isMeasuredAgeTooHigh(valueAgeMs: number | null, targetMs: number, slotMs: number): boolean {
+  if (valueAgeMs === null || valueAgeMs <= targetMs + slotMs * MAX_EXTRA_AGE_SLOTS) return false;
+  return secondsText(roundTo(valueAgeMs / 1_000)) !== secondsText(targetMs / 1_000);
 }
 
 interface ProposedQuotaChange extends Pick<ProposedPlanChange, "text" | "yaml"> {

@@ -10,8 +10,8 @@ export interface TagIsolation extends RequestIsolation {
 interface RefusedReadRequest {
   readonly refusedAtMs: number;
   /** Time of the last `GET me` before the refusal, and of the last `GET me` until now. */
-  readonly scopeReadBeforeRefusalMs: number;
-  readonly latestScopeReadMs: number;
+  readonly getMeBeforeRefusalMs: number;
+  readonly latestGetMeMs: number;
   readonly namedTag: string | null;
 }
 
@@ -128,7 +128,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
 
     requestRefused(
       ids: readonly string[],
-      { refusedAtMs, scopeReadBeforeRefusalMs, latestScopeReadMs, namedTag }: RefusedReadRequest,
+      { refusedAtMs, getMeBeforeRefusalMs, latestGetMeMs, namedTag }: RefusedReadRequest,
     ): string | null {
       const [singleId] = ids;
       if (ids.length > 1 || singleId === undefined) {
@@ -137,14 +137,14 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
       }
       const { label = nextSuspectGroupLabel(), firstSingleRefusalMs: firstMs = null } = suspicions.get(singleId) ?? {};
       const isSecondRefusal = firstMs !== null && refusedAtMs - firstMs >= SECOND_REFUSAL_MIN_MS;
-      const wasScopeReadBetween = firstMs !== null && scopeReadBeforeRefusalMs >= firstMs;
-      if (isSecondRefusal && wasScopeReadBetween && latestScopeReadMs >= refusedAtMs) {
+      const wasGetMeSentBetween = firstMs !== null && getMeBeforeRefusalMs >= firstMs;
+      if (isSecondRefusal && wasGetMeSentBetween && latestGetMeMs >= refusedAtMs) {
         suspicions.delete(singleId);
         return singleId;
       }
       markSiblingsLikelyClean(ids);
       // Two refusals without a `GET me` between them prove nothing: the second one becomes the first one.
-      const firstSingleMs = firstMs === null || (isSecondRefusal && !wasScopeReadBetween) ? refusedAtMs : firstMs;
+      const firstSingleMs = firstMs === null || (isSecondRefusal && !wasGetMeSentBetween) ? refusedAtMs : firstMs;
       suspicions.set(singleId, {
         label,
         siblingGroupLabel: null,

@@ -87,15 +87,15 @@ export function createLiveReadCommit(
         ...{ id, siteId: watched.siteId, isNull: value === null },
         hasTurnedNull: value === null && before !== undefined && (before.value !== null || before.quality === "stale"),
         ...{ wasTypeKnown: value !== null && type.wasTypeKnown, hasTypeChanged: type.hasTypeChanged },
-        isTypeInDoubt: type.unverifiedType !== null,
+        isTypeUnverified: type.unverifiedType !== null,
       }),
     );
-    const isReplyInDoubt = isClockUncertain || haveManyTypesChanged(readings);
+    const isReplyUnverified = isClockUncertain || haveManyTypesChanged(readings);
     const valueOutcomes = checkedReadings.map(({ id, watched, value, before, type }) => {
       const behindGateway = value === null ? offlineGatewayOf(watched.siteId) : null;
       const isNewInterval = (emittedAt: string) =>
         schedule.isNewInterval(id, reply.receivedAtMs, Date.parse(emittedAt));
-      const valueEventContext = { source: source.name, isReplyInDoubt, behindGateway, isNewInterval };
+      const valueEventContext = { source: source.name, isReplyUnverified, behindGateway, isNewInterval };
       return { id, ...buildValueEvent(watched, value, before, reply, type, valueEventContext) };
     });
     const unreadableTagsChange = await leftOutTags.prepareChange(requestedIds, values, reply);

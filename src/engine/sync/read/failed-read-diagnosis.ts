@@ -35,12 +35,12 @@ export function createControlReads(pickControlTag: (triedTags: readonly string[]
       controlTagsUnderWay = [controlTag];
       return controlTagsUnderWay;
     },
-    readSucceeded(): void {
+    noteReadSuccess(): void {
       readState = WORKING_READ_STATE;
       triedControlTags = [];
     },
     isControlRead: (group: readonly string[]) => readState.readsOnlyControlTags && group === controlTagsUnderWay,
-    readFailed(failure: Failure): boolean {
+    noteReadFailure(failure: Failure): boolean {
       const failures = readState.failureCount + 1;
       const concernsAllTags = !mayConcernOneGateway(failure) || failures >= FAILURES_IN_A_ROW_MAX;
       readState = {
@@ -51,7 +51,7 @@ export function createControlReads(pickControlTag: (triedTags: readonly string[]
       };
       return readState.readsOnlyControlTags;
     },
-    readRefused(group: readonly string[]): boolean {
+    noteReadRefusal(group: readonly string[]): boolean {
       const refusalCount = readState.refusalCount + 1;
       const refusedControlCount = readState.refusedControlCount + (group === controlTagsUnderWay ? 1 : 0);
       const isWithoutControlTag = refusalCount >= REFUSALS_WITHOUT_CONTROL_TAG && pickControlTag([]) === undefined;
@@ -61,7 +61,7 @@ export function createControlReads(pickControlTag: (triedTags: readonly string[]
       else readState = { ...readState, refusalCount, refusedControlCount };
       return concernsAllTags;
     },
-    readEnded(group: readonly string[]): void {
+    noteReadEnd(group: readonly string[]): void {
       if (group === controlTagsUnderWay) controlTagsUnderWay = null;
     },
     restart(): void {
@@ -77,8 +77,8 @@ export const mayConcernOneGateway = (failure: Failure) => failure instanceof Ret
  * Slots and reply latencies after which a request counts as unanswered, if no other reply arrived: two slots are 6 s at
  * 20 requests a minute; twice the last latency is 80 s while replies take 40 s. The longer time applies.
  */
-const UNANSWERED_SLOTS = 2;
-const UNANSWERED_LATENCIES = 2;
+const UNANSWERED_AFTER_SLOTS = 2;
+const UNANSWERED_AFTER_LATENCIES = 2;
 /** Time without a reply after which one failed read concerns all tags. Example: tags that are read once an hour. */
 const NO_REPLY_MS = 60_000;
 
@@ -115,8 +115,8 @@ export function createUnansweredReads(clock: Clock, slotMs: () => number) {
       const hasNoReply = failuresInRow > 0 && clock.monotonic() - lastReplyMs >= NO_REPLY_MS;
       if (failedTagIds.has(id) || failuresInRow >= FAILURES_IN_A_ROW_MAX || hasNoReply) return true;
       const oldestSentMs = Math.min(...sentMsByGroup.values());
-      const patienceMs = Math.max(UNANSWERED_SLOTS * slotMs(), UNANSWERED_LATENCIES * lastLatencyMs);
-      return oldestSentMs > lastReplyMs && clock.monotonic() - oldestSentMs > patienceMs;
+      const timeoutMs = Math.max(UNANSWERED_AFTER_SLOTS * slotMs(), UNANSWERED_AFTER_LATENCIES * lastLatencyMs);
+      return oldestSentMs > lastReplyMs && clock.monotonic() - oldestSentMs > timeoutMs;
     },
   };
 }

@@ -2,15 +2,15 @@ import { asFailure, type Failure, LocalFailure } from "../../../core/errors/erro
 import { OrderlyStop } from "../../../core/runtime/lifecycle.ts";
 import { createWakeup } from "../../../core/runtime/waiting.ts";
 import { type QueueLane, TAGS_PER_REQUEST } from "../../source/source.ts";
-import type { Follower, FollowerRun } from "../job.ts";
+import type { LoopJob, LoopJobRun } from "../job.ts";
 import { msUntilNextDue, type PlannedTags, planNextLiveRead } from "../plan/next-read-group.ts";
 import type { TokenScope } from "../token-scope.ts";
-import { keepRequestsWaiting } from "../waiting-requests.ts";
+import { keepLanesBusy } from "../waiting-requests.ts";
 import { classifyRefusal, createBisection, createSlowTagSearch, findNamedTag, type TagIsolation } from "./bisection.ts";
 import { createLiveReadCommit, type LiveReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
 import { createControlReads, createUnansweredReads, mayConcernOneGateway } from "./failed-read-diagnosis.ts";
-import { createScheduleRefresh, EMPTY_WAIT_MS, type RefreshOptions } from "./refresh-tag-schedule.ts";
+import { createScheduleRefresh, RECHECK_MS, type RefreshOptions } from "./refresh-tag-schedule.ts";
 import { createStaleValues, type StaleValues } from "./stale-values.ts";
 import { createTagSchedule, type TagSchedule } from "./tag-schedule.ts";
 
@@ -58,7 +58,7 @@ export function createLiveReads(options: LiveReadOptions) {
   });
   const readCommit = createLiveReadCommit(options, schedule, (...reading) => staleValues.readingCommitted(...reading));
   const { leftOut } = readCommit;
-  const controlReads = createControlReads((tried) => schedule.pickControlTag(tried));
+  const controlReads = createControlReads((triedTags) => schedule.pickControlTag(triedTags));
   const unansweredReads = createUnansweredReads(clock, () => scheduleRefresh.slotMs());
   const isBisectingTags = () => tagBisection.hasSuspects() || leftOut.hasSinglyReadTags();
   const staleValues: StaleValues = createStaleValues({
@@ -88,7 +88,7 @@ export function createLiveReads(options: LiveReadOptions) {
    * Picks up to 20 tags: a control tag if all reads fail, tags whose interval would be exceeded, then in other slots
    * suspected, old or quarantined tags. `[]` leaves the slot to history.
    */
-  function selectTagsForSlot(isSpareSlot: boolean, spacingMs: number): readonly string[] {
+  function selectTagsForSlot(isSpareSlot: boolean, slotMs: number): readonly string[] {
     const nowMs = clock.monotonic();
     if (controlReads.readsOnlyControlTags()) {
       if (controlReads.isControlReadUnderWay()) return [];
@@ -98,15 +98,15 @@ export function createLiveReads(options: LiveReadOptions) {
     const plannedTags = schedule.planTags(nowMs);
     const isBisectionDue =
       isBisectingTags() &&
-      nowMs - slotUse.lastBisectionMs >= Math.min(BISECTION_SLOT_INTERVAL * spacingMs, BISECTION_WAIT_MAX_MS) &&
+      nowMs - slotUse.lastBisectionMs >= Math.min(BISECTION_SLOT_INTERVAL * slotMs, BISECTION_WAIT_MAX_MS) &&
       !isPunctualTagDue(plannedTags, nowMs);
     const bisectionGroup = isBisectionDue ? selectBisectionGroup(plannedTags, nowMs) : [];
     if (bisectionGroup.length > 0) {
       slotUse.lastBisectionMs = nowMs;
       return bisectionGroup;
     }
-    const mayDisplace = nowMs - slotUse.lastDisplacementMs >= DISPLACEMENT_SLOT_INTERVAL * spacingMs;
-    const groupPlanRules = { ...planRules(spacingMs), mayDisplace };
+    const mayDisplace = nowMs - slotUse.lastDisplacementMs >= DISPLACEMENT_SLOT_INTERVAL * slotMs;
+    const groupPlanRules = { ...planRules(slotMs), mayDisplace };
     const duePlan = planNextLiveRead(plannedTags, nowMs, { ...groupPlanRules, isSpareSlot: false });
     if (duePlan.displacesDueTags === true) slotUse.lastDisplacementMs = nowMs;
     if (duePlan.group.length > 0 && duePlan.isBisection !== true) return duePlan.group;
@@ -131,10 +131,10 @@ export function createLiveReads(options: LiveReadOptions) {
   });
 
   /** Milliseconds until the next tag may become due, which is at the beginning of the last slot of its interval. */
-  function msUntilNextChoice(isSpareSlot: boolean, spacingMs: number): number {
-    if (schedule.size() === 0) return Math.min(spacingMs, EMPTY_WAIT_MS);
+  function msUntilNextRead(isSpareSlot: boolean, slotMs: number): number {
+    if (schedule.size() === 0) return Math.min(slotMs, RECHECK_MS);
     const nowMs = clock.monotonic();
-    return msUntilNextDue(schedule.planTags(nowMs), nowMs, { ...planRules(spacingMs), isSpareSlot });
+    return msUntilNextDue(schedule.planTags(nowMs), nowMs, { ...planRules(slotMs), isSpareSlot });
   }
 
   /** History gets its planned share of the slots while tags are read for the first time, which may take 15 minutes. */
@@ -151,21 +151,21 @@ export function createLiveReads(options: LiveReadOptions) {
     lane: QueueLane,
     onRequestStarted: () => void,
     signal: AbortSignal,
-    { draining, reportSuccess }: FollowerRun,
+    { draining, reportSuccess }: LoopJobRun,
   ) {
     let group: readonly string[] = [];
     let requestStartedAtMs = 0;
     const releaseRequestedTags = () => {
-      controlReads.readEnded(group);
+      controlReads.noteReadEnd(group);
       unansweredReads.requestEnded(group);
       schedule.requestEnded(group);
     };
     const chooseTagsForRequest = () => {
       releaseRequestedTags();
-      const spacingMs = scheduleRefresh.slotMs();
-      group = selectTagsForSlot(lane === "spare", spacingMs);
+      const slotMs = scheduleRefresh.slotMs();
+      group = selectTagsForSlot(lane === "spare", slotMs);
       if (group.length > 0 && lane === "live" && leavesSlotToHistory(group)) group = [];
-      if (group.length === 0) return { declineForMs: msUntilNextChoice(lane === "spare", spacingMs) };
+      if (group.length === 0) return { declineForMs: msUntilNextRead(lane === "spare", slotMs) };
       requestStartedAtMs = clock.monotonic();
       schedule.requestSent(group, requestStartedAtMs);
       unansweredReads.requestSent(group);
@@ -179,7 +179,7 @@ export function createLiveReads(options: LiveReadOptions) {
       await readCommit.commitReply(group, reply, draining);
       if (group.some((id) => leftOut.get(id) !== undefined)) staleValues.readsFailed();
       tagBisection.requestSucceeded(group);
-      controlReads.readSucceeded();
+      controlReads.noteReadSuccess();
       reportSuccess();
     } catch (error) {
       signal.throwIfAborted();
@@ -204,12 +204,12 @@ export function createLiveReads(options: LiveReadOptions) {
           if (atMs - startedAtMs > SLOW_TAG_SUSPICION_MIN_MS) slowTags.recordLatency(group, Number.POSITIVE_INFINITY);
         }
       }
-      if (controlReads.readFailed(failure)) throw failure;
+      if (controlReads.noteReadFailure(failure)) throw failure;
       log.warn({ err: failure }, "a live read failed");
       return;
     }
     const siteIds = new Set(group.flatMap((id) => schedule.watchedTag(id)?.siteId ?? []));
-    const scopeBeforeMs = scope.respondedAtMs();
+    const lastGetMeMs = scope.respondedAtMs();
     const refusalCause = await scope.explain({ siteIds, ability: READ_TAGS_ABILITY, atMs }, signal);
     if (refusalCause === "site") return;
     if (refusalCause === "ability") {
@@ -219,44 +219,44 @@ export function createLiveReads(options: LiveReadOptions) {
     unansweredReads.requestFailed(group, failure);
     if (refusalKind === "invalid")
       log.error({ tags: group.length, err: failure }, "the service rejected a read request as invalid");
-    if (controlReads.readRefused(group)) {
+    if (controlReads.noteReadRefusal(group)) {
       tagBisection.clearAll();
       throw failure;
     }
-    const provenTag = tagBisection.requestRefused(group, {
+    const faultyTag = tagBisection.requestRefused(group, {
       refusedAtMs: atMs,
-      scopeReadBeforeRefusalMs: scopeBeforeMs,
-      latestScopeReadMs: scope.respondedAtMs(),
+      getMeBeforeRefusalMs: lastGetMeMs,
+      latestGetMeMs: scope.respondedAtMs(),
       namedTag: findNamedTag(group, failure),
     });
     const [singleTagId = null] = group.length === 1 && refusalCause === "unexplained" ? group : [];
     const refusedTag =
-      provenTag ?? (singleTagId !== null && schedule.quarantinedIds().includes(singleTagId) ? singleTagId : null);
+      faultyTag ?? (singleTagId !== null && schedule.quarantinedIds().includes(singleTagId) ? singleTagId : null);
     if (refusedTag === null) return;
     await readCommit.quarantine(refusedTag, failure);
     log.warn({ tag: refusedTag, err: failure }, "the service refuses to read a tag: it is quarantined");
   }
 
-  async function followLiveReads(run: FollowerRun): Promise<void> {
+  async function followLiveReads(run: LoopJobRun): Promise<void> {
     const { draining, forced } = run;
     if (run.afterOutage === true) clearTagSuspicions();
     const endSignal = AbortSignal.any([draining, forced]);
     await scheduleRefresh.run();
-    while (!scheduleRefresh.hasClasses() && !endSignal.aborted) await readClassesChanged.nextWakeup(endSignal);
+    while (!scheduleRefresh.hasReadClasses() && !endSignal.aborted) await readClassesChanged.nextWakeup(endSignal);
     if (endSignal.aborted) return;
-    const noReadClassesLeft = new AbortController();
-    stopReading = () => noReadClassesLeft.abort(new OrderlyStop());
+    const readStopController = new AbortController();
+    stopReading = () => readStopController.abort(new OrderlyStop());
     controlReads.restart();
     await scheduleRefresh.run();
     const requestLoops = (["live", "spare"] as const).map(
       (lane) => (begun: () => void, signal: AbortSignal) => readTagsOnce(lane, begun, signal, run),
     );
-    await keepRequestsWaiting(requestLoops, {
-      maxUnderWay: () => LIVE_READ_REQUESTS_MAX[controlReads.readsOnlyControlTags() ? "trying" : "working"],
-      draining: AbortSignal.any([draining, noReadClassesLeft.signal]),
+    await keepLanesBusy(requestLoops, {
+      maxInFlight: () => LIVE_READ_REQUESTS_MAX[controlReads.readsOnlyControlTags() ? "trying" : "working"],
+      draining: AbortSignal.any([draining, readStopController.signal]),
       forced,
       lookups: {
-        ...{ clock, wakeup: readClassesChanged, turn: scheduleRefresh.refreshIfDue },
+        ...{ clock, wakeup: readClassesChanged, step: scheduleRefresh.refreshIfDue },
         fault: (error) => log.warn({ err: error }, "the tag schedule could not be refreshed"),
       },
     });
@@ -266,7 +266,7 @@ export function createLiveReads(options: LiveReadOptions) {
   }
 
   return {
-    ...({ name: "live", ability: READ_TAGS_ABILITY, follow: followLiveReads } satisfies Follower),
+    ...({ name: "live", ability: READ_TAGS_ABILITY, follow: followLiveReads } satisfies LoopJob),
     status: () => ({
       quarantined: schedule.quarantinedIds(),
       overload: scheduleRefresh.overload(),
@@ -279,7 +279,7 @@ export function createLiveReads(options: LiveReadOptions) {
     unreadableSitesChanged: staleValues.unreadableSitesChanged,
     leftOut: leftOut.getAll,
     suddenChanges: readCommit.suddenChanges,
-    showFreshness: scheduleRefresh.showFreshnessIfDue,
+    updateFreshnessMetrics: scheduleRefresh.updateMetricsIfDue,
     change(classes: ReadConfig): void {
       scheduleRefresh.changeClasses(classes);
       staleValues.classesChanged();
@@ -310,9 +310,9 @@ function selectBisectionGroup({ ids, isolated, isUnderWay, ageStartMs, intervalM
   const [firstIsolatedTag] = idleRows
     .filter(([row, { timing }]) => timing === "patient" && ageOf(row) >= 1)
     .toSorted(
-      ([a, siteA], [b, siteB]) =>
-        labelRank(siteA.label) - labelRank(siteB.label) ||
-        siteA.siteRequestedMs - siteB.siteRequestedMs ||
+      ([a, tagA], [b, tagB]) =>
+        labelRank(tagA.label) - labelRank(tagB.label) ||
+        tagA.siteRequestedMs - tagB.siteRequestedMs ||
         ageOf(b) - ageOf(a),
     );
   const group = idleRows.filter(([, { label }]) => label === firstIsolatedTag?.[1].label).slice(0, TAGS_PER_REQUEST);

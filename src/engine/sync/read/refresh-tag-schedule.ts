@@ -17,7 +17,7 @@ export interface RefreshOptions extends Pick<LiveReadCommitOptions, "source" | "
 }
 
 const SCHEDULE_REFRESH_INTERVAL_MS = 60_000;
-export const EMPTY_WAIT_MS = 1_000;
+export const RECHECK_MS = 1_000;
 /** Growth of the inventory after which tags are selected again before the next minute. */
 const INVENTORY_GROWTH_FACTOR = 1.25;
 
@@ -36,7 +36,7 @@ export function createScheduleRefresh(
   let scheduleRefreshedAtMs = Number.NEGATIVE_INFINITY;
   let overload: QuotaOverload | null = null;
   let loggedStretchFactor = 1;
-  let shownFreshness = { shownAtMs: Number.NEGATIVE_INFINITY, classes: [] as readonly string[] };
+  let publishedFreshness = { publishedAtMs: Number.NEGATIVE_INFINITY, classes: [] as readonly string[] };
 
   function findReadQuotaBucket() {
     const { buckets } = source.quota();
@@ -46,15 +46,15 @@ export function createScheduleRefresh(
   const sustainedSlotMs = () => 60_000 / Math.max(1, findReadQuotaBucket()?.lastingPerMinute ?? 20);
   const quotaShare = () =>
     liveQuotaShare(60_000 / sustainedSlotMs(), historyDemand.requestsPerMinute(), source.quota().buckets.length === 1);
-  const expectedReplyMs = (spacingMs: number) => Math.min(spacingMs, typicalLatencyMs());
+  const expectedReplyMs = (slotMs: number) => Math.min(slotMs, typicalLatencyMs());
 
-  const oneRefresh = serialRunner();
-  const run = () => oneRefresh(refreshSchedule);
+  const runSerially = serialRunner();
+  const run = () => runSerially(refreshSchedule);
 
   async function refreshSchedule(): Promise<void> {
     await selectWatchedTags();
     await yieldIfManyObjects(schedule.size());
-    if (clock.monotonic() - scheduleRefreshedAtMs >= SCHEDULE_REFRESH_INTERVAL_MS - EMPTY_WAIT_MS) {
+    if (clock.monotonic() - scheduleRefreshedAtMs >= SCHEDULE_REFRESH_INTERVAL_MS - RECHECK_MS) {
       schedule.startFreshnessMinute();
       scheduleRefreshedAtMs = clock.monotonic();
     }
@@ -77,12 +77,12 @@ export function createScheduleRefresh(
     const isInventoryGrowing = currentInventoryVersions !== inventory.checkedVersions;
     inventory.checkedVersions = currentInventoryVersions;
     const msUntilRefresh = () => scheduleRefreshedAtMs + SCHEDULE_REFRESH_INTERVAL_MS - clock.monotonic();
-    if (schedule.size() === 0 || inventory.scheduledVersions === null || msUntilRefresh() <= EMPTY_WAIT_MS) await run();
+    if (schedule.size() === 0 || inventory.scheduledVersions === null || msUntilRefresh() <= RECHECK_MS) await run();
     else if (currentInventoryVersions !== inventory.scheduledVersions) {
       const { size } = await store.documents<unknown>(documentSet("tag", source.name));
       if (size >= INVENTORY_GROWTH_FACTOR * inventory.tagCount) await run();
     }
-    return schedule.size() === 0 || isInventoryGrowing ? EMPTY_WAIT_MS : Math.max(EMPTY_WAIT_MS, msUntilRefresh());
+    return schedule.size() === 0 || isInventoryGrowing ? RECHECK_MS : Math.max(RECHECK_MS, msUntilRefresh());
   }
 
   async function readInventoryVersions(): Promise<string> {
@@ -99,10 +99,10 @@ export function createScheduleRefresh(
       store.documents<StoredValue>(documentSet("value", source.name)),
       store.documents<StoredTagQuarantine>(syncSet("quarantine", source.name)),
     ]);
-    const watchedTags = tags.flatMap((located) => {
-      const readClass = findReadClass(located);
+    const watchedTags = tags.flatMap((siteTag) => {
+      const readClass = findReadClass(siteTag);
       // Tags of an invisible site stay scheduled, so that they are due as soon as the token sees the site.
-      return readClass === undefined || located.outOfSight === "tag" ? [] : [{ ...located, readClass }];
+      return readClass === undefined || siteTag.outOfSight === "tag" ? [] : [{ ...siteTag, readClass }];
     });
     await yieldIfManyObjects(watchedTags.length);
     const nowMs = clock.monotonic();
@@ -118,7 +118,7 @@ export function createScheduleRefresh(
 
   function setFreshnessMetrics(): void {
     const currentFreshness = schedule.freshness(clock.monotonic());
-    for (const className of shownFreshness.classes) {
+    for (const className of publishedFreshness.classes) {
       const classFreshness = currentFreshness.find((freshness) => freshness.name === className);
       if (classFreshness === undefined) metrics.freshnessPromised.remove({ source: source.name, class: className });
       if ((classFreshness?.achievedMs ?? null) === null)
@@ -129,7 +129,7 @@ export function createScheduleRefresh(
       metrics.freshnessPromised.set(metricLabels, promisedMs / 1_000);
       if (achievedMs !== null) metrics.freshnessAchieved.set(metricLabels, achievedMs / 1_000);
     }
-    shownFreshness = { shownAtMs: clock.monotonic(), classes: currentFreshness.map(({ name }) => name) };
+    publishedFreshness = { publishedAtMs: clock.monotonic(), classes: currentFreshness.map(({ name }) => name) };
   }
 
   /** Logs an overload once when it begins or changes by a fifth, and once when it ends. */
@@ -151,9 +151,9 @@ export function createScheduleRefresh(
   return {
     ...{ run, refreshIfDue: refreshScheduleIfDue, slotMs: pacedSlotMs, expectedReplyMs, quotaShare },
     overload: () => overload,
-    hasClasses: () => classes.length > 0,
-    showFreshnessIfDue(): void {
-      if (clock.monotonic() - shownFreshness.shownAtMs >= schedule.size()) setFreshnessMetrics();
+    hasReadClasses: () => classes.length > 0,
+    updateMetricsIfDue(): void {
+      if (clock.monotonic() - publishedFreshness.publishedAtMs >= schedule.size()) setFreshnessMetrics();
     },
     changeClasses(next: ReadConfig): void {
       classes = next;

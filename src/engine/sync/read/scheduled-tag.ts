@@ -16,7 +16,7 @@ export interface ScheduledTag {
   watched: WatchedTag;
   lastReadMs: number | null;
   /** Time of the latest reading that was the first within its interval; freshness counts from this time. */
-  firstInIntervalMs: number | null;
+  intervalFirstReadMs: number | null;
   /** Offset of the tag's planned times within its interval; null for a tag without fixed times. */
   phaseMs: number | null;
   readonly assumedReadMs: number | null;
@@ -44,7 +44,7 @@ export function createScheduledTag(watched: WatchedTag, stored: StoredTagReads):
   return {
     ...{ id, rowIndex: -1, watched, phaseMs: null },
     lastReadMs: isStoredTimeAhead ? null : storedReadMs,
-    firstInIntervalMs: isStoredTimeAhead ? null : storedReadMs,
+    intervalFirstReadMs: isStoredTimeAhead ? null : storedReadMs,
     assumedReadMs: isStoredTimeAhead ? stored.nowMs : null,
     ...{ scheduledSinceMs: stored.nowMs, nullCount: storedValue?.nulls ?? 0, failureCount: 0 },
     ...{ lastNullMs: Number.NEGATIVE_INFINITY, retryAtMs: Number.NEGATIVE_INFINITY },

@@ -71,11 +71,11 @@ export function createStaleValues(options: StaleValueOptions) {
   const dueBuckets = new Map<number, string[]>();
   const overdueIds = new Set<string>();
   let nextBucket = bucketAt(clock.monotonic());
-  let bucketPromisedMs: ReadonlyMap<string, number> = new Map();
+  let promisedMsOfBuckets: ReadonlyMap<string, number> = new Map();
   let areBucketsComplete = false;
   /** False after a change of the selected tags or of the token's scope, and after a failed read. */
   let areReasonsChecked = false;
-  let sleepsUntilBucket = 0;
+  let wakeUpBucket = 0;
   /** `count`: changes of the read classes until now. `appliedCount`: changes that the selected tags already include. */
   const classChanges = { count: 1, appliedCount: 0 };
   const dueTimesChanged = createWakeup();
@@ -92,14 +92,14 @@ export function createStaleValues(options: StaleValueOptions) {
     const bucketIds = dueBuckets.get(trackedValue.dueBucket);
     if (bucketIds === undefined) dueBuckets.set(trackedValue.dueBucket, [id]);
     else bucketIds.push(id);
-    if (trackedValue.dueBucket < sleepsUntilBucket) dueTimesChanged.wakeUp();
+    if (trackedValue.dueBucket < wakeUpBucket) dueTimesChanged.wakeUp();
   }
 
   /** Reason why the tag cannot be read, which makes its value stale at once; null while it may be read. */
   function findNoAccessReason(id: string): StaleReason | null {
     const tag = schedule.tagState(id);
     if (tag === undefined) return "not-scheduled";
-    if (!tag.inSight) return "out-of-scope";
+    if (!tag.isVisible) return "out-of-scope";
     return scope.hasAbility(READ_TAGS_ABILITY) ? null : "no-ability";
   }
 
@@ -142,7 +142,7 @@ export function createStaleValues(options: StaleValueOptions) {
     }
   }
 
-  function nextDueInMs(): number {
+  function msUntilNextBucket(): number {
     if (dueBuckets.size === 0) return Number.POSITIVE_INFINITY;
     let bucket = nextBucket;
     while (!dueBuckets.has(bucket)) bucket += 1;
@@ -174,7 +174,7 @@ export function createStaleValues(options: StaleValueOptions) {
   }
 
   async function emitStaleValues(): Promise<number> {
-    sleepsUntilBucket = 0;
+    wakeUpBucket = 0;
     if (!areReasonsChecked) {
       areReasonsChecked = true;
       await checkReasons();
@@ -191,8 +191,8 @@ export function createStaleValues(options: StaleValueOptions) {
       const failedOutcome = outcomes.find((outcome) => outcome.status === "rejected");
       if (failedOutcome !== undefined) throw failedOutcome.reason;
     }
-    const dueInMs = nextDueInMs();
-    sleepsUntilBucket = bucketAt(clock.monotonic() + dueInMs);
+    const dueInMs = msUntilNextBucket();
+    wakeUpBucket = bucketAt(clock.monotonic() + dueInMs);
     return Math.max(0, dueInMs);
   }
 
@@ -274,8 +274,8 @@ export function createStaleValues(options: StaleValueOptions) {
     },
     /** Adapts the due times after `setTags` and after changed intervals: interval plus slot by class. */
     intervalsChanged(promisedMsByClass: ReadonlyMap<string, number>): void {
-      const isAnyShorter = promisedMsByClass.entries().some(([name, ms]) => ms < (bucketPromisedMs.get(name) ?? ms));
-      bucketPromisedMs = promisedMsByClass;
+      const isAnyShorter = promisedMsByClass.entries().some(([name, ms]) => ms < (promisedMsOfBuckets.get(name) ?? ms));
+      promisedMsOfBuckets = promisedMsByClass;
       if (isAnyShorter || !areBucketsComplete) rebuildBuckets();
       dueTimesChanged.wakeUp();
     },
@@ -287,10 +287,10 @@ export function createStaleValues(options: StaleValueOptions) {
         if (unreadableSites?.has(siteIdOf(id)))
           setUnreadableSites(new Map([...unreadableSites].filter(([siteId]) => siteId !== siteIdOf(id))));
       }
-      const tracked = trackedValues.get(id);
+      const trackedValue = trackedValues.get(id);
       if (!isUsable(quality)) {
-        if (tracked !== undefined) tracked.readMs = null;
-      } else if (tracked !== undefined) tracked.readMs = readMs;
+        if (trackedValue !== undefined) trackedValue.readMs = null;
+      } else if (trackedValue !== undefined) trackedValue.readMs = readMs;
       else {
         const newlyTracked = { readMs, dueBucket: -1 };
         trackedValues.set(id, newlyTracked);
@@ -298,19 +298,19 @@ export function createStaleValues(options: StaleValueOptions) {
       }
     },
     async run(signal: AbortSignal): Promise<void> {
-      let scopeChangesChecked = scope.changes.wakeups();
+      let seenScopeWakeups = scope.changes.wakeups();
       await runLoop({
         clock,
         signal,
         wakeup: combineWakeups(dueTimesChanged, scope.changes),
-        async turn() {
+        async step() {
           if (classChanges.appliedCount < classChanges.count) {
             const { count: changeCount } = classChanges;
             await options.refresh();
             classChanges.appliedCount = changeCount;
           }
-          if (scope.changes.wakeups() !== scopeChangesChecked) areReasonsChecked = false;
-          scopeChangesChecked = scope.changes.wakeups();
+          if (scope.changes.wakeups() !== seenScopeWakeups) areReasonsChecked = false;
+          seenScopeWakeups = scope.changes.wakeups();
           return emitStaleValues();
         },
         fault: (error, inMs) => log.warn({ err: error, inMs }, "stale values could not be stored; Plenum retries"),

@@ -1,6 +1,6 @@
-import { assignGroupPhases, keepPositions, nominalReadMs } from "../plan/cadence.ts";
+import { assignGroupPhases, keepPositions, plannedReadMs } from "../plan/cadence.ts";
 import { createPlannedTags, NEVER_READ_MS, type PlannedTags } from "../plan/next-read-group.ts";
-import { backOffInterval, computeQuotaOverload, earliestAgeOfStretched } from "../plan/overload.ts";
+import { backOffInterval, computeQuotaOverload, earliestStretchedReadAge } from "../plan/overload.ts";
 import type { TagIsolation } from "./bisection.ts";
 import { createScheduledTag, type ScheduledTag, type StoredTagReads } from "./scheduled-tag.ts";
 import type { WatchedTag } from "./value-event.ts";
@@ -24,7 +24,7 @@ export interface ReadClassFreshness {
 
 interface SiteState {
   readonly offline: boolean;
-  readonly inSight: boolean;
+  readonly isVisible: boolean;
 }
 
 /** Nulls in a row after which a tag no longer counts for the freshness of its read class. */
@@ -46,15 +46,15 @@ export function createTagSchedule(context: TagScheduleContext) {
   let writtenSiteStates = { isCurrent: false, sites: new Map<number, SiteState>() as ReadonlyMap<number, SiteState> };
   const changedTags = new Set<ScheduledTag>();
   /** Tag ids by class: positions 0 to 19 are read together, then 20 to 39. */
-  let orderByClass = new Map<string, readonly string[]>();
+  let tagIdsByClass = new Map<string, readonly string[]>();
   const grid = {
     ...{ slotMs: 3_000, groupSize: 20, wallOffsetMs: 0, phaseInputs: "" },
-    ...{ isFirstRound: false, awaitedTags: 0, firstRoundEndMs: Number.NEGATIVE_INFINITY },
+    ...{ isFirstRound: false, awaitedTagCount: 0, firstRoundEndMs: Number.NEGATIVE_INFINITY },
   };
 
   const readSiteState = (siteId: number): SiteState => ({
     offline: context.isGatewayOffline(siteId),
-    inSight: context.canSeeSite(siteId),
+    isVisible: context.canSeeSite(siteId),
   });
   function createSiteStateCache() {
     const siteStates = new Map<number, SiteState>();
@@ -68,11 +68,11 @@ export function createTagSchedule(context: TagScheduleContext) {
   const stretchedIntervalMsOf = ({ watched: { readClass } }: ScheduledTag) =>
     readClass.every * (stretchFactors.get(readClass.name) ?? 1);
   const earliestAgeOf = ({ watched: { readClass } }: ScheduledTag) =>
-    readClass.fresher ? 0 : earliestAgeOfStretched(stretchFactors.get(readClass.name) ?? 1);
+    readClass.fresher ? 0 : earliestStretchedReadAge(stretchFactors.get(readClass.name) ?? 1);
   const intervalMsOf = (tag: ScheduledTag, { offline }: SiteState) =>
     backOffInterval(stretchedIntervalMsOf(tag), tag.nullCount, offline && !tag.repliesWhileOffline);
-  const countsForFreshness = (tag: ScheduledTag, { inSight }: SiteState) =>
-    tag.nullCount < NULLS_OF_SILENT_TAG_MIN && tag.quarantinedUntilMs === null && inSight;
+  const countsForFreshness = (tag: ScheduledTag, { isVisible }: SiteState) =>
+    tag.nullCount < NULLS_OF_SILENT_TAG_MIN && tag.quarantinedUntilMs === null && isVisible;
 
   function changeScheduledTags(ids: readonly string[], changeTag: (tag: ScheduledTag) => void): void {
     for (const tag of ids.flatMap((id) => scheduledTags.get(id) ?? [])) {
@@ -84,9 +84,9 @@ export function createTagSchedule(context: TagScheduleContext) {
   /** Assigns the tags of each class to positions: new tags, then the last tags, take the positions of removed tags. */
   function orderTags(): void {
     const tagsByClass = Map.groupBy(scheduledTags.values(), ({ watched }) => watched.readClass.name);
-    orderByClass = new Map(
+    tagIdsByClass = new Map(
       [...tagsByClass].map(([name, tags]) => {
-        const idsBefore = orderByClass.get(name) ?? [];
+        const idsBefore = tagIdsByClass.get(name) ?? [];
         const ids = new Set(tags.map(({ id }) => id));
         const newIds = ids.difference(new Set(idsBefore));
         return [name, keepPositions(idsBefore, (id) => ids.has(id), [...newIds])];
@@ -96,16 +96,16 @@ export function createTagSchedule(context: TagScheduleContext) {
   }
 
   function assignTagPhases(): void {
-    const cadenceClasses = [...orderByClass].flatMap(([name, ids]) => {
+    const cadenceClasses = [...tagIdsByClass].flatMap(([name, ids]) => {
       const [first] = ids.flatMap((id) => scheduledTags.get(id) ?? []);
       if (first === undefined) return [];
       const intervalMs = stretchedIntervalMsOf(first);
-      return [{ name, ids, hasGrid: !Number.isFinite(earliestAgeOf(first)), intervalMs, tags: ids.length }];
+      return [{ name, ids, hasFixedTimes: !Number.isFinite(earliestAgeOf(first)), intervalMs, tags: ids.length }];
     });
     const phaseInputs = JSON.stringify([grid.slotMs, cadenceClasses.map(({ ids: _, ...each }) => each)]);
     if (phaseInputs === grid.phaseInputs) return;
     grid.phaseInputs = phaseInputs;
-    const fixedClasses = cadenceClasses.filter(({ hasGrid }) => hasGrid);
+    const fixedClasses = cadenceClasses.filter(({ hasFixedTimes }) => hasFixedTimes);
     const phases = assignGroupPhases(fixedClasses, grid.slotMs, grid.groupSize);
     for (const { name, ids } of cadenceClasses)
       for (const [position, id] of ids.entries()) {
@@ -114,18 +114,18 @@ export function createTagSchedule(context: TagScheduleContext) {
       }
   }
 
-  const nominalMsOf = ({ phaseMs }: ScheduledTag, readMs: number, intervalMs: number) =>
-    phaseMs === null ? readMs : nominalReadMs(readMs, phaseMs - grid.wallOffsetMs, intervalMs, grid.slotMs);
+  const plannedReadMsOf = ({ phaseMs }: ScheduledTag, readMs: number, intervalMs: number) =>
+    phaseMs === null ? readMs : plannedReadMs(readMs, phaseMs - grid.wallOffsetMs, intervalMs, grid.slotMs);
 
   /**
    * Time from which the age of a tag counts: the planned time of its last reading. Until all tags have a first value, it is
    * the actual time of the reading, which leaves more slots to first values.
    */
-  function countedReadMs(tag: ScheduledTag, intervalMs: number): number {
+  function ageStartMsOf(tag: ScheduledTag, intervalMs: number): number {
     const readMs = tag.lastReadMs ?? tag.assumedReadMs;
     if (readMs === null) return NEVER_READ_MS;
-    const nominalMs = nominalMsOf(tag, readMs, intervalMs);
-    return grid.isFirstRound || nominalMs + intervalMs <= grid.firstRoundEndMs ? readMs : nominalMs;
+    const plannedMs = plannedReadMsOf(tag, readMs, intervalMs);
+    return grid.isFirstRound || plannedMs + intervalMs <= grid.firstRoundEndMs ? readMs : plannedMs;
   }
 
   /** True if a reading is the first within its interval. Times are monotonic. */
@@ -133,7 +133,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     if (tag.phaseMs === null) return true;
     const intervalMs = intervalMsOf(tag, readSiteState(tag.watched.siteId));
     if (grid.isFirstRound && readMs - earlierMs >= intervalMs - grid.slotMs) return true;
-    return nominalMsOf(tag, readMs, intervalMs) !== nominalMsOf(tag, earlierMs, intervalMs);
+    return plannedReadMsOf(tag, readMs, intervalMs) !== plannedReadMsOf(tag, earlierMs, intervalMs);
   }
 
   const awaitsFirstValue = (tag: ScheduledTag) =>
@@ -144,7 +144,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     const isAwaited = (tag: ScheduledTag) =>
       awaitsFirstValue(tag) &&
       tag.quarantinedUntilMs === null &&
-      siteOf(tag.watched.siteId).inSight &&
+      siteOf(tag.watched.siteId).isVisible &&
       !(isAnyTagIsolated && context.isolationOf(tag.id) !== null);
     return scheduledTags.values().reduce((count, tag) => count + (isAwaited(tag) ? 1 : 0), 0);
   }
@@ -152,8 +152,8 @@ export function createTagSchedule(context: TagScheduleContext) {
   /** Rewrites all rows when the last tag without a value is read or fails, because ages then count from planned times. */
   function noteFirstReading(tag: ScheduledTag): void {
     if (!awaitsFirstValue(tag)) return;
-    grid.awaitedTags -= 1;
-    if (grid.awaitedTags <= 0) writtenSiteStates.isCurrent = false;
+    grid.awaitedTagCount -= 1;
+    if (grid.awaitedTagCount <= 0) writtenSiteStates.isCurrent = false;
   }
 
   function writeScheduleRow(tag: ScheduledTag, site: SiteState, nowMs: number): void {
@@ -163,7 +163,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     const isRetryPending = tag.retryAtMs > nowMs;
     const intervalMs = intervalMsOf(tag, site);
     columns.intervalMs[tag.rowIndex] = intervalMs;
-    columns.ageStartMs[tag.rowIndex] = countedReadMs(tag, intervalMs);
+    columns.ageStartMs[tag.rowIndex] = ageStartMsOf(tag, intervalMs);
     columns.earliestReadAge[tag.rowIndex] = earliestAgeOf(tag);
     columns.scheduledSinceMs[tag.rowIndex] = tag.scheduledSinceMs;
     columns.isUnderWay[tag.rowIndex] = tag.isRequestUnderWay || isRetryPending ? 1 : 0;
@@ -190,13 +190,13 @@ export function createTagSchedule(context: TagScheduleContext) {
     const { sites, siteStateOf } = createSiteStateCache();
     const isAnyTagIsolated = context.hasIsolatedTags();
     const wasFirstRound = grid.isFirstRound;
-    grid.awaitedTags = countAwaitedTags(siteStateOf);
-    grid.isFirstRound = grid.awaitedTags > 0;
+    grid.awaitedTagCount = countAwaitedTags(siteStateOf);
+    grid.isFirstRound = grid.awaitedTagCount > 0;
     if (wasFirstRound && !grid.isFirstRound) grid.firstRoundEndMs = nowMs;
     let plannedTagCount = 0;
     for (const tag of scheduledTags.values()) {
       const site = siteStateOf(tag.watched.siteId);
-      const isTagPlanned = tag.quarantinedUntilMs === null && site.inSight;
+      const isTagPlanned = tag.quarantinedUntilMs === null && site.isVisible;
       tag.rowIndex = isTagPlanned ? plannedTagCount : -1;
       if (!isTagPlanned) continue;
       columns.ids[plannedTagCount] = tag.id;
@@ -212,7 +212,7 @@ export function createTagSchedule(context: TagScheduleContext) {
   const hasAnySiteChanged = () =>
     [...writtenSiteStates.sites].some(
       ([siteId, site]) =>
-        context.isGatewayOffline(siteId) !== site.offline || context.canSeeSite(siteId) !== site.inSight,
+        context.isGatewayOffline(siteId) !== site.offline || context.canSeeSite(siteId) !== site.isVisible,
     );
 
   return {
@@ -263,7 +263,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     pickControlTag(tried: readonly string[]): string | undefined {
       const triedSiteIds = new Set(tried.map((id) => scheduledTags.get(id)?.watched.siteId));
       const { siteStateOf } = createSiteStateCache();
-      const [bestControl] = [...scheduledTags.values()]
+      const [bestControlTag] = [...scheduledTags.values()]
         .filter(
           (tag) =>
             !tag.isRequestUnderWay &&
@@ -276,7 +276,7 @@ export function createTagSchedule(context: TagScheduleContext) {
           return [{ id, lastMs: lastReadMs, rank: (triedSiteIds.has(siteId) ? 2 : 0) + (isSuspect ? 1 : 0) }];
         })
         .sort((a, b) => a.rank - b.rank || b.lastMs - a.lastMs);
-      return bestControl?.id;
+      return bestControlTag?.id;
     },
 
     requestSent(ids: readonly string[], nowMs: number): void {
@@ -291,11 +291,11 @@ export function createTagSchedule(context: TagScheduleContext) {
         const { name } = tag.watched.readClass;
         const site = readSiteState(tag.watched.siteId);
         noteFirstReading(tag);
-        if (tag.firstInIntervalMs !== null && countsForFreshness(tag, site))
-          replacedAgesMs.now.set(name, Math.max(replacedAgesMs.now.get(name) ?? 0, nowMs - tag.firstInIntervalMs));
+        if (tag.intervalFirstReadMs !== null && countsForFreshness(tag, site))
+          replacedAgesMs.now.set(name, Math.max(replacedAgesMs.now.get(name) ?? 0, nowMs - tag.intervalFirstReadMs));
         const isExtraReading =
           tag.lastReadMs !== null && !tag.watched.readClass.on_change && !startsInterval(tag, nowMs, tag.lastReadMs);
-        if (!isExtraReading) tag.firstInIntervalMs = nowMs;
+        if (!isExtraReading) tag.intervalFirstReadMs = nowMs;
         tag.lastReadMs = nowMs;
         tag.repliesWhileOffline = answer === "value" && site.offline;
         if (answer === "value") tag.nullCount = 0;
@@ -344,7 +344,7 @@ export function createTagSchedule(context: TagScheduleContext) {
       const { siteStateOf } = createSiteStateCache();
       for (const tag of scheduledTags.values()) {
         const site = siteStateOf(tag.watched.siteId);
-        if (tag.quarantinedUntilMs !== null || !site.inSight) continue;
+        if (tag.quarantinedUntilMs !== null || !site.isVisible) continue;
         const { readClass } = tag.watched;
         counts.set(readClass, (counts.get(readClass) ?? 0) + stretchedIntervalMsOf(tag) / intervalMsOf(tag, site));
       }
@@ -392,9 +392,9 @@ export function createTagSchedule(context: TagScheduleContext) {
         // The age of a tag without a value counts only when the first value is late.
         const lateFirstValueMs = firstValueWaitMs > promisedMs ? firstValueWaitMs : null;
         const valueAgeMs =
-          tag.firstInIntervalMs === null
+          tag.intervalFirstReadMs === null
             ? lateFirstValueMs
-            : Math.max(nowMs - tag.firstInIntervalMs, replacedValueAgeMs);
+            : Math.max(nowMs - tag.intervalFirstReadMs, replacedValueAgeMs);
         if (valueAgeMs !== null) classFreshness.achievedMs = Math.max(valueAgeMs, classFreshness.achievedMs ?? 0);
       }
       return [...classStates.values()];
@@ -415,7 +415,7 @@ export function createTagSchedule(context: TagScheduleContext) {
         nulls: nullCount,
         underWay: isRequestUnderWay,
         quarantinedUntilMs,
-        inSight: site.inSight,
+        isVisible: site.isVisible,
         countedMs: lastReadMs === null ? tag.assumedReadMs : null,
         gatewayOffline: site.offline && !tag.repliesWhileOffline,
         configuredMs: watched.readClass.every,

@@ -12,7 +12,7 @@ const UNREADABLE_TAGS_MIN = 5;
 
 interface SinglyReadTagState {
   singleReadCount: number;
-  singlyUntilMs: number;
+  aloneUntilMs: number;
 }
 
 /** Tracks tags without a usable value in a reply. Requests a tag singly if it is unreadable together with others. */
@@ -36,9 +36,9 @@ export function createLeftOutTags(options: {
     if (requested.length === 1 && singleId !== undefined) {
       const singlyReadTag = singlyReadTags.get(singleId);
       if (unreadableIds.length > 0) singlyReadTags.delete(singleId);
-      else if (singlyReadTag?.singlyUntilMs === Number.POSITIVE_INFINITY) {
+      else if (singlyReadTag?.aloneUntilMs === Number.POSITIVE_INFINITY) {
         singlyReadTag.singleReadCount += 1;
-        singlyReadTag.singlyUntilMs = clock.monotonic() + tagQuarantineMs(singlyReadTag.singleReadCount);
+        singlyReadTag.aloneUntilMs = clock.monotonic() + tagQuarantineMs(singlyReadTag.singleReadCount);
       }
       return;
     }
@@ -47,7 +47,7 @@ export function createLeftOutTags(options: {
     for (const id of unreadableIds.filter((id) => !leftOutIdsBefore.has(id)))
       singlyReadTags.set(id, {
         singleReadCount: singlyReadTags.get(id)?.singleReadCount ?? 0,
-        singlyUntilMs: Number.POSITIVE_INFINITY,
+        aloneUntilMs: Number.POSITIVE_INFINITY,
       });
   }
 
@@ -68,27 +68,27 @@ export function createLeftOutTags(options: {
         if (previousEntry?.kind === kind && previousEntry.reason === reason) return [];
         return [[id, { since: previousEntry?.since ?? at, kind, reason }]];
       });
-      const usableAgain = requested.filter((id) => values.has(id) && storedLeftOut.has(id));
+      const recoveredTagIds = requested.filter((id) => values.has(id) && storedLeftOut.has(id));
       const onCommitted = () => {
         const unreadableTagIds = missingTagIds.filter((id) => leftOutReasonsById.get(id)?.kind === "unreadable");
         updateSinglyReadTags(requested, unreadableTagIds, new Set(storedLeftOut.keys()));
         const newlyUnusableTags = put.filter(([id, { kind }]) => storedLeftOut.get(id)?.kind !== kind);
         for (const [id, entry] of put) storedLeftOut.set(id, entry);
-        for (const id of usableAgain) storedLeftOut.delete(id);
+        for (const id of recoveredTagIds) storedLeftOut.delete(id);
         if (newlyUnusableTags.length > 0) {
           const loggedTags = newlyUnusableTags.slice(0, LOGGED_TAGS_MAX);
           const tags = Object.fromEntries(loggedTags.map(([id, { reason }]) => [id, reason]));
           log.warn({ tags, count: newlyUnusableTags.length }, "requested tags have no value in the reply");
         }
-        if (usableAgain.length > 0)
-          log.info({ tags: usableAgain }, "tags that had no value in the replies have one again");
+        if (recoveredTagIds.length > 0)
+          log.info({ tags: recoveredTagIds }, "tags that had no value in the replies have one again");
       };
-      return { documents: { set: leftOutDocumentSet, put, remove: usableAgain }, onCommitted };
+      return { documents: { set: leftOutDocumentSet, put, remove: recoveredTagIds }, onCommitted };
     },
     get: (id: string): StoredLeftOut | undefined => leftOutById?.get(id),
     getAll: (): ReadonlyMap<string, StoredLeftOut> | null => leftOutById,
     hasSinglyReadTags: () => singlyReadTags.size > 0,
-    labelOf: (id: string) => (clock.monotonic() < (singlyReadTags.get(id)?.singlyUntilMs ?? 0) ? `single ${id}` : null),
+    labelOf: (id: string) => (clock.monotonic() < (singlyReadTags.get(id)?.aloneUntilMs ?? 0) ? `single ${id}` : null),
   };
 }
 
@@ -104,7 +104,7 @@ export interface JudgedReading {
   readonly hasTurnedNull: boolean;
   readonly wasTypeKnown: boolean;
   readonly hasTypeChanged: boolean;
-  readonly isTypeInDoubt: boolean;
+  readonly isTypeUnverified: boolean;
 }
 
 export interface SuddenValueChange {
@@ -127,7 +127,7 @@ export function haveManyTypesChanged(
   return changedTypeCount >= SUDDENLY_CHANGED_TAGS_MIN && 3 * changedTypeCount > knownTypeCount;
 }
 
-interface OpenChange {
+interface OpenSuddenChange {
   readonly what: SuddenValueChange["what"];
   readonly sinceMs: number;
   readonly siteIds: Set<number>;
@@ -142,19 +142,19 @@ export function watchSuddenChanges(
   isWatched: (id: string) => boolean,
 ) {
   const latestReadings = new Map<number, Map<string, boolean>>();
-  const nullChangesBySite = new Map<number, OpenChange>();
-  let typeChange: OpenChange | null = null;
+  const nullChangesBySite = new Map<number, OpenSuddenChange>();
+  let typeChange: OpenSuddenChange | null = null;
 
-  const createSuddenChange = (what: SuddenValueChange["what"]): OpenChange => ({
+  const createSuddenChange = (what: SuddenValueChange["what"]): OpenSuddenChange => ({
     ...{ what, sinceMs: clock.now(), siteIds: new Set(), ids: new Set(), maxTagCount: 0 },
   });
-  function addReadingToChange(change: OpenChange, siteId: number, id: string): void {
+  function addReadingToChange(change: OpenSuddenChange, siteId: number, id: string): void {
     change.siteIds.add(siteId);
     change.ids.add(id);
     change.maxTagCount = Math.max(change.maxTagCount, change.ids.size);
   }
   function removeSettledTags(
-    { ids }: OpenChange,
+    { ids }: OpenSuddenChange,
     readings: readonly JudgedReading[],
     isSettled: (reading: JudgedReading) => boolean,
   ) {
@@ -164,7 +164,7 @@ export function watchSuddenChanges(
 
   function noteTypeChanges(readings: readonly JudgedReading[]): void {
     if (typeChange !== null)
-      removeSettledTags(typeChange, readings, ({ isNull, isTypeInDoubt }) => !isNull && !isTypeInDoubt);
+      removeSettledTags(typeChange, readings, ({ isNull, isTypeUnverified }) => !isNull && !isTypeUnverified);
     if (haveManyTypesChanged(readings)) {
       const changedReadings = readings.filter(({ hasTypeChanged }) => hasTypeChanged);
       typeChange ??= createSuddenChange("types");

@@ -20,7 +20,7 @@ export interface WatchedTag extends SiteTag {
 
 interface ValueEventContext {
   readonly source: string;
-  readonly isReplyInDoubt: boolean;
+  readonly isReplyUnverified: boolean;
   readonly behindGateway: string | null;
   /** False if the tag was read more often than planned and a value was already emitted for this interval. */
   isNewInterval(emittedAt: string): boolean;
@@ -36,12 +36,12 @@ export function buildValueEvent(
   before: StoredValue | undefined,
   reply: Pick<TagReadReply, "receivedAtMs" | "latencyMs">,
   type: Pick<ValueTypeJudgement, "unverifiedType" | "typeChangeFact">,
-  { source, isReplyInDoubt, behindGateway, isNewInterval }: ValueEventContext,
+  { source, isReplyUnverified, behindGateway, isNewInterval }: ValueEventContext,
 ): { readonly stored: StoredValue; readonly event: Event<"tag-value"> | null } {
   const readAt = isoUtc(reply.receivedAtMs);
   const lastGoodBefore = before === undefined ? null : lastGoodOf(before);
   const quality: TagValueQuality =
-    value === null ? "bad" : isReplyInDoubt || type.typeChangeFact !== null ? "uncertain" : "good";
+    value === null ? "bad" : isReplyUnverified || type.typeChangeFact !== null ? "uncertain" : "good";
   const lastGood = value === null ? lastGoodBefore : { value, time: readAt };
   const valueReading = {
     ...{ value, quality, time: readAt },
@@ -100,18 +100,18 @@ interface ValueTypeJudgement {
 export function judgeType(unit: string | null, before: StoredValue | undefined, value: TagValue): ValueTypeJudgement {
   const lastGood = before === undefined ? null : (lastGoodOf(before)?.value ?? null);
   const typeDoubtBefore = before?.typeDoubt ?? null;
-  const verified = {
+  const verifiedJudgement = {
     unverifiedType: null,
     typeChangeFact: null,
     wasTypeKnown: lastGood !== null,
     hasTypeChanged: false,
   };
-  if (value === null) return { ...verified, unverifiedType: typeDoubtBefore };
+  if (value === null) return { ...verifiedJudgement, unverifiedType: typeDoubtBefore };
   const currentType = valueTypeOf(value);
   if (isNumericUnit(unit)) {
-    if (currentType === "number") return verified;
+    if (currentType === "number") return verifiedJudgement;
     return {
-      ...verified,
+      ...verifiedJudgement,
       unverifiedType: "unit",
       typeChangeFact: { before: "number", now: currentType } as const,
       hasTypeChanged: lastGood !== null && typeDoubtBefore !== "unit",
@@ -119,9 +119,9 @@ export function judgeType(unit: string | null, before: StoredValue | undefined, 
   }
   const verifiedTypeBefore = lastVerifiedType(lastGood, typeDoubtBefore);
   if (verifiedTypeBefore === null || verifiedTypeBefore === currentType || typeDoubtBefore === "changed")
-    return verified;
+    return verifiedJudgement;
   return {
-    ...verified,
+    ...verifiedJudgement,
     unverifiedType: "changed",
     typeChangeFact: { before: verifiedTypeBefore, now: currentType },
     hasTypeChanged: true,

@@ -4,7 +4,7 @@ import { TagSelection } from "../tag-selection.ts";
 
 const DAY_MS = 86_400_000;
 
-const { exclude: _exclude, ...narrowing } = TagSelection.shape;
+const { exclude: _exclude, ...includeFields } = TagSelection.shape;
 
 const SensorSelection = z.strictObject({
   classes: z
@@ -12,7 +12,7 @@ const SensorSelection = z.strictObject({
     .min(1)
     .optional()
     .meta({ description: "Names of classes of the live reads (`read`)." }),
-  ...narrowing,
+  ...includeFields,
 });
 export type SensorSelection = z.infer<typeof SensorSelection>;
 

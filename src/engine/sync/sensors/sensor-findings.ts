@@ -5,13 +5,13 @@ import type { SiteTag } from "../inventory/requestable-tags.ts";
 import type { SensorRow } from "./sensor-statistics.ts";
 
 export interface WatchedSensor {
-  readonly located: SiteTag;
+  readonly siteTag: SiteTag;
   readonly row: SensorRow;
 }
 
 export interface SensorRules {
   readonly periodHours: number;
-  readonly mayRest: (located: SiteTag) => boolean;
+  readonly mayStayConstant: (siteTag: SiteTag) => boolean;
 }
 
 /** A sensor is judged only if it was read in at least 12 hours, or in a quarter of a shorter period. */
@@ -46,13 +46,13 @@ export function hasEnoughReadings({ hours, spanHours }: SensorRow, periodHours: 
   return hours >= Math.min(MIN_HOURS_READ, periodHours / 4) && spanHours >= MIN_READING_SPAN_SHARE * periodHours;
 }
 
-function findNeverMovedSensor({ located, row }: WatchedSensor, rules: SensorRules): readonly SensorFinding[] {
+function findNeverMovedSensor({ siteTag, row }: WatchedSensor, rules: SensorRules): readonly SensorFinding[] {
   const { readings, nulls, min, max, type } = row;
   if (type !== "number" || min !== max || nulls > readings / 2) return [];
-  if (isRestingValue(min, located.tag.unit) || rules.mayRest(located)) return [];
-  const unitText = located.tag.unit === null ? "" : ` ${located.tag.unit}`;
+  if (isRestingValue(min, siteTag.tag.unit) || rules.mayStayConstant(siteTag)) return [];
+  const unitText = siteTag.tag.unit === null ? "" : ` ${siteTag.tag.unit}`;
   const message = `It was ${min}${unitText} at each of ${readings - nulls} readings.`;
-  return [makeFinding(located, row, "never-moved", message, { value: min })];
+  return [makeFinding(siteTag, row, "never-moved", message, { value: min })];
 }
 
 function isRestingValue(value: number, unit: string | null): boolean {
@@ -60,13 +60,13 @@ function isRestingValue(value: number, unit: string | null): boolean {
   return value === 100 && unit === "%";
 }
 
-function findAlwaysNullSensor({ located, row }: WatchedSensor): readonly SensorFinding[] {
+function findAlwaysNullSensor({ siteTag, row }: WatchedSensor): readonly SensorFinding[] {
   if (row.nulls < row.readings) return [];
   const message = `The gateway could not read it at any of ${row.readings} readings.`;
-  return [makeFinding(located, row, "always-null", message, {})];
+  return [makeFinding(siteTag, row, "always-null", message, {})];
 }
 
-function findDifferingLog({ located, row }: WatchedSensor): readonly SensorFinding[] {
+function findDifferingLog({ siteTag, row }: WatchedSensor): readonly SensorFinding[] {
   const { log } = row;
   if (log === null || log.pairs < MIN_COMPARED_VALUE_PAIRS) return [];
   const { pairs, off } = log;
@@ -84,11 +84,11 @@ function findDifferingLog({ located, row }: WatchedSensor): readonly SensorFindi
   const message = isLogConstant
     ? `Its log stands at ${logged} while its live value goes from ${row.min} to ${row.max}.`
     : `At ${pairs} times its live value was ${value} on average and its log ${logged}.`;
-  return [makeFinding(located, row, "log-differs", message, { value, logged, pairs, resolution: log.resolution })];
+  return [makeFinding(siteTag, row, "log-differs", message, { value, logged, pairs, resolution: log.resolution })];
 }
 
 /** Finds logs with an unusual lag. All series of a site are in the same requests, so their least lags are similar. */
-function findLogWithUnusualLag({ located, row }: WatchedSensor, usualMs: number | undefined): readonly SensorFinding[] {
+function findLogWithUnusualLag({ siteTag, row }: WatchedSensor, usualMs: number | undefined): readonly SensorFinding[] {
   const { log } = row;
   if (log === null || usualMs === undefined || log.replies < MIN_LOG_REPLIES) return [];
   const unusualLagMs = Math.round(log.leastLagMs - usualMs);
@@ -96,7 +96,7 @@ function findLogWithUnusualLag({ located, row }: WatchedSensor, usualMs: number 
   const lag = secondsText(Math.abs(unusualLagMs) / 1_000);
   const side = unusualLagMs > 0 ? "behind" : "ahead of";
   const message = `The newest value of its log was never less than ${lag} ${side} those of the other tags of the site.`;
-  return [makeFinding(located, row, "log-clock-off", message, { lagMs: unusualLagMs, resolution: log.resolution })];
+  return [makeFinding(siteTag, row, "log-clock-off", message, { lagMs: unusualLagMs, resolution: log.resolution })];
 }
 
 function computeUsualLogLags(sensors: readonly WatchedSensor[]): ReadonlyMap<Resolution, number> {

@@ -115,12 +115,12 @@ export function createSensorTable() {
   }
 
   function compareValueWithLog(row: number, live: number, logged: LogBucket, nearBuckets: readonly LogBucket[]): void {
-    const off = distanceFromBuckets(live, nearBuckets);
+    const difference = distanceFromBuckets(live, nearBuckets);
     const isFirstPair = get(row, "pairs") === 0;
     add(row, "pairs", 1);
-    add(row, "off", off === 0 ? 0 : 1);
-    add(row, "sumOff", off);
-    add(row, "sumOffSquared", off * off);
+    add(row, "off", difference === 0 ? 0 : 1);
+    add(row, "sumOff", difference);
+    add(row, "sumOffSquared", difference * difference);
     add(row, "sumLive", live);
     add(row, "sumLogged", logged.value);
     add(row, "sumSize", Math.max(Math.abs(live), Math.abs(logged.value)));
@@ -187,8 +187,8 @@ export function createSensorTable() {
     changedGroups: () => [...changedTagGroups],
     pack(group: number): PackedSensors {
       changedTagGroups.delete(group);
-      const inGroup = ids.slice(group * TAGS_PER_DOCUMENT, (group + 1) * TAGS_PER_DOCUMENT);
-      return { ids: inGroup, numbers: [...(tagGroups[group]?.subarray(0, inGroup.length * COLUMN_COUNT) ?? [])] };
+      const groupIds = ids.slice(group * TAGS_PER_DOCUMENT, (group + 1) * TAGS_PER_DOCUMENT);
+      return { ids: groupIds, numbers: [...(tagGroups[group]?.subarray(0, groupIds.length * COLUMN_COUNT) ?? [])] };
     },
 
     load(packed: PackedSensors): void {

@@ -28,10 +28,10 @@ interface SensorWatchOptions {
   readonly source: string;
   readonly store: Store;
   readonly clock: Clock;
-  readonly clockDoubt: Pick<ClockCheck, "anywhere" | "stepped">;
+  readonly clockDoubt: Pick<ClockCheck, "deviation" | "latestStep">;
   readonly log: Pick<Log, "info" | "warn">;
   readonly config: SilentSensorsConfig;
-  readonly classOf: (located: SiteTag) => string | undefined;
+  readonly classOf: (siteTag: SiteTag) => string | undefined;
 }
 
 const HOUR_MS = 3_600_000;
@@ -90,7 +90,7 @@ export function createSensorWatch(options: SensorWatchOptions) {
     // The clock was set back to before the period, so the period begins again now.
     if (nowMs < Date.parse(periodStart)) periodStart = isoUtc(nowMs);
     const isPeriodOver = nowMs - Date.parse(periodStart) >= config.every;
-    if (isPeriodOver && clockDoubt.stepped() === null) await emitSensorReport(nowMs);
+    if (isPeriodOver && clockDoubt.latestStep() === null) await emitSensorReport(nowMs);
     else if (clock.monotonic() - lastSaveMs >= SENSOR_SAVE_INTERVAL_MS) await saveSensorTable();
     return SENSOR_CHECK_INTERVAL_MS;
   }
@@ -107,7 +107,7 @@ export function createSensorWatch(options: SensorWatchOptions) {
     for (const site of sites) {
       const sensorsOfSite = watchedSensors.get(site.id) ?? [];
       if (sensorsOfSite.length === 0) continue;
-      const findings = findSensorFindings(sensorsOfSite, { periodHours, mayRest: mayBeConstant });
+      const findings = findSensorFindings(sensorsOfSite, { periodHours, mayStayConstant: mayBeConstant });
       const judged = sensorsOfSite.filter(({ row }) => hasEnoughReadings(row, periodHours)).length;
       for (const reportPart of splitReport(site, reportPeriod, { tags: sensorsOfSite.length, judged, findings })) {
         await emitReportPart(reportPart);
@@ -119,13 +119,13 @@ export function createSensorWatch(options: SensorWatchOptions) {
     log.info({ findings: findingCount, hours: reportPeriod.watchedHours }, "the sensor report was emitted");
   }
 
-  async function findSensorsBySite(isExcluded: (located: SiteTag) => boolean) {
+  async function findSensorsBySite(isExcluded: (siteTag: SiteTag) => boolean) {
     const statisticsByTagId = new Map(sensorTable.rows());
-    const watchedSensors = (await loadRequestableTags(store, source)).flatMap((located) => {
-      const row = statisticsByTagId.get(located.tag.id);
-      return row === undefined || isExcluded(located) ? [] : [{ located, row }];
+    const watchedSensors = (await loadRequestableTags(store, source)).flatMap((siteTag) => {
+      const row = statisticsByTagId.get(siteTag.tag.id);
+      return row === undefined || isExcluded(siteTag) ? [] : [{ siteTag, row }];
     });
-    return Map.groupBy(watchedSensors, ({ located }) => located.siteId);
+    return Map.groupBy(watchedSensors, ({ siteTag }) => siteTag.siteId);
   }
 
   async function emitReportPart(part: SilentSensors): Promise<void> {
@@ -159,8 +159,8 @@ export function createSensorWatch(options: SensorWatchOptions) {
       sensorCheckLoop = runLoop({
         clock,
         signal: AbortSignal.any([signal, sensorStopController.signal]),
-        onlyChecks: true,
-        turn: checkSensorPeriod,
+        alignSleeps: true,
+        step: checkSensorPeriod,
         fault: (error) => log.warn({ err: error }, "the sensors could not be checked"),
       });
     },
@@ -178,20 +178,20 @@ export function createSensorWatch(options: SensorWatchOptions) {
       ({ config, classOf } = next);
     },
     read(id: string, value: TagValue, atMs: number): void {
-      sensorTable.read(id, value, watchedHour(), clockDoubt.anywhere() === null ? atMs : null);
+      sensorTable.read(id, value, watchedHour(), clockDoubt.deviation() === null ? atMs : null);
     },
     logged(id: string, resolution: Resolution, points: TagPoints, nowMs: number): void {
-      if (clockDoubt.anywhere() === null) sensorTable.logged(id, resolution, points, nowMs);
+      if (clockDoubt.deviation() === null) sensorTable.logged(id, resolution, points, nowMs);
     },
   };
 }
 
-function sensorFilter({ classes, ...fields }: SensorSelection, classOf: (located: SiteTag) => string | undefined) {
+function sensorFilter({ classes, ...fields }: SensorSelection, classOf: (siteTag: SiteTag) => string | undefined) {
   const tagFieldFilters = Object.entries(fields)
     .filter(([, entries]) => entries !== undefined)
     .map(([field, entries]) => createTagFilter({ [field]: entries }));
   const classNames = new Set(classes);
-  return (located: SiteTag) => tagFieldFilters.some((one) => one(located)) || classNames.has(classOf(located) ?? "");
+  return (siteTag: SiteTag) => tagFieldFilters.some((one) => one(siteTag)) || classNames.has(classOf(siteTag) ?? "");
 }
 
 const FINDINGS_PER_REPORT_PART = 500;
@@ -208,8 +208,8 @@ export function splitReport(
     SENSOR_FINDINGS.map((kind) => [kind, findings.filter((one) => one.finding === kind).length]),
   ) as Record<SensorFindingKind, number>;
   const reportPartCount = findingsByPart.length;
-  return findingsByPart.map((portion, index) => {
-    return { site, ...period, tags, judged, counts, part: index + 1, parts: reportPartCount, findings: portion };
+  return findingsByPart.map((partFindings, index) => {
+    return { site, ...period, tags, judged, counts, part: index + 1, parts: reportPartCount, findings: partFindings };
   });
 }
 

@@ -20,7 +20,7 @@ import { Age, nowMs } from "/worker-clock.mjs";
 
 const EMPTY_ALARM_LIST = { priorities: {}, rows: [] };
 const INITIAL_ALARM_COUNT = 100;
-const ADDED_ALARMS = 300;
+const ALARMS_STEP = 300;
 const MAX_ALARMS = 1000;
 const MAX_LISTED_SILENCES = 100;
 const ALARM_DAYS_POLL_MS = 60_000;
@@ -34,7 +34,7 @@ export function usePolledAlarms(site, priority, everyMs) {
     ...(limit === INITIAL_ALARM_COUNT ? {} : { limit: String(limit) }),
   };
   const alarms = usePolledData(`/api/alarms?${new URLSearchParams(query)}`, EMPTY_ALARM_LIST, everyMs);
-  return { ...alarms, more: limit === MAX_ALARMS ? null : () => setLimit(Math.min(MAX_ALARMS, limit + ADDED_ALARMS)) };
+  return { ...alarms, more: limit === MAX_ALARMS ? null : () => setLimit(Math.min(MAX_ALARMS, limit + ALARMS_STEP)) };
 }
 
 const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
@@ -49,20 +49,20 @@ export function ActiveAlarms({ alarms, sources, site = null, priority, choose, s
   const rows = alarms.data.rows.filter(({ alarm }) => priority === null || alarm.trigger.priority === priority);
   const all = sum(Object.values(priorities));
   const matchingAlarmCount = priority === null ? all : (priorities[priority] ?? 0);
-  const heldOrder = useHeldOrder(rows, alarmKey, alarms.of);
+  const rowOrder = useHeldOrder(rows, alarmKey, alarms.of);
   const priorityNames = Object.keys(priorities).toSorted();
   const priorityOptions = [
     [null, html`${t("all")} <b>${valueText(all)}</b>`],
     ...priorityNames.map((name) => [name, html`${name} <b>${valueText(priorities[name])}</b>`]),
   ];
-  return html`<${Panel} kind="alarms" title=${t("Active alarms")} note=${areAlarmsComplete ? valueText(all) : ""} extra=${html`<${RenewOrder} order=${heldOrder} />`}>
+  return html`<${Panel} kind="alarms" title=${t("Active alarms")} note=${areAlarmsComplete ? valueText(all) : ""} extra=${html`<${RenewOrder} order=${rowOrder} />`}>
     ${(priorityNames.length > 1 || priority !== null) && html`<div class="filters"><${ChoiceButtons} label=${t("priority")} options=${priorityOptions} chosen=${priority} choose=${choose} /></div>`}
     <${StaleWarning} answer=${alarms} />
     ${shownSources.map((source) => html`<${UnreliableCountWarning} key=${source.name} reading=${source.readings.alarms} what="active alarms" />`)}
     ${alarms.of !== null && all === 0 && areAlarmsComplete && html`<p class="quiet">${t("The service lists none.")}</p>`}
     ${
-      heldOrder.rows.length > 0 &&
-      html`<ul class="scroll" tabindex="0" aria-label=${t("Active alarms")} ...${heldOrder.hold}>${heldOrder.rows.map(
+      rowOrder.rows.length > 0 &&
+      html`<ul class="scroll" tabindex="0" aria-label=${t("Active alarms")} ...${rowOrder.hold}>${rowOrder.rows.map(
         (row) => html`<${AlarmRow} key=${alarmKey(row)} row=${row} silenced=${silenced} />`,
       )}</ul>`
     }

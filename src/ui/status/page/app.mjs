@@ -20,18 +20,18 @@ const VIEW_LOADERS = {
   fleet: () => import("/fleet-view.mjs"),
 };
 
-function useLostWorker(status, movedAtMs) {
+function useLostWorker(status, changedAtMs) {
   const [lost, setLost] = useState(null);
   useEffect(() => {
     const checkWorker = () => {
-      if (movedAtMs === null) return;
-      const nextLost = lostWorkerSince(status, movedAtMs, Date.now());
+      if (changedAtMs === null) return;
+      const nextLost = lostWorkerSince(status, changedAtMs, Date.now());
       setLost((last) => (last?.what === nextLost?.what && last?.sinceMs === nextLost?.sinceMs ? last : nextLost));
     };
     checkWorker();
     const timer = setInterval(checkWorker, WORKER_CHECK_MS);
     return () => clearInterval(timer);
-  }, [status.failed, movedAtMs]);
+  }, [status.failed, changedAtMs]);
   return lost;
 }
 
@@ -98,7 +98,7 @@ function StatusPage() {
 }
 
 function PageHeader({ report, lost, view, setLanguage }) {
-  const [mood, words] =
+  const [severity, words] =
     lost !== null
       ? ["lost", t("no response")]
       : report.notices.length > 0
@@ -115,7 +115,7 @@ function PageHeader({ report, lost, view, setLanguage }) {
     <nav aria-label=${t("views")}>${viewLinks.map(
       ([name, label]) => html`<a href=${`#/${name}`} aria-current=${view === name ? "page" : undefined}>${label}</a>`,
     )}</nav>
-    <p class=${`pulse ${mood}`} role="status">${words}</p>
+    <p class=${`pulse ${severity}`} role="status">${words}</p>
     <p class=${lost === null ? "buildings" : "buildings of"}><${ActiveAlarmCount} sources=${report.sources} /></p>
     <p class="of">
       <${CurrentTimeText} say=${hourAndMinute} /> · ${

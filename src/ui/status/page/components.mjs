@@ -103,14 +103,14 @@ export const alarmAddress = (source, id, episode = null) =>
 
 /** Button that asks for confirmation. `done` performs the change and returns the reason of a failure. */
 export function ConfirmButton({ name, again, done, kind = "mute" }) {
-  const [isAsked, setAsked] = useState(false);
+  const [isConfirming, setConfirming] = useState(false);
   const [failure, setFailure] = useState("");
   const confirmOrRun = async () => {
-    if (!isAsked) return setAsked(true);
-    setAsked(false);
+    if (!isConfirming) return setConfirming(true);
+    setConfirming(false);
     setFailure((await done()) ?? "");
   };
-  return html`<button type="button" class=${kind} onClick=${confirmOrRun} onBlur=${() => setAsked(false)}>${isAsked ? again : name}</button>
+  return html`<button type="button" class=${kind} onClick=${confirmOrRun} onBlur=${() => setConfirming(false)}>${isConfirming ? again : name}</button>
     ${failure !== "" && html` <b class="problem" role="alert">${failure}</b>`}`;
 }
 
@@ -142,19 +142,19 @@ export function CommandHint({ name, label, command, kind = "mute" }) {
  * exists, which `renew` applies. A new `question` begins a new list. `version` changes with the order.
  */
 export function useHeldOrder(rows, keyOf, question) {
-  const orderHeldBy = useRef({ pointer: false, focus: false });
+  const frozenBy = useRef({ pointer: false, focus: false });
   const lastRowOrder = useRef({ rows: [], question: null, version: 0 });
   const [, redraw] = useState(0);
   const redrawRows = () => redraw((n) => n + 1);
   const hasOtherRowOrder = (a, b) => a.length !== b.length || a.some((row, n) => keyOf(row) !== keyOf(b[n]));
-  const isOrderHeld = orderHeldBy.current.pointer || orderHeldBy.current.focus;
-  const keepsOrder = isOrderHeld && lastRowOrder.current.question === question && lastRowOrder.current.rows.length > 0;
+  const isFrozen = frozenBy.current.pointer || frozenBy.current.focus;
+  const keepsOrder = isFrozen && lastRowOrder.current.question === question && lastRowOrder.current.rows.length > 0;
   const rowsByKey = new Map(rows.map((row) => [keyOf(row), row]));
   const orderedRows = keepsOrder ? lastRowOrder.current.rows.map((row) => rowsByKey.get(keyOf(row)) ?? row) : rows;
   const version = lastRowOrder.current.version + (hasOtherRowOrder(orderedRows, lastRowOrder.current.rows) ? 1 : 0);
   lastRowOrder.current = { rows: orderedRows, question, version };
-  const setOrderHeld = (what, value) => () => {
-    orderHeldBy.current[what] = value;
+  const setFrozen = (what, value) => () => {
+    frozenBy.current[what] = value;
     if (!value) redrawRows();
   };
   return {
@@ -166,11 +166,11 @@ export function useHeldOrder(rows, keyOf, question) {
       redrawRows();
     },
     hold: {
-      onPointerEnter: setOrderHeld("pointer", true),
-      onPointerLeave: setOrderHeld("pointer", false),
+      onPointerEnter: setFrozen("pointer", true),
+      onPointerLeave: setFrozen("pointer", false),
       // Lower case: Preact finds these events only by this name.
-      onfocusin: setOrderHeld("focus", true),
-      onfocusout: setOrderHeld("focus", false),
+      onfocusin: setFrozen("focus", true),
+      onfocusout: setFrozen("focus", false),
     },
   };
 }

@@ -96,10 +96,10 @@ export function useReportChangeTime(report, atMs) {
 }
 
 /** Returns why and since when the worker counts as lost; null while it sends current reports. */
-export function lostWorkerSince({ failed, heard }, movedAtMs, atMs) {
-  if (failed !== null) return { sinceMs: movedAtMs, what: "away" };
-  const isReportStale = heard.current - movedAtMs > STALE_REPORT_AGE_MS && atMs - movedAtMs > STALE_REPORT_AGE_MS;
-  return isReportStale ? { sinceMs: movedAtMs, what: "old" } : null;
+export function lostWorkerSince({ failed, heard }, changedAtMs, atMs) {
+  if (failed !== null) return { sinceMs: changedAtMs, what: "away" };
+  const isReportStale = heard.current - changedAtMs > STALE_REPORT_AGE_MS && atMs - changedAtMs > STALE_REPORT_AGE_MS;
+  return isReportStale ? { sinceMs: changedAtMs, what: "old" } : null;
 }
 
 /** Posts a change. Returns the response, or `{ message }` with the reason of a failure. */

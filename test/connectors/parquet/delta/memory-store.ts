@@ -53,7 +53,7 @@ export function createMemoryStore(
           .map(([key, { length }]) => ({ key, bytes: length }))
           .toSorted((a, b) => Buffer.compare(Buffer.from(a.key), Buffer.from(b.key))),
       ),
-    folders: (prefix, signal) =>
+    listFolders: (prefix, signal) =>
       performCall("folders", prefix, signal, () => {
         const below = [...objects.keys()].filter((key) => key.startsWith(prefix));
         const names = below.map((key) => key.slice(prefix.length)).filter((rest) => rest.includes("/"));
