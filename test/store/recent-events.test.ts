@@ -99,3 +99,19 @@ test("searches 100,000 events in parts between which other work runs, and reads 
   clearImmediate(other);
   expect(turns).toBeGreaterThanOrEqual(2 * 19);
 });
+
+test("offers urgent events to a sink without marks at a cost that does not grow with the facts in the log", async () => {
+  editState(
+    folder,
+    `insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum)
+    with recursive n(i) as (select 1 union all select i + 1 from n where i < 100000)
+    select 'f' || i, 'tag-added', 0, ${START}, 600, '{}', 0 from n`,
+  );
+  const effort = await effortOf(async () => {
+    for (let n = 0; n < 20; n += 1) {
+      await store.outbox.register("desk", "now");
+      expect((await store.outbox.nextUrgent("desk", 10)).events).toEqual([]);
+    }
+  });
+  expect(effort).toBeLessThan(20);
+});

@@ -140,20 +140,25 @@ export function createRedeliveries(
     return offeredEvents;
   }
 
+  async function hasMarks(sink: string): Promise<boolean> {
+    if (unmarkedSinks.has(sink)) return false;
+    const forgetsBefore = forgetCalls;
+    const isMarked = (await query("select 1 from again where source = $1 and sink = $2 limit 1", sink)).length > 0;
+    if (!isMarked && mayCacheResult(forgetsBefore)) unmarkedSinks.add(sink);
+    return isMarked;
+  }
+
   return {
     forget: forgetCachedMarks,
     async next(sink: string, limit: number): Promise<readonly LoggedEvent[]> {
-      if (unmarkedSinks.has(sink)) return [];
-      const forgetsBefore = forgetCalls;
       const selectMarksSql = "select position from again where source = $1 and sink = $2 order by position limit $3";
-      const offeredEvents = await readMarkedEvents(sink, selectMarksSql, limit);
-      if (offeredEvents.length === 0 && mayCacheResult(forgetsBefore)) unmarkedSinks.add(sink);
-      return offeredEvents;
+      return (await hasMarks(sink)) ? readMarkedEvents(sink, selectMarksSql, limit) : [];
     },
     /** A replay of a million values has few urgent events, so the query starts from urgent events. */
     async nextUrgent(sink: string, limit: number): Promise<readonly LoggedEvent[]> {
       const firstPosition = firstUrgentBySink.get(sink) ?? 0;
-      if (unmarkedSinks.has(sink) || firstPosition === Number.POSITIVE_INFINITY) return [];
+      // Without marks, the query below would read all facts of the log for nothing: 20 ms for 50,000 tags.
+      if (firstPosition === Number.POSITIVE_INFINITY || !(await hasMarks(sink))) return [];
       const forgetsBefore = forgetCalls;
       const offeredEvents = await readMarkedEvents(
         sink,
