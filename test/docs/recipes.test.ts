@@ -1,5 +1,5 @@
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync, mkdirSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
+import { delimiter, join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { parse } from "yaml";
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
@@ -11,7 +11,6 @@ import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
 import { Config } from "#src/app/config/config.ts";
 import { askAt, connectTo } from "../ask-postgres.ts";
-import { nodeRedProgram } from "../bench/cost/node-red.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { optionsFor, write } from "../connectors/postgres/test-database.ts";
 import { recipeBlock, startBuilding, WRITTEN_TAG } from "../integration/building.ts";
@@ -207,3 +206,12 @@ describe("the Node-RED flow in the recipes", () => {
     240_000,
   );
 });
+
+/** Returns the program `node-red` on the path; null without one. */
+function nodeRedProgram(): string | null {
+  for (const folder of (process.env.PATH ?? "").split(delimiter)) {
+    const file = join(folder, "node-red");
+    if (existsSync(file)) return realpathSync(file);
+  }
+  return null;
+}
