@@ -22,6 +22,6 @@ export interface PollContext {
   readonly sitesWithTagList: Set<number>;
   offlineGatewayOf(siteId: number): string | null;
   /** Reads the gateway lists of sites with new alarms, if an offline gateway may explain them; otherwise null. */
-  recheckGateways(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null;
+  recheckGateways(siteIds: readonly number[], signal: AbortSignal): Promise<void>;
   commit(job: string, change: StoreChange, isRecovery?: boolean): Promise<void>;
 }

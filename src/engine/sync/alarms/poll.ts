@@ -362,9 +362,11 @@ async function recheckGatewaysOfNewAlarms(
     const storedAlarm = store.alarms.get(id);
     return (storedAlarm === undefined || !isOpenAlarm(storedAlarm)) && isSiteFollowed(store, site.id);
   };
-  const siteIds = new Set(listedAlarms.filter(isNewAlarm).map(({ site }) => site.id));
-  const gatewayChecks = parts.recheckGateways([...siteIds], signal);
-  if (gatewayChecks !== null) await gatewayChecks;
+  const newAlarms = listedAlarms.filter(isNewAlarm);
+  if (newAlarms.length === 0) return;
+  const findOnlineGateway = store.onlineGatewayFinder();
+  const siteIds = new Set(newAlarms.filter((alarm) => findOnlineGateway(alarm) !== null).map(({ site }) => site.id));
+  await parts.recheckGateways([...siteIds], signal);
 }
 
 function isSiteFollowed({ sites }: AlarmStore, siteId: number): boolean {

@@ -1,6 +1,6 @@
 import type { Gateway, Host } from "../../../core/model/building.ts";
 import { documentSet } from "../../store/store.ts";
-import { createOfflineGatewayFinder } from "../inventory/gateways.ts";
+import { createAlarmGatewayFinder, findOnlyOnlineGateway } from "../inventory/gateways.ts";
 import type { PollContext } from "../poll-context.ts";
 import {
   type AlarmSweep,
@@ -30,7 +30,10 @@ export function openAlarmStore({ source: { name }, syncState, offlineGatewayOf }
     alarms: syncState.get<StoredAlarm>(alarmSet),
     sites: syncState.get<StoredAlarmSite>(siteSet),
     sweeps: syncState.get<AlarmSweep>(sweepSet),
-    gatewayFinder: () => createOfflineGatewayFinder(storedGateways, storedHosts, offlineGatewayOf),
+    gatewayFinder: () => createAlarmGatewayFinder(storedGateways, storedHosts, true, offlineGatewayOf),
+    /** Finds the gateway that explains an alarm if it went offline since its last list. */
+    onlineGatewayFinder: () =>
+      createAlarmGatewayFinder(storedGateways, storedHosts, false, (id) => findOnlyOnlineGateway(storedGateways, id)),
   };
 }
 

@@ -7,7 +7,7 @@ import type { Source } from "../../source/source.ts";
 import type { LoopJobRun } from "../job.ts";
 import { type StoredGatewayCheck, syncSet } from "../stored-documents.ts";
 import type { SyncState } from "../sync-state.ts";
-import { hasOfflineGateway, hasSingleOnline, type StoredGateways } from "./gateways.ts";
+import { findOnlyOnlineGateway, hasOfflineGateway, type StoredGateways } from "./gateways.ts";
 
 const MIN_RECHECK_MS = 300_000;
 /** Shorter than the interval of alarm polls, so that each poll with a new alarm can find the outage behind it. */
@@ -92,16 +92,16 @@ export function createGatewayRecheck(options: {
       sitesWaitingForRecheck.add(siteId);
       gatewayRecheckRequested.wakeUp();
     },
-    /** Reads gateways of sites whose only gateway may explain new alarms, for 5 s at most; null without such sites. */
-    recheckBeforeAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null {
-      const gateways = options.gateways();
-      const sitesToRecheck = siteIds.filter(
-        (siteId) =>
-          hasSingleOnline(gateways, siteId) && options.isFollowed(siteId) && isRecheckDue(siteId, ALARM_RECHECK_MS),
-      );
-      if (sitesToRecheck.length === 0) return null;
+    /** Reads gateways of sites where a gateway may explain new alarms, for 5 s at most. */
+    async recheckBeforeAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<void> {
+      const isOnlyGateway = (siteId: number) => findOnlyOnlineGateway(options.gateways(), siteId) !== null;
+      // Receivers assign alarms that wait only to the only gateway of their site, so no other site is read later.
+      const sitesToRecheck = siteIds
+        .filter((siteId) => options.isFollowed(siteId) && isRecheckDue(siteId, ALARM_RECHECK_MS))
+        .filter((siteId, index) => index < MAX_SITES_RECHECKED_AT_ONCE || isOnlyGateway(siteId));
+      if (sitesToRecheck.length === 0) return;
       for (const siteId of sitesToRecheck) lastRecheckRequestMs.set(siteId, clock.monotonic());
-      return recheckSitesInTime(sitesToRecheck, signal);
+      await recheckSitesInTime(sitesToRecheck, signal);
     },
     async follow({ draining, forced }: LoopJobRun): Promise<void> {
       const signal = AbortSignal.any([draining, forced]);

@@ -7,18 +7,19 @@ export type StoredGateways = ReadonlyMap<string, StoredObject<Gateway>>;
 type StoredHosts = ReadonlyMap<string, StoredObject<Host>>;
 
 /**
- * Returns which offline gateway explains an alarm: all gateways and hosts of the site that have the name of the alarm's
- * source belong to it, or it is the site's only gateway. The interface links no alarm or tag to a gateway.
+ * Returns which gateway explains an alarm if it is offline: all gateways and hosts of the site that have the name of the
+ * alarm's source belong to it, or it is the site's only gateway. The interface links no alarm or tag to a gateway.
  */
-export function createOfflineGatewayFinder(
+export function createAlarmGatewayFinder(
   gateways: StoredGateways,
   hosts: StoredHosts,
-  findOnlyOfflineGateway: (siteId: number) => string | null = () => null,
+  isOffline: boolean,
+  findOnlyGateway: (siteId: number) => string | null = () => null,
 ): (alarm: Alarm) => string | null {
-  const offlineGatewayIds = new Set(
-    presentObjects(gateways).flatMap(({ value }) => (value.online === false ? [value.id] : [])),
+  const wantedGatewayIds = new Set(
+    presentObjects(gateways).flatMap(({ value }) => ((value.online === false) === isOffline ? [value.id] : [])),
   );
-  if (offlineGatewayIds.size === 0) return () => null;
+  if (wantedGatewayIds.size === 0) return () => null;
   const namedGatewaysAndHosts = [
     ...[...gateways.values()].map(({ siteId, value }) => ({ siteId, name: value.displayName, id: value.id })),
     ...presentObjects(hosts).flatMap(({ siteId, value: { displayName: name, gateway } }) =>
@@ -31,10 +32,10 @@ export function createOfflineGatewayFinder(
       const [singleGatewayId, ...others] = new Set(
         (gatewaysByName.get(`${alarm.site.id} ${alarmSourceName}`) ?? []).map(({ id }) => id),
       );
-      if (singleGatewayId !== undefined && others.length === 0 && offlineGatewayIds.has(singleGatewayId))
+      if (singleGatewayId !== undefined && others.length === 0 && wantedGatewayIds.has(singleGatewayId))
         return singleGatewayId;
     }
-    return findOnlyOfflineGateway(alarm.site.id);
+    return findOnlyGateway(alarm.site.id);
   };
 }
 
@@ -57,9 +58,9 @@ export function findOfflineGatewayBySite(gateways: StoredGateways): ReadonlyMap<
   return result;
 }
 
-export function hasSingleOnline(gateways: StoredGateways, siteId: number): boolean {
+export function findOnlyOnlineGateway(gateways: StoredGateways, siteId: number): string | null {
   const [singleGateway, ...others] = presentObjects(gateways).filter((gateway) => gateway.siteId === siteId);
-  return singleGateway !== undefined && others.length === 0 && singleGateway.value.online !== false;
+  return singleGateway?.value.online === false || others.length > 0 ? null : (singleGateway?.value.id ?? null);
 }
 
 export function hasOfflineGateway(gateways: StoredGateways, siteId: number): boolean {
