@@ -14,9 +14,10 @@ export function buildIncidentMail(
   config: Pick<EmailConfig, "from" | "to" | "cc" | "subject_prefix">,
   nowMs: number,
 ): SendMailOptions {
+  const { changeId, key, status } = incident;
   const mailSender = parseMailSender(config.from);
   const senderHost = mailSender.address.slice(mailSender.address.indexOf("@") + 1);
-  const mailThreadId = `<${incident.key}@${senderHost}>`;
+  const mailThreadId = `<${key}@${senderHost}>`;
   return {
     from: mailSender,
     to: config.to,
@@ -24,7 +25,8 @@ export function buildIncidentMail(
     subject:
       `${config.subject_prefix} ${cutMailText(incident.text.status)}: ${cutText(title, MAX_MAIL_SUBJECT_LENGTH)}`.trim(),
     date: new Date(nowMs),
-    messageId: `<${buildMessageId(incident)}@${senderHost}>`,
+    // A repeated mail has the same id, so mailboxes can merge the copies.
+    messageId: `<${hash("sha256", JSON.stringify([key, changeId, status])).slice(0, 32)}@${senderHost}>`,
     inReplyTo: mailThreadId,
     references: mailThreadId,
     ...(incident.priority === "A" && incident.status === "active" ? { priority: "high" } : {}),
@@ -39,11 +41,6 @@ export function buildIncidentMail(
     disableFileAccess: true,
     disableUrlAccess: true,
   };
-}
-
-/** Builds the message id. A repeated mail has the same id, so mailboxes can merge the copies. */
-function buildMessageId({ changeId, key, status }: IncidentMessage): string {
-  return hash("sha256", JSON.stringify([key, changeId, status])).slice(0, 32);
 }
 
 function parseMailSender(text: string): { name: string; address: string } {

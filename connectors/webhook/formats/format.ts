@@ -59,8 +59,7 @@ export function buildRequestPath(url: URL, pathSuffix = "", query: Readonly<Reco
   for (const [name, value] of Object.entries(query)) queryParams.set(name, value);
   const path = pathSuffix === "" ? url.pathname : url.pathname.replace(/\/$/, "") + pathSuffix;
   // Keep the spelling of the configured query: the receiver may verify a signature of the URL.
-  const queryText = Object.keys(query).length === 0 ? url.search : `?${queryParams}`;
-  return path + queryText;
+  return path + (Object.keys(query).length === 0 ? url.search : `?${queryParams}`);
 }
 
 /** Creates the failure for a response without a confirmation. An HTML page (proxy, maintenance) is retryable. */

@@ -114,8 +114,8 @@ function withUniqueLogFields(args: readonly unknown[], boundFields: Readonly<Rec
   if (typeof firstArgument !== "object" || firstArgument === null) return [...args];
   const logFields: Record<string, unknown> =
     firstArgument instanceof Error ? { err: firstArgument } : { ...firstArgument };
-  const logMessage =
-    furtherArguments.length > 0 ? furtherArguments : [logFields.msg ?? maskedErrorMessage(logFields.err)];
+  const errorMessage = logFields.err instanceof Error ? maskCredentials(logFields.err.message) : undefined;
+  const logMessage = furtherArguments.length > 0 ? furtherArguments : [logFields.msg ?? errorMessage];
   if (logFields.msg === logMessage[0]) delete logFields.msg;
   return [renameDuplicateLogFields(logFields, boundFields), ...logMessage];
 }
@@ -138,10 +138,6 @@ function renameDuplicateLogFields(
     lineFields.set(unusedKey, value instanceof Error && !isUsualErrorField ? serializeError(value) : value);
   }
   return Object.fromEntries(lineFields);
-}
-
-function maskedErrorMessage(error: unknown): string | undefined {
-  return error instanceof Error ? maskCredentials(error.message) : undefined;
 }
 
 function serializeError(error: unknown): unknown {

@@ -28,8 +28,7 @@ const MAX_COMPLETE_LISTS_WAIT_MS = 10 * 60_000;
 
 /** Requests a snapshot, by `from: state` or by a person; a running snapshot starts again. */
 export function buildSnapshotRequest(sink: string, askedAt: string): DocumentChange {
-  const snapshotProgress: SnapshotProgress = { askedAt, part: "site", after: "", sent: 0 };
-  return { set: SNAPSHOT_SET, put: [[sink, snapshotProgress]] };
+  return { set: SNAPSHOT_SET, put: [[sink, { askedAt, part: "site", after: "", sent: 0 } satisfies SnapshotProgress]] };
 }
 
 /** Sends the stored state to one sink, in the sink's order and through its filter; continues after a restart. */

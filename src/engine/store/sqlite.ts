@@ -103,10 +103,7 @@ export function openDatabase(
       statements.set(sql, statement);
       return statement;
     },
-    number(sql) {
-      const row = databaseWrapper.prepare(sql).get<Record<string, unknown>>() ?? {};
-      return Number(Object.values(row)[0] ?? 0);
-    },
+    number: (sql) => Number(Object.values(databaseWrapper.prepare(sql).get<Record<string, unknown>>() ?? {})[0] ?? 0),
     transaction(work) {
       let result: ReturnType<typeof work>;
       try {
