@@ -19,18 +19,13 @@ interface ClockSkewOptions {
   readonly log: Pick<Log, "warn" | "info">;
 }
 
-/** Measures our clock against the service's: the median of the last `Date` headers. */
+/** Measures our clock against the last `Date` headers, which are stored relative to the monotonic clock: it has no steps. */
 export function createClockSkew({ clock, clockCheck, source, metrics, log }: ClockSkewOptions) {
-  const clockDifferencesMs = createMovingMedian(CLOCK_COMPARISONS_MAX);
+  const serviceOffsetsMs = createMovingMedian(CLOCK_COMPARISONS_MAX);
   let seenClockSteps = 0;
   let hasWarned = false;
 
-  function dropComparisonsBeforeStep(): void {
-    clockCheck.compareClocks();
-    if (clockCheck.stepWakeup.wakeups() === seenClockSteps) return;
-    seenClockSteps = clockCheck.stepWakeup.wakeups();
-    clockDifferencesMs.forget();
-  }
+  const clockAheadMs = (serviceOffsetMs: number) => Math.round(clock.now() - clock.monotonic() - serviceOffsetMs);
 
   function reportClockSkew(skewMs: number): void {
     metrics.clockSkewSeconds.set({ source }, skewMs / 1_000);
@@ -46,16 +41,19 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
       const serviceTimeMs = Date.parse(date ?? "");
       const replyDurationMs = clock.monotonic() - startedMs;
       if (Number.isNaN(serviceTimeMs) || replyDurationMs > REPLY_DURATION_MAX_MS) return;
-      dropComparisonsBeforeStep();
-      const clockAheadMs = Math.round(clock.now() - replyDurationMs / 2 - serviceTimeMs - DATE_HEADER_ROUNDING_MS);
-      clockCheck.recordServiceClock(source, clockAheadMs);
-      clockDifferencesMs.add(clockAheadMs);
-      reportClockSkew(clockDifferencesMs.value() ?? 0);
+      clockCheck.compareClocks();
+      // The monotonic clock stands still while the machine is suspended, so earlier comparisons may be wrong.
+      if (clockCheck.stepWakeup.wakeups() !== seenClockSteps) serviceOffsetsMs.forget();
+      seenClockSteps = clockCheck.stepWakeup.wakeups();
+      const serviceOffsetMs = serviceTimeMs + DATE_HEADER_ROUNDING_MS + replyDurationMs / 2 - clock.monotonic();
+      clockCheck.recordServiceClock(source, clockAheadMs(serviceOffsetMs));
+      serviceOffsetsMs.add(serviceOffsetMs);
+      reportClockSkew(clockAheadMs(serviceOffsetsMs.value() ?? serviceOffsetMs));
     },
     /** Returns our clock minus the service's clock, accurate to half a second; null before the first reply. */
     skewMs(): number | null {
-      dropComparisonsBeforeStep();
-      return clockDifferencesMs.value();
+      const serviceOffsetMs = serviceOffsetsMs.value();
+      return serviceOffsetMs === null ? null : clockAheadMs(serviceOffsetMs);
     },
   };
 }
