@@ -84,6 +84,20 @@ function expectComplete(told: ToldPoints, tags: readonly string[], fromMs: numbe
 }
 
 describe("following closed history buckets", () => {
+  test("misses no bucket when the reply to the first backfill shows that the clock was 17 h ahead", async () => {
+    const tags = logged(1, START - DAY_MS, START + DAY_MS);
+    let aheadMs = 17 * HOUR_MS;
+    service.trouble = () => {
+      // The first query discovers logs.
+      if (service.asked.length > 1) aheadMs = 0;
+      return null;
+    };
+    const wrongClock = { ...clock, now: () => clock.now() + aheadMs };
+    const history = await pull(tags, [{ ...FIVE, backfill: "1d" }], { clock: wrongClock });
+    await follow(history, 6 * HOUR_MS);
+    expectComplete(toldPoints(await events()), tags, START - 6 * HOUR_MS, clock.now() - HOUR_MS);
+  });
+
   test.each([
     ["both ends included", { from: true, to: true }],
     ["no end included", { from: false, to: false }],

@@ -13,6 +13,7 @@ import { bucketBefore, bucketEnd, clipRange, DAY_MS, formatUtc, parseTime, type 
 import type { HistoryRequest } from "./choose-request.ts";
 import {
   addLedgerRanges,
+  closedUntilMs,
   type EmittedValuesByTime,
   recordRefusal,
   type SettledHistoryPoints,
@@ -187,9 +188,13 @@ export function createHistoryReplySettlement(options: {
       const isRetryOfRefusedRange = request.isSingle && !isFollowing;
       const listedSeries: Series[] = [];
       let batch = createCommitBatch(nowMs, extra);
-      for (const { series, record, range } of matchRecords(request, commitLogs)) {
+      for (const { series, record, range: requestedRange } of matchRecords(request, commitLogs)) {
         listedSeries.push(series);
         const { ledger: previousLedger, rules } = series;
+        // The reply may have shown that the clock was ahead when the range was chosen: its last buckets are still open.
+        const toMs = isFollowing ? requestedRange.toMs : Math.min(requestedRange.toMs, closedUntilMs(rules, nowMs));
+        const range = { fromMs: requestedRange.fromMs, toMs };
+        if (toMs <= range.fromMs) continue;
         const unreadableRanges = findUnreadableRanges(record, range, previousLedger, isRetryOfRefusedRange);
         const allLogPoints = TagPoints.fromMeasurements(record.measurements);
         const points = selectReadablePoints(allLogPoints.sortedByTime(), unreadableRanges);
