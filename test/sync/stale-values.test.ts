@@ -31,6 +31,7 @@ async function startWorker(read: readonly object[] = [{ name: "all", every: "1m"
   const virtual = await startVirtualWorker({
     simulator: { sites: [1, 6] },
     source: { read },
+    serviceNow: ({ monotonic }) => START_MS + Math.floor(monotonic()),
   });
   onTestFinished(() => virtual.clear());
   await virtual.clock.advance(5 * MINUTE);
@@ -112,6 +113,18 @@ describe("a value that is too old", () => {
     expect(reasonsOf(stale)).toEqual(["not-scheduled"]);
     expect(new Set(stale.map(({ siteid }) => siteid))).toEqual(new Set(["1"]));
     expect((await staleCounts(virtual))["not-scheduled"]).toBe(stale.length);
+  });
+
+  test("is stale at once after a start if a clock that was ten minutes ahead stamped it", async () => {
+    const virtual = await startWorker([{ name: "all", every: "15m" }]);
+    virtual.clock.stepWall(10 * MINUTE);
+    await virtual.clock.advance(15 * MINUTE);
+    virtual.clock.stepWall(-10 * MINUTE);
+    virtual.simulator.control.setFaults(UNAVAILABLE);
+    await virtual.restart("crash");
+    await virtual.clock.advance(30 * SECOND);
+    const last = [...lastByTag(await values(virtual)).values()];
+    expect(staleOnly(last)).toHaveLength(last.length);
   });
 
   test("becomes stale at the start when it became too old while the worker was stopped", async () => {

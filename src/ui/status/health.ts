@@ -117,13 +117,9 @@ export async function refreshMetricGauges(options: {
       "the status could not be read for a metrics scrape; metrics with unknown values are left out",
     );
   }
-  metrics.outboxDepth.reset();
-  metrics.outboxDepthExact.reset();
-  metrics.outboxOldestAge.reset();
-  metrics.alarmsActive.reset();
-  metrics.pollDue.reset();
-  metrics.tagsLeftOut.reset();
-  metrics.tokenExpires.reset();
+  const { outboxDepth, outboxDepthExact, outboxOldestAge, alarmsActive, pollDue, tagsLeftOut, tokenExpires } = metrics;
+  const sinkGauges = [outboxDepth, outboxDepthExact, outboxOldestAge];
+  for (const gauge of [...sinkGauges, alarmsActive, pollDue, tagsLeftOut, tokenExpires]) gauge.reset();
   metrics.writesStopped.remove();
   if (healthAndSinks === null) return;
   const [{ commands, disk, now, sources }, sinks] = healthAndSinks;

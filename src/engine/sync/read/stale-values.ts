@@ -51,7 +51,7 @@ const READ_TAGS_ABILITY = "read:tags";
 const DUE_BUCKET_MS = 1_000;
 /** Request slots by which a reading may be late: 1.7 were measured while a backfill used every slot. */
 const LATE_SLOTS_MAX = 2;
-/** Maximum time of a stored value in the future. Beyond it the age is unknown, so the value is stale at the start. */
+/** A stored value is stale at the start if its time is further in the future, or uncertain: a wrong clock stamped it. */
 const CLOCK_CORRECTION_MAX_MS = 60_000;
 const STALE_VALUES_PER_COMMIT = 250;
 
@@ -249,7 +249,7 @@ export function createStaleValues(options: StaleValueOptions) {
           const emitsOnlyChanges = schedule.watchedTag(id)?.readClass.on_change === true;
           const emittedTime = emitsOnlyChanges ? undefined : lastEmittedOf(storedValue)?.time;
           const storedMs = stored.toMonotonic(emittedTime ?? readingTimeOf(storedValue));
-          const isAgeUnknown = storedMs > stored.nowMs + CLOCK_CORRECTION_MAX_MS;
+          const isAgeUnknown = storedValue.quality === "uncertain" || storedMs > stored.nowMs + CLOCK_CORRECTION_MAX_MS;
           const readMs = isAgeUnknown ? Number.NEGATIVE_INFINITY : Math.min(stored.nowMs, storedMs);
           nextTrackedValues.set(id, { readMs, dueBucket: -1 });
         }
