@@ -15,11 +15,11 @@ import { type BackPressure, createBackPressure, createLogSpaceMonitor } from "..
 import { createEventDispatcher, type EventDispatcher } from "../engine/delivery/dispatcher.ts";
 import { createEventLogPruning, type EventLogPruningService } from "../engine/delivery/event-log-pruning.ts";
 import { createSilenceKeeper } from "../engine/silence/alarm-silences.ts";
-import type { CheckBeforeRequest } from "../engine/source/send.ts";
+import type { CheckBeforeRequest } from "../engine/source/send-request.ts";
 import type { Transport } from "../engine/source/transport.ts";
 import type { RetentionBounds, Store } from "../engine/store/store.ts";
 import type { CronTicker } from "../engine/sync/cron-schedule.ts";
-import { createGroupCommit } from "../engine/sync/read/commit.ts";
+import { createGroupCommit } from "../engine/sync/read/commit-readings.ts";
 import { addTicketsOnCommit } from "../engine/views/alarm-tickets.ts";
 import { createBuildingView } from "../engine/views/building-view.ts";
 import { readPageCredentials } from "../ui/status/access-control.ts";
@@ -308,7 +308,7 @@ function listReconfigurableParts(parts: RunningPipelineParts): readonly Reconfig
       },
     },
     {
-      // Change sinks and commands together, because approval covers the sinks that accept commands.
+      // Change sinks and commands together: commands arrive from sinks, and only approved sinks may accept them.
       name: "sinks and commands",
       async prepare(next) {
         const oldSinks = sinks.built;

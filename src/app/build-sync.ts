@@ -14,7 +14,7 @@ import { describeLiveTag, findTagReadClass } from "../engine/sync/live-tag-state
 import { createHistoryDemand } from "../engine/sync/plan/overload.ts";
 import { reportPlan } from "../engine/sync/plan/report.ts";
 import { loadPlanFacts, type PlanSettings } from "../engine/sync/quota-plan-inputs.ts";
-import type { GroupCommit } from "../engine/sync/read/commit.ts";
+import type { GroupCommit } from "../engine/sync/read/commit-readings.ts";
 import { createLiveReads } from "../engine/sync/read/live-reads.ts";
 import { createSensorWatch, type SensorWatch } from "../engine/sync/sensors/silent-sensor-watch.ts";
 import { openSync, type SyncOptions } from "../engine/sync/sync.ts";

@@ -286,7 +286,7 @@ export interface ConnectorContext {
 }
 
 export interface StoreSharedBySinks {
-  /** Path of the option that both sinks share, below the connector's name. */
+  /** Path of the option that two sinks share, below the connector's name. */
   readonly path: readonly string[];
   /** Ends the message "The sinks a and b would …", e.g. `write the same files: give one of them another folder`. */
   readonly consequence: string;

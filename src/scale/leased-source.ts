@@ -10,7 +10,7 @@ import { elapsedMs } from "../core/runtime/elapsed-time.ts";
 import { isOrderlyStop, OrderlyStop } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { createMetrics, type Metrics } from "../core/runtime/metrics.ts";
-import type { CheckBeforeRequest } from "../engine/source/send.ts";
+import type { CheckBeforeRequest } from "../engine/source/send-request.ts";
 import { createHttpTransport, reportOutages } from "../engine/source/transport.ts";
 import { createFencedStore } from "../engine/store/fenced-store.ts";
 import type { Store } from "../engine/store/store.ts";

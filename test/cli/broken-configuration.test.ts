@@ -141,7 +141,7 @@ test("every control command works while the configuration file of the running wo
   ]);
 }, 240_000);
 
-test("without a worker and with a broken file, plenum writes stop prevents writes at the next start or reports that writes cannot be stopped", async () => {
+test("with a broken configuration and no worker, `plenum writes stop` stops writes from the next start or reports a failure", async () => {
   const cli = workplace("http://127.0.0.1:1");
   writeFileSync(cli.path(FILE), "");
   const nowhere = await cli.plenum("writes", "stop");

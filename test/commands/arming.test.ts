@@ -37,7 +37,7 @@ test.each([
   expect(await attempt(rig, "a")).toBe(NOT_ARMED);
 });
 
-test("a rehearsal needs no arming", async () => {
+test("a rehearsal of a command works while writing is not armed", async () => {
   const rig = await testRig({ isArmed: false, config: { rehearsal: true } });
   expect(await attempt(rig, "a")).toBe("accepted-unverified rehearsal");
   expect(rig.posts).toEqual([]);

@@ -113,7 +113,7 @@ describe("a restarted server", () => {
     expect(again).toEqual(ids(values(25 - again.length, again.length)));
   });
 
-  test("receives events from before a restart of the worker again, counting only time with a running worker", async () => {
+  test("gets events again from before a restart of the worker, whose downtime does not count", async () => {
     const sink = mortalSink();
     const first = await started({ a: sink });
     await minutes(0, 10);

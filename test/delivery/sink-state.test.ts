@@ -13,7 +13,7 @@ const memory = () => createSinkState("a", rig.store);
 const remembered = async () => Object.fromEntries(await memory().all());
 
 describe("the state of a sink", () => {
-  test("is written, changed and deleted together with the settlement, and counted in the lag", async () => {
+  test("is written, changed and deleted in the transaction that moves the cursor, and counted in the lag", async () => {
     const sink = scriptedSink((batch) => ({
       rejected: [],
       stateChanges: new Map<string, unknown>(batch.map(({ id }) => [id, { ticket: 1 }])),

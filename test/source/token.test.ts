@@ -4,7 +4,7 @@ import { inspect } from "node:util";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { errorText } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { createTokenReader } from "#src/engine/source/send.ts";
+import { createTokenReader } from "#src/engine/source/send-request.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 let folder = "";

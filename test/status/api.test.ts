@@ -307,7 +307,7 @@ describe("an action of an operator", () => {
     expect(await post("/api/write", { ...WRITE, value: 99 })).toMatchObject([409, { message: "That is too much." }]);
   });
 
-  test("rejects writes of a viewer, without a password, and of another site", async () => {
+  test("rejects writes from a viewer, without a password, and from another web origin", async () => {
     const { post, wishes } = await startPosting();
     const viewer = { authorization: VIEWER };
     expect(await post("/api/write", WRITE, viewer)).toEqual([403, { message: expect.stringMatching(/viewer/) }]);

@@ -114,7 +114,7 @@ describe("the age of a poll", () => {
   });
 
   test.each(["2016-01-01T00:00:00.000Z", "2026-06-01T11:50:00.000Z"])(
-    "may reach three minutes after a restart when the stored poll is from %s",
+    "is late only three minutes after a restart when the last stored poll was %s",
     (stored) => {
       expect(isLate(stored, momentAfter(3 * MINUTE))).toBe(false);
       expect(isLate(stored, momentAfter(3 * MINUTE + 1))).toBe(true);

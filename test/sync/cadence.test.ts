@@ -5,7 +5,7 @@ import { Duration } from "#src/core/values/duration.ts";
 import type { RequestChooser } from "#src/engine/source/source.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { type PlanReport, reportPlan } from "#src/engine/sync/plan/report.ts";
-import { createGroupCommit, type GroupCommit } from "#src/engine/sync/read/commit.ts";
+import { createGroupCommit, type GroupCommit } from "#src/engine/sync/read/commit-readings.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import {
   createTrialQuota,

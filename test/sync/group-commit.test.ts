@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { makeEvent, sourceUri } from "#src/core/model/event.ts";
 import type { StoreChange } from "#src/engine/store/store.ts";
-import { createGroupCommit, type GroupCommit } from "#src/engine/sync/read/commit.ts";
+import { createGroupCommit, type GroupCommit } from "#src/engine/sync/read/commit-readings.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 let clock: VirtualClock;

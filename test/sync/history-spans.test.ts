@@ -138,7 +138,7 @@ describe("the limit of 48 ranges per history ledger", () => {
     );
   });
 
-  test("drops the shortest refusal when no range of nulls touches values", () => {
+  test("drops the shortest refused range when no range of nulls borders on a range with values", () => {
     const apart = Array.from({ length: HISTORY_LEDGER_RANGES_MAX }, (_, n) =>
       n % 2 === 0 ? span(100 * n, 100 * n + 1, "null") : span(100 * n, 100 * n + 2 + n, "refused", { said: `${n}` }),
     );

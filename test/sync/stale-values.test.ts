@@ -7,7 +7,7 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createWakeup } from "#src/core/runtime/waiting.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createEventDispatcher } from "#src/engine/delivery/dispatcher.ts";
-import { createGroupCommit, createLiveReadCommit } from "#src/engine/sync/read/commit.ts";
+import { createGroupCommit, createLiveReadCommit } from "#src/engine/sync/read/commit-readings.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { createStaleValues, type StaleValues } from "#src/engine/sync/read/stale-values.ts";
 import { createTagSchedule } from "#src/engine/sync/read/tag-schedule.ts";

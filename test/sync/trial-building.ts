@@ -12,7 +12,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import type { LoopJob, LoopJobRun } from "#src/engine/sync/job.ts";
 import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
-import { createGroupCommit } from "#src/engine/sync/read/commit.ts";
+import { createGroupCommit } from "#src/engine/sync/read/commit-readings.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { createLiveReads, type LiveReadOptions } from "#src/engine/sync/read/live-reads.ts";
 import type { StoredObject } from "#src/engine/sync/stored-documents.ts";

@@ -13,7 +13,7 @@ import { inspectConfiguration } from "./configuration-findings.ts";
 import { type DoctorFindings, type DoctorReport, diagnoseProblems } from "./likely-problems.ts";
 import { describeMachine, inspectStateFolder, readDiskSpaces } from "./local-findings.ts";
 import { maskText } from "./mask-config.ts";
-import { inspectWorker, probeServers } from "./remote-findings.ts";
+import { inspectWorker, probeServers } from "./worker-and-service-findings.ts";
 
 /** Defines `plenum doctor`, which works with a broken configuration, state or worker. */
 export function define(command: Command, context: CliContext): void {

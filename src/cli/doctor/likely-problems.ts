@@ -3,7 +3,7 @@ import { valueOr } from "../../core/values/value-or.ts";
 import { omitMissingLines } from "../shell/terminal-output.ts";
 import type { ConfigurationFindings } from "./configuration-findings.ts";
 import { type DiskSpace, isMachineClockBehind, type StateFindings } from "./local-findings.ts";
-import type { ServerProbeResult, WorkerFindings } from "./remote-findings.ts";
+import type { ServerProbeResult, WorkerFindings } from "./worker-and-service-findings.ts";
 
 export interface DoctorReport {
   readonly format: "plenum-doctor/1";

@@ -47,7 +47,7 @@ export type SqlByColumn = Readonly<Record<string, string>>;
 
 /** SQL that differs between the databases. In SQLite each row has a checksum; PostgreSQL checks its pages itself. */
 export interface SqlDialect {
-  /** `from` is the SQL after the values: tables and conditions. A copy of a damaged row of `copyOf` is damaged too. */
+  /** `from`: the SQL after the selected columns. `copyOf`: the table of the source row, whose damage the copy keeps. */
   insert(table: StateTable, cells: SqlByColumn, from?: string, copyOf?: StateTable): string;
   upsert(table: StateTable, keys: readonly string[], cells: SqlByColumn, from?: string): string;
   /** Builds an update of this source's undamaged rows. */

@@ -240,7 +240,7 @@ export type DeliveryGap = EventData["delivery-gap"] & { readonly at: string };
 export interface RetentionBounds {
   /** A full log is reduced by a twentieth more than necessary: first settled events, then telemetry, then others. */
   readonly maxBytes: number;
-  /** Running time since the last call, measured by a clock that was not in doubt. Only this time ages events. */
+  /** Time since the last call in which the worker ran with a trusted clock. Events age only by this time. */
   readonly ranMs: number;
   readonly maxAgeMs: number;
   readonly replayMs: number;

@@ -264,7 +264,7 @@ export interface StoredPause {
   readonly pausedAt: string | null;
 }
 
-/** Emitted points that may still change (set `history-told`), keyed by `<history key> <number of the range>`. */
+/** Emitted points that may still change. Keys in the set `history-told`: `<series> <number of the time range>`. */
 export interface EmittedPoints {
   /** Times of the points, seconds since the start of the range, ascending. */
   readonly at: readonly number[];
@@ -321,7 +321,7 @@ export interface StoredSensorPeriod {
   readonly watchedMs: number;
 }
 
-/** Readings of up to 250 tags (set `sensors`, by number from 0) in the period. */
+/** Readings of up to 250 tags in the period. The keys in the set `sensors` are 0, 1, 2 and so on. */
 export interface StoredSensors {
   readonly from: string;
   readonly ids: readonly string[];

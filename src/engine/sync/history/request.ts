@@ -351,7 +351,7 @@ export function createHistoryRequests(options: {
 const tagIdsOf = (series: readonly Series[]): readonly string[] => series.map(({ siteTag }) => siteTag.tag.id);
 const siteIdsOf = (series: readonly Series[]) => new Set(series.map(({ siteTag }) => siteTag.siteId));
 
-/** Builds the ledger after a refusal. "No log" marks the range of a request of the past, otherwise the complete tag. */
+/** Builds the ledger after a refusal. "No log" for a backfill marks only its range, otherwise the complete tag. */
 function ledgerAfterRefusal(
   request: HistoryRequest,
   { ledger }: Series,

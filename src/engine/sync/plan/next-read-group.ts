@@ -110,7 +110,7 @@ export function planNextLiveRead(tags: PlannedTags, nowMs: number, rules: ReadPl
         rules.isSpareSlot ? rowOrder.isOlder : rowOrder.isLessEarly,
       ),
     };
-  // Use a slot that no interval needs for a tag without a value.
+  // Read a tag without a value in a slot that no other tag needs to meet its interval.
   const isSlotWanted =
     readableRows.length > 0 && (rules.isSpareSlot || findWorstAge(readableRows) === Number.POSITIVE_INFINITY);
   return { group: isSlotWanted ? pickRows(readableRows, [], rules.tagsPerRequest, rowOrder) : [] };

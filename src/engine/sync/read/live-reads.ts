@@ -7,7 +7,7 @@ import { msUntilNextDue, type PlannedTags, planNextLiveRead } from "../plan/next
 import type { TokenScope } from "../token-scope.ts";
 import { keepLanesBusy } from "../waiting-requests.ts";
 import { classifyRefusal, createBisection, createSlowTagSearch, findNamedTag, type TagIsolation } from "./bisection.ts";
-import { createLiveReadCommit, type LiveReadCommitOptions } from "./commit.ts";
+import { createLiveReadCommit, type LiveReadCommitOptions } from "./commit-readings.ts";
 import type { ReadConfig } from "./config.ts";
 import { createControlReads, createUnansweredReads, mayConcernOneGateway } from "./failed-read-diagnosis.ts";
 import { createScheduleRefresh, RECHECK_MS, type RefreshOptions } from "./refresh-tag-schedule.ts";

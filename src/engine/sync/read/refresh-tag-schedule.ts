@@ -5,7 +5,7 @@ import { loadRequestableTags, tagInventorySets } from "../inventory/requestable-
 import { type HistoryDemand, liveQuotaShare, type QuotaOverload } from "../plan/overload.ts";
 import { type StoredTagQuarantine, type StoredValue, syncSet } from "../stored-documents.ts";
 import { createClassFinder } from "../tag-selection.ts";
-import type { LiveReadCommitOptions } from "./commit.ts";
+import type { LiveReadCommitOptions } from "./commit-readings.ts";
 import type { ReadConfig } from "./config.ts";
 import type { StaleValues } from "./stale-values.ts";
 import type { TagSchedule } from "./tag-schedule.ts";
