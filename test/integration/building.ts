@@ -11,8 +11,8 @@ import { runIfInstalled, say } from "../packages/real-run.ts";
 import { type Running, runPlenum } from "../plenum-process.ts";
 import { programPath, startMosquitto, temporaryFolder } from "../real-servers.ts";
 
-/** Seconds from a reading until its value is stale: the interval, and a request slot in the first minute of a worker. */
-export const PROMISE_S = 10 + 4;
+/** Seconds from a reading until its value is stale: the interval, and two request slots in the first minute of a worker. */
+export const PROMISE_S = 10 + 2 * 4;
 export const READ_TAG = "10257";
 export const WRITTEN_TAG = "10250";
 /** Tags of site 12 that the worker reads in one request. */
