@@ -80,9 +80,10 @@ const FAULTS: readonly Fault[] = [
   },
   {
     name: FAILING_RECORD,
-    rules: (random, alarmIds) => [
-      { match: { endpoints: ["alarms"] }, fault: { kind: "failing_record", id: random.pick(alarmIds) } },
-    ],
+    rules: (random, alarmIds) => {
+      const id = random.pick(alarmIds);
+      return id === undefined ? [] : [{ match: { endpoints: ["alarms"] }, fault: { kind: "failing_record", id } }];
+    },
     lastsMs: [2 * MINUTE, 8 * MINUTE],
   },
   {
