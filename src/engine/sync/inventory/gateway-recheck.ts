@@ -37,6 +37,7 @@ export function createGatewayRecheck(options: {
   const sitesWaitingForRecheck = new Set<number>();
   let hasLastReadFailed = false;
   const lastRecheckRequestMs = new Map<number, number>();
+  const hasOnlyGateway = (siteId: number) => findOnlyOnlineGateway(options.gateways(), siteId) !== null;
   const isRecheckDue = (siteId: number, everyMs: number) =>
     clock.monotonic() - (lastRecheckRequestMs.get(siteId) ?? Number.NEGATIVE_INFINITY) >= everyMs;
 
@@ -72,7 +73,8 @@ export function createGatewayRecheck(options: {
     await endsWithin(clock, MAX_ALARM_WAIT_MS, recheckSites(sitesToRecheckNow, signal));
     const { configured, perMinute } = options.source.listRate();
     const maxPendingSites = hasLastReadFailed || perMinute < configured ? 0 : 2 * perMinute;
-    const uncheckedSites = siteIds.filter((siteId) => sitesWithUncheckedAlarms.has(siteId)).slice(0, maxPendingSites);
+    const isPending = (siteId: number) => sitesWithUncheckedAlarms.has(siteId) && hasOnlyGateway(siteId);
+    const uncheckedSites = siteIds.filter(isPending).slice(0, maxPendingSites);
     const since = isoUtc(clock.now());
     const put = uncheckedSites.map((siteId) => [String(siteId), { since }] as const);
     await syncState.commit({ documents: [{ set: pendingCheckSet, put }] });
@@ -94,11 +96,10 @@ export function createGatewayRecheck(options: {
     },
     /** Reads gateways of sites where a gateway may explain new alarms, for 5 s at most. */
     async recheckBeforeAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<void> {
-      const isOnlyGateway = (siteId: number) => findOnlyOnlineGateway(options.gateways(), siteId) !== null;
-      // Receivers assign alarms that wait only to the only gateway of their site, so no other site is read later.
+      // Receivers assign waiting alarms only to the only gateway of their site, so no other site is read later.
       const sitesToRecheck = siteIds
         .filter((siteId) => options.isFollowed(siteId) && isRecheckDue(siteId, ALARM_RECHECK_MS))
-        .filter((siteId, index) => index < MAX_SITES_RECHECKED_AT_ONCE || isOnlyGateway(siteId));
+        .filter((siteId, index) => index < MAX_SITES_RECHECKED_AT_ONCE || hasOnlyGateway(siteId));
       if (sitesToRecheck.length === 0) return;
       for (const siteId of sitesToRecheck) lastRecheckRequestMs.set(siteId, clock.monotonic());
       await recheckSitesInTime(sitesToRecheck, signal);
