@@ -167,7 +167,7 @@ describe("a storm of alarms", () => {
     expect(sinkTest.board.notes[5]?.message.text.list.at(-1)).toBe("and 5 more");
   });
 
-  test("does not include an alarm that returns after its end", async () => {
+  test("does not include an alarm that is raised again after the alarm ended", async () => {
     const sinkTest = createSinkTest(createNoticeBoard("findable"), storm);
     const all = Array.from({ length: 8 }, (_, n) => sampleAlarm(n));
     await sinkTest.offer(...all.map((alarm) => alarm.raised()));

@@ -261,7 +261,7 @@ describe("requests for live values", () => {
     expect(countIsolated(reads)).toBe(0);
   });
 
-  test("suspect no tag after an outage of the service", async () => {
+  test("blame no single tag for failed reads after an outage of the service", async () => {
     let failuresLeft = 0;
     const { source } = building((group) => (failuresLeft-- > 0 ? new Retryable("500") : all(1)(group)));
     const reads = await startLiveReads(source, ids(60));

@@ -71,7 +71,7 @@ describe("the complete days of a series", () => {
   const EVER = Number.POSITIVE_INFINITY;
   const reads = { dailyAt: at("05T12:00"), weeklyAt: at("05T12:00") };
 
-  test("complete days reach from the first required to the last complete day, and may be finalized after the look-back", () => {
+  test("complete days reach from the first requested day to the last complete one, and may be finalized after the look-back", () => {
     expect(gaplessDays(series("1", reads))).toEqual({
       firstWantedDay: day("01"),
       from: NEVER,

@@ -251,7 +251,7 @@ const publishedGapWindow = (nowMs: number) => [nowMs - GAP_EVENT_INTERVAL_MS, no
 function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
   const { dialect, query } = sql;
 
-  /** Counts lost events in the unpublished gap of the same sink and reason. */
+  /** Adds lost events to a sink's gap with the same reason, if no event has reported that gap yet. */
   function* record(gaps: readonly DeliveryGap[]): SqlSteps<void> {
     const mergeGapSql = dialect.update(
       "gap",

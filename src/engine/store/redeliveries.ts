@@ -101,7 +101,7 @@ export function createRedeliveries(
     return markedCount;
   }
 
-  /** Reads marked events from the log, or from the copy in a dead letter. Replayed events have no sequence number. */
+  /** Reads events that a sink must get again, from the log or from a dead letter. They have no sequence number. */
   async function readMarkedEvents(
     sink: string,
     marks: string,

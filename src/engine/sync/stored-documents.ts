@@ -214,7 +214,7 @@ export interface StoredLedger {
   readonly refusal: StoredRefusal | null;
 }
 
-/** Range of a ledger. Fetched: `points`, `null` (no value in the response), `no-log` (404). Not fetched: `refused`. */
+/** Time range of a series and its state. Fetched: `points`, `null` (no value), `no-log` (404). Not fetched: `refused`. */
 export interface StoredRange {
   readonly from: string;
   readonly to: string;

@@ -12,7 +12,7 @@ export interface PlannedTags {
    * to 120 s, infinite for a tag with a fixed time, which is read only within the last slot of its interval.
    */
   readonly earliestReadAge: Float64Array;
-  /** Rows of the tags that are each read alone, because such a tag may delay others; ascending. */
+  /** Tags that are each read in a request of their own, because such a tag may delay others. Key: row, ascending. */
   readonly isolated: ReadonlyMap<number, IsolatedTag>;
 }
 
