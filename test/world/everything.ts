@@ -159,8 +159,8 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
 
   const gatewaysOf = (siteId: number) =>
     [...simulator.world.gateways.values()].filter(({ site_id }) => site_id === siteId).map(({ id }) => id);
-  /** True if the clock was set since the last start of the worker. */
-  let wasClockSet = false;
+  /** True if the clock was wrong at any time since the last start of the worker. */
+  let wasClockWrong = false;
   const rightClock = () => clock.stepWall(START_MS + Math.floor(clock.monotonic()) - Math.floor(clock.now()));
 
   const actions: readonly (() => void | Promise<void>)[] = [
@@ -207,7 +207,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
       const byMs = random.chance(0.5) ? ms : -ms;
       tell(`the clock is set by ${byMs / SECOND} s`);
       clock.stepWall(byMs);
-      wasClockSet = true;
+      wasClockWrong = true;
     },
     () => {
       tell("the clock is set right");
@@ -251,8 +251,9 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   async function restart(how: "stop" | "crash"): Promise<void> {
     await stage.restart(how);
     const offsetMs = clock.now() - START_MS - clock.monotonic();
-    workerStarts.push({ atMs: clock.monotonic(), isClockWrong: wasClockSet || Math.abs(offsetMs) > SECOND });
-    wasClockSet = false;
+    const isClockWrong = Math.abs(offsetMs) > SECOND;
+    workerStarts.push({ atMs: clock.monotonic(), isClockWrong: isClockWrong || wasClockWrong });
+    wasClockWrong = isClockWrong;
   }
 
   // Start with several alarms, because the worker verifies mass changes more slowly.

@@ -125,7 +125,7 @@ export interface ShownValues {
 
 export interface WorkerStart {
   readonly atMs: number;
-  /** The wall clock is wrong, or was set in the run before: ages of stored values are unknown and count from the start. */
+  /** The wall clock is wrong, or was in the run before, so the ages of stored values count from the start. */
   readonly isClockWrong: boolean;
 }
 
