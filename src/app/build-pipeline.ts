@@ -308,7 +308,7 @@ function listReconfigurableParts(parts: RunningPipelineParts): readonly Reconfig
       },
     },
     {
-      // Change sinks and commands together: commands arrive from sinks, and only approved sinks may accept them.
+      // Change sinks and commands together: a second person approves both the rules and the sinks that accept commands.
       name: "sinks and commands",
       async prepare(next) {
         const oldSinks = sinks.built;

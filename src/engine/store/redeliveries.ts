@@ -101,7 +101,7 @@ export function createRedeliveries(
     return markedCount;
   }
 
-  /** Reads events that a sink must get again, from the log or from a dead letter. They have no sequence number. */
+  /** Reads events that a sink must get again. Those from the log have no sequence number; dead letters keep theirs. */
   async function readMarkedEvents(
     sink: string,
     marks: string,

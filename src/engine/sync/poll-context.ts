@@ -21,7 +21,7 @@ export interface PollContext {
   readonly tagNaming: TagNaming;
   readonly sitesWithTagList: Set<number>;
   offlineGatewayOf(siteId: number): string | null;
-  /** Reads the gateway lists of sites with new alarms, if an offline gateway may explain them; otherwise null. */
+  /** Reads the gateway lists of sites whose new alarms an offline gateway may explain. */
   recheckGateways(siteIds: readonly number[], signal: AbortSignal): Promise<void>;
   commit(job: string, change: StoreChange, isRecovery?: boolean): Promise<void>;
 }

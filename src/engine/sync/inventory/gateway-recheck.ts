@@ -96,7 +96,7 @@ export function createGatewayRecheck(options: {
     },
     /** Reads gateways of sites where a gateway may explain new alarms, for 5 s at most. */
     async recheckBeforeAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<void> {
-      // Receivers assign waiting alarms only to the only gateway of their site, so no other site is read later.
+      // A late list helps only at a site with one gateway: receivers can still assign the waiting alarms to that gateway.
       const sitesToRecheck = siteIds
         .filter((siteId) => options.isFollowed(siteId) && isRecheckDue(siteId, ALARM_RECHECK_MS))
         .filter((siteId, index) => index < MAX_SITES_RECHECKED_AT_ONCE || hasOnlyGateway(siteId));

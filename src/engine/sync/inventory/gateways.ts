@@ -7,19 +7,19 @@ export type StoredGateways = ReadonlyMap<string, StoredObject<Gateway>>;
 type StoredHosts = ReadonlyMap<string, StoredObject<Host>>;
 
 /**
- * Returns which gateway explains an alarm if it is offline: all gateways and hosts of the site that have the name of the
- * alarm's source belong to it, or it is the site's only gateway. The interface links no alarm or tag to a gateway.
+ * Finds the gateway behind an alarm, among those that are offline or among the others: all gateways and hosts of the site
+ * with the name of the alarm's source belong to it, or it is the only one. The interface links no alarm to a gateway.
  */
 export function createAlarmGatewayFinder(
   gateways: StoredGateways,
   hosts: StoredHosts,
   isOffline: boolean,
-  findOnlyGateway: (siteId: number) => string | null = () => null,
+  findOnlyGateway: (siteId: number) => string | null,
 ): (alarm: Alarm) => string | null {
-  const wantedGatewayIds = new Set(
+  const candidateIds = new Set(
     presentObjects(gateways).flatMap(({ value }) => ((value.online === false) === isOffline ? [value.id] : [])),
   );
-  if (wantedGatewayIds.size === 0) return () => null;
+  if (candidateIds.size === 0) return () => null;
   const namedGatewaysAndHosts = [
     ...[...gateways.values()].map(({ siteId, value }) => ({ siteId, name: value.displayName, id: value.id })),
     ...presentObjects(hosts).flatMap(({ siteId, value: { displayName: name, gateway } }) =>
@@ -32,7 +32,7 @@ export function createAlarmGatewayFinder(
       const [singleGatewayId, ...others] = new Set(
         (gatewaysByName.get(`${alarm.site.id} ${alarmSourceName}`) ?? []).map(({ id }) => id),
       );
-      if (singleGatewayId !== undefined && others.length === 0 && wantedGatewayIds.has(singleGatewayId))
+      if (singleGatewayId !== undefined && others.length === 0 && candidateIds.has(singleGatewayId))
         return singleGatewayId;
     }
     return findOnlyGateway(alarm.site.id);

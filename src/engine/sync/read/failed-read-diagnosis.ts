@@ -2,7 +2,7 @@ import { type Failure, Malformed, Retryable, Throttled } from "../../../core/err
 import type { Clock } from "../../../core/runtime/clock.ts";
 
 const FAILURES_IN_A_ROW_MAX = 3;
-/** Refusals in a row after which a tag that was readable before is read as a control, by kind of request slot. */
+/** Refusals in a row after which a recently read tag is read as the control tag, by kind of request slot. */
 const REFUSALS_BEFORE_CONTROL_READ = { idle: 3, search: 6 };
 const REFUSED_CONTROL_TAGS_MAX = 3;
 /** Refusals in a row after which the failure counts for all tags, if no recently read tag can be the control tag. */

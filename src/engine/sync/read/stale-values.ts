@@ -51,7 +51,7 @@ const READ_TAGS_ABILITY = "read:tags";
 const DUE_BUCKET_MS = 1_000;
 /** Request slots by which a reading may be late: 1.7 were measured while a backfill used every slot. */
 const LATE_SLOTS_MAX = 2;
-/** A stored value is stale at the start if its time is further in the future, or uncertain: a wrong clock stamped it. */
+/** Beyond this time in the future, or if it is `uncertain`, the age of a stored value is unknown: stale at the start. */
 const CLOCK_CORRECTION_MAX_MS = 60_000;
 const STALE_VALUES_PER_COMMIT = 250;
 
