@@ -145,7 +145,10 @@ async function play(seed: number): Promise<CampaignResult> {
       .filter((id) => !leftOutTags.has(id))
       .map((id) => ({ ...tagNamed(id), value: offlineSites.has(siteOf(id)) ? null : below(3) }));
     if (readings.length < group.length) judge.recordFault("late");
-    judge.replied(readings.map(({ id }) => id));
+    judge.replied(
+      group,
+      readings.map(({ id }) => id),
+    );
     return { readings, receivedAtMs: clock.now(), latencyMs };
   }
 

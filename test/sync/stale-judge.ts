@@ -82,6 +82,8 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
   /** Monotonic commit times of events that the sink does not have, by id. */
   const undeliveredMs = new Map<string, number>();
   const repliedMs = new Map<string, number>();
+  /** Tags without a value in the last reply to a request for them. */
+  const leftOutIds = new Set<string>();
   const committedMs = new Map<string, number>();
   let classOf: ReadonlyMap<string, ReadClass> = new Map();
   let maxStretchFactor = 1;
@@ -158,7 +160,7 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
       "no-ability": () => !service.knownAbilities().includes("read:tags"),
       quarantined: () => service.wasRefused(id),
       "gateway-offline": () => service.isGatewayOffline(siteId),
-      "source-unavailable": () => nowMs - times.troubleMs < FAULT_EFFECT_MS,
+      "source-unavailable": () => leftOutIds.has(id) || nowMs - times.troubleMs < FAULT_EFFECT_MS,
       "not-scheduled": () => readClass === undefined || isAnswering,
     }[reason];
     const isStarting = nowMs - times.startedMs < DEAD_MS;
@@ -173,8 +175,12 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
       times.troubleMs = clock.monotonic();
       if (kind === "failed") times.failedMs = clock.monotonic();
     },
-    replied(ids: readonly string[]): void {
-      for (const id of ids) repliedMs.set(id, clock.monotonic());
+    replied(requestedIds: readonly string[], ids: readonly string[]): void {
+      for (const id of requestedIds) leftOutIds.add(id);
+      for (const id of ids) {
+        leftOutIds.delete(id);
+        repliedMs.set(id, clock.monotonic());
+      }
     },
     committed({ documents = [], events = [] }: StoreChange, valueSet: string): void {
       const eventIds = new Map(

@@ -115,6 +115,25 @@ describe("a value that is too old", () => {
     expect((await staleCounts(virtual))["not-scheduled"]).toBe(stale.length);
   });
 
+  test("keeps the reason not-scheduled when a class selects a tag again whose last read failed", async () => {
+    const virtual = await startWorker();
+    virtual.simulator.control.setFaults(READS_FAIL);
+    await virtual.clock.advance(40 * SECOND);
+    const select = (sites: readonly number[]) =>
+      virtual.reload((written) => {
+        written.sources.main.read = [{ name: "selected", every: "1m", select: { sites } }];
+      });
+    await select([6]);
+    await virtual.clock.advance(5 * SECOND);
+    virtual.simulator.control.setFaults([]);
+    await virtual.clock.advance(10 * MINUTE);
+    const stale = staleOnly(await values(virtual));
+    await select([1, 6]);
+    await virtual.clock.advance(5 * MINUTE);
+    expect([...lastByTag(stale).values()].map(({ data }) => data.staleReason)).toContain("not-scheduled");
+    expect(staleOnly(await values(virtual))).toEqual(stale);
+  });
+
   test("is stale at once after a start if a clock that was ten minutes ahead stamped it", async () => {
     const virtual = await startWorker([{ name: "all", every: "15m" }]);
     virtual.clock.stepWall(10 * MINUTE);
@@ -214,6 +233,7 @@ test("10,000 values that become stale at once reach a sink within 2 s and cost a
     ...{ source: "trial", schedule, clock, log, metrics, slotMs: () => SLOT_MS, refresh: async () => {} },
     isServiceDown: () => false,
     isUnanswered: () => false,
+    forgetFailuresOf: () => undefined,
     scope: { hasAbility: () => true, changes },
     commit: readCommit.commitStaleValues,
   });

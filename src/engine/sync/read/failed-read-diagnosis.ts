@@ -107,6 +107,9 @@ export function createUnansweredReads(clock: Clock, slotMs: () => number) {
       failuresInRow += 1;
       for (const id of group) failedTagIds.add(id);
     },
+    forgetFailuresOf(ids: Iterable<string>): void {
+      for (const id of ids) failedTagIds.delete(id);
+    },
     forgetFailures(): void {
       failedTagIds.clear();
       failuresInRow = 0;

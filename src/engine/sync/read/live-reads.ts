@@ -66,6 +66,7 @@ export function createLiveReads(options: LiveReadOptions) {
     slotMs: () => scheduleRefresh.slotMs(),
     isServiceDown: () => options.isServiceDown?.() === true,
     isUnanswered: (id) => unansweredReads.isTagUnanswered(id) || leftOut.get(id) !== undefined,
+    forgetFailuresOf: (ids) => unansweredReads.forgetFailuresOf(ids),
     refresh: () => scheduleRefresh.run(),
     commit: readCommit.commitStaleValues,
   });

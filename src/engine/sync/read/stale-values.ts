@@ -35,6 +35,8 @@ export interface StaleValueOptions {
   readonly isServiceDown: () => boolean;
   /** True if a read of the tag failed, was refused, left out the tag or got no reply since the last outage. */
   readonly isUnanswered: (id: string) => boolean;
+  /** Forgets the failed reads of tags that no read class selects any more. */
+  readonly forgetFailuresOf: (ids: Iterable<string>) => void;
   /** Selects the tags and their intervals, before the first check. */
   readonly refresh: () => Promise<unknown>;
   readonly commit: CommitStaleValues;
@@ -257,6 +259,7 @@ export function createStaleValues(options: StaleValueOptions) {
       trackedValues = nextTrackedValues;
       staleReasons = nextStaleReasons;
       unscheduledTags = nextUnscheduledTags;
+      options.forgetFailuresOf(unscheduledTags.keys());
       areBucketsComplete = false;
       areReasonsChecked = false;
       setStaleMetrics();
