@@ -1,13 +1,13 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { Registry } from "@prometheus-io/client";
 import { expect, test } from "vitest";
-import { addEventLoopMetrics, createMetrics, metricsText } from "#src/core/runtime/metrics.ts";
+import { addEventLoopMetrics, createMetrics, formatMetrics } from "#src/core/runtime/metrics.ts";
 
 const registry = new Registry();
 addEventLoopMetrics(registry);
 
 async function scrape(): Promise<Readonly<Record<string, number>>> {
-  const text = await metricsText(registry);
+  const text = await formatMetrics(registry);
   const lines = text.matchAll(/^plenum_nodejs_eventloop_lag(?:_(\w+?))?_seconds (\S+)$/gm);
   return Object.fromEntries([...lines].map(([, name = "now", value]) => [name, Number(value)]));
 }
@@ -46,7 +46,7 @@ test("metricsText returns the text of the registry and lets other work run after
     if (isRendering) setImmediate(countTurns);
   };
   setImmediate(countTurns);
-  const text = await metricsText(workerRegistry);
+  const text = await formatMetrics(workerRegistry);
   isRendering = false;
   expect(text).toBe(await workerRegistry.metrics());
   expect(turns).toBeGreaterThanOrEqual(workerRegistry.getMetricsAsArray().length - 1);

@@ -90,7 +90,7 @@ test("loops that wait in full seconds share one timer per second and react to a 
         turns[n] = (turns[n] ?? 0) + 1;
         return n < 4 ? 1_000 : 5_000;
       },
-      fault: () => expect.unreachable(),
+      onFault: () => expect.unreachable(),
     });
   });
   await clock.advance(950);

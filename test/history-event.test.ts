@@ -130,8 +130,8 @@ describe("the stored text of a history event", () => {
           expect(pointsToJson(splitEvent.points)).toBe(JSON.stringify(points));
           expect(read(splitEvent.points)).toEqual(points.map(({ time, value }) => ({ time, value })));
           const days = [...splitPackedPointsByDay(splitEvent.points)];
-          expect(`[${days.map((day) => day.text).join(",")}]`).toBe(JSON.stringify(points));
-          for (const { time: first, text: list } of days)
+          expect(`[${days.map((day) => day.pointsJson).join(",")}]`).toBe(JSON.stringify(points));
+          for (const { time: first, pointsJson: list } of days)
             for (const { time } of JSON.parse(`[${list}]`) as Measurement[])
               expect(time.slice(0, 10)).toBe(first.slice(0, 10));
         }

@@ -12,7 +12,7 @@ test("createMovingMedian returns the median of the last values for any input, al
         let all: number[] = [];
         for (const step of steps) {
           if (step === null) {
-            median.forget();
+            median.clear();
             all = [];
           } else {
             median.add(step);
@@ -20,7 +20,7 @@ test("createMovingMedian returns the median of the last values for any input, al
           }
           const lastSorted = all.slice(-remembered).toSorted((a, b) => a - b);
           expect(median.count()).toBe(lastSorted.length);
-          expect(median.value()).toBe(lastSorted[Math.floor(lastSorted.length / 2)] ?? null);
+          expect(median.median()).toBe(lastSorted[Math.floor(lastSorted.length / 2)] ?? null);
         }
       },
     ),

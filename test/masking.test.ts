@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createLog, maskCredentials, Secret } from "#src/core/runtime/log.ts";
-import { maskSecrets, recordSecretPlace, secretsVersion } from "#src/core/values/secret-masking.ts";
+import { maskSecrets, recordSecretLocation, secretsVersion } from "#src/core/values/secret-masking.ts";
 import { base64, escapes } from "./secrets/canaries.ts";
 
 const TOKEN = `17|${randomBytes(24).toString("base64url")}/+Zq=`;
@@ -67,7 +67,7 @@ test("a short secret is masked only if complete, and a secret below eight charac
 describe("the registry of many secrets", () => {
   const registerAt = (place: string, secret: string) => {
     new Secret(secret);
-    recordSecretPlace(place, secret);
+    recordSecretLocation(place, secret);
   };
   const tokenOf = (n: number) => `${n}|${"abcdefghijklmnopqrstuvwxyz".slice(n % 13)}-${n * 7919}`;
 

@@ -150,13 +150,13 @@ const ON_A_CLOCK: Readonly<Record<string, (clock: VirtualClock) => WorkerService
     createHeartbeat({ source: "main", everyMs: 60_000, store: createMemoryStore(), clock, log }),
   createSensorWatch: (clock) =>
     createSensorWatch({
-      ...{ source: "main", store: createMemoryStore(), clock, clockDoubt: NO_DOUBT, log },
+      ...{ source: "main", store: createMemoryStore(), clock, clockCheck: NO_DOUBT, log },
       config: SilentSensorsConfig.parse({}) as SilentSensorsConfig,
       classOf: () => undefined,
     }),
   buildSensors(clock) {
     const source = CONFIG.sources.main as (typeof CONFIG.sources)[string];
-    const options = { store: createMemoryStore(), clock, clockDoubt: NO_DOUBT, log };
+    const options = { store: createMemoryStore(), clock, clockCheck: NO_DOUBT, log };
     return buildSensorWatch("main", source, options) as WorkerService;
   },
   watchFile: (clock) => watchFile({ name: "file", file: import.meta.filename, clock, log, onStable: async () => true }),
@@ -167,7 +167,7 @@ const ON_A_CLOCK: Readonly<Record<string, (clock: VirtualClock) => WorkerService
     }),
   createReloader: (clock) =>
     createReloader({
-      ...{ file: import.meta.filename, load: () => CONFIG, config: CONFIG, parts: [], isWatched: true },
+      ...{ file: import.meta.filename, loadConfig: () => CONFIG, config: CONFIG, parts: [], isWatched: true },
       ...{ store: createMemoryStore(), clock, log, metrics: createMetrics() },
     }),
 };
@@ -188,7 +188,7 @@ describeService("createScheduler", async () => {
   const random = () => 0.5;
   const outage = createServiceOutage({
     ...{ source, clock, log, random, availability, scope },
-    ...{ noteHealth: async () => undefined, reconcile: () => null, tokenStamp: null },
+    ...{ noteHealth: async () => undefined, alarmReconciler: () => null, tokenStamp: null },
   });
   let runningJobs = 0;
   const job = (name: string, firstRun: boolean): SyncJob => ({

@@ -48,7 +48,7 @@ export function createVirtualClock(
   const clock: VirtualClock = {
     now: () => wallOffsetMs + monotonicMs,
     monotonic: () => monotonicMs,
-    sinceBoot: () => ({ boot, ms: monotonicMs }),
+    sinceBoot: () => ({ bootId: boot, ms: monotonicMs }),
     sleep(ms, signal) {
       return new Promise((resolve, reject) => {
         if (signal?.aborted) {

@@ -73,7 +73,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions) {
     const line = new AbortController();
     const worker = await createWorker({
       ...{ config, environment: { TOKEN: "simulator-token" }, armWriting: true },
-      ...{ configFile: { file: "plenum.yaml", load: () => parsed(written), isWatched: false }, clock },
+      ...{ configFile: { file: "plenum.yaml", loadConfig: () => parsed(written), isWatched: false }, clock },
       log: options.log ?? createLog({ level: "silent" }),
       transport: (request, signal) => {
         if (line.signal.aborted) throw new Retryable("The process has ended.");

@@ -4,12 +4,12 @@ import {
   abortAfter,
   combineSignals,
   combineWakeups,
+  createSerialRunner,
   createWakeup,
   endsWithin,
   rejectOnAbort,
   runInSlices,
   runLoop,
-  serialRunner,
   sleepFor,
   sleepUntilWoken,
 } from "#src/core/runtime/waiting.ts";
@@ -70,7 +70,7 @@ describe("waiting functions", () => {
     const bells = [createWakeup(), createWakeup()] as const;
     const anyWakeup = combineWakeups(...bells);
     for (const bell of bells) {
-      const rings = anyWakeup.wakeups();
+      const rings = anyWakeup.wakeupCount();
       const heard = anyWakeup.nextWakeup(never);
       let calls = 0;
       anyWakeup.listen(() => (calls += 1));
@@ -79,7 +79,7 @@ describe("waiting functions", () => {
       bell.wakeUp();
       await heard;
       for (const each of bells) each.wakeUp();
-      expect([calls, anyWakeup.wakeups() - rings]).toEqual([1, 3]);
+      expect([calls, anyWakeup.wakeupCount() - rings]).toEqual([1, 3]);
     }
     const stop = new AbortController();
     const abortedWait = anyWakeup.nextWakeup(stop.signal);
@@ -144,7 +144,7 @@ describe("waiting functions", () => {
   });
 
   test("serialRunner runs work in order, also after a failure", async () => {
-    const runAlone = serialRunner();
+    const runAlone = createSerialRunner();
     const order: number[] = [];
     const step = (n: number) => runAlone(async () => void order.push(n));
     const failingWork = runAlone(() => Promise.reject(new Error("broken")));
@@ -163,7 +163,7 @@ describe("runLoop", () => {
       signal: stop.signal,
       random: () => 1,
       step: () => Promise.reject(new Error("the state cannot be read")),
-      fault: (_error, inMs) => faults.push(inMs),
+      onFault: (_error, inMs) => faults.push(inMs),
     });
     await clock.advance(600_000);
     expect(faults.slice(0, 8)).toEqual([1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]);
@@ -188,7 +188,7 @@ describe("runLoop", () => {
         if (turns < 4) return turns === 2 ? 0 : Number.POSITIVE_INFINITY;
         return 1_000;
       },
-      fault: () => expect.unreachable(),
+      onFault: () => expect.unreachable(),
     });
     await clock.advance(10);
     expect(turns).toBe(3);

@@ -4,7 +4,7 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Rejected } from "../../src/core/errors/errors.ts";
 import { isHtmlPage } from "../../src/core/http/html-page-detection.ts";
 import { createHttpClient, sendRequest } from "../../src/core/http/outbound/request.ts";
-import { secretHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
+import { createHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { cutText, toOneLine } from "../shared/receiver/message-texts.ts";
 import type { AlarmReceiver, IncidentMessage } from "../shared/receiver/receiver-interface.ts";
@@ -12,14 +12,14 @@ import { createAuthorizationReader } from "../shared/receiver/ticket-receiver.ts
 import type { AlertmanagerConfig } from "./config.ts";
 
 /** Time after the end of an alert during which Plenum repeats the end, in case Alertmanager was restarted. */
-const REPEAT_ENDED_ALERT_MS = 5 * 60_000;
+const END_RESEND_PERIOD_MS = 5 * 60_000;
 
 export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: ConnectorContext): AlarmReceiver {
   const { clock } = context;
   const url = new URL(config.url);
   const pathPrefix = url.pathname.replace(/\/+$/, "");
   const client = createHttpClient({ url, config, clock });
-  const readExtraHeaders = secretHeaderReader(config.headers, clock);
+  const readExtraHeaders = createHeaderReader(config.headers, clock);
   const readAuthorization = createAuthorizationReader(config, clock);
 
   function requestAlertmanager(method: "GET" | "POST", path: string, signal: AbortSignal, json?: unknown) {
@@ -47,7 +47,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   return {
     repeatedOpenEffect: "same",
     resendIntervalMs: config.repeat,
-    resendAfterCloseMs: REPEAT_ENDED_ALERT_MS,
+    resendAfterCloseMs: END_RESEND_PERIOD_MS,
     // An address can be a secret, so only its hash is stored.
     serverId: createHash("sha256").update(url.href).digest("hex"),
     progressMs: client.progressMs,

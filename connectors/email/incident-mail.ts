@@ -56,7 +56,7 @@ function formatPlainText({ link, text }: IncidentMessage): string {
     text.curves.map(cutMailText).join("\n"),
     link === null ? "" : `${cutMailText(text.linkText)}: ${link}`,
   ]
-    .filter((part) => part !== "")
+    .filter((section) => section !== "")
     .join("\n\n");
 }
 

@@ -21,7 +21,7 @@ export function describeMailServer(host: string, port: number): ServerInfo {
     name: `The mail server at ${host}:${port}`,
     failureText: "could not be reached",
     addressOption: "host",
-    authorityOption: "ca_file",
+    caOption: "ca_file",
     secureSetting: "security: tls",
     plaintextSetting: "security: starttls",
   };

@@ -22,7 +22,7 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
   const serverInfo = describeMailServer(config.host, port);
   const readPassword = config.password === undefined ? null : secretReader(config.password, clock);
   const refusedRecipients = new Set<string>();
-  let lastMailBeganMs = Number.NEGATIVE_INFINITY;
+  let lastMailStartMs = Number.NEGATIVE_INFINITY;
 
   function createMailTransport() {
     const auth =
@@ -46,9 +46,9 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
   }
 
   /** Limits the total time of an SMTP action. A server that sends single bytes would never reach the socket timeout. */
-  async function runWithTimeLimit<T>(signal: AbortSignal, runAction: (limit: AbortSignal) => Promise<T>): Promise<T> {
+  async function runWithTimeLimit<T>(signal: AbortSignal, runAction: (timeout: AbortSignal) => Promise<T>): Promise<T> {
     signal.throwIfAborted();
-    lastMailBeganMs = clock.monotonic();
+    lastMailStartMs = clock.monotonic();
     const limitSignal = AbortSignal.any([signal, AbortSignal.timeout(config.timeout)]);
     const { promise: abortPromise, reject } = Promise.withResolvers<never>();
     const rejectOnAbort = () => reject(limitSignal.reason);
@@ -65,7 +65,7 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
 
   async function sendMail(incident: IncidentMessage, title: string, signal: AbortSignal): Promise<IncidentReference> {
     const mail = buildIncidentMail(incident, title, config, clock.now());
-    const sendMailWithinLimit = (limit: AbortSignal) => createMailTransport().sendMail({ ...mail, signal: limit });
+    const sendMailWithinLimit = (timeout: AbortSignal) => createMailTransport().sendMail({ ...mail, signal: timeout });
     const { accepted, rejected, rejectedErrors } = await runWithTimeLimit(signal, sendMailWithinLimit);
     for (const { recipient = "", response = "" } of rejectedErrors ?? []) {
       if (refusedRecipients.has(recipient)) continue;
@@ -91,7 +91,7 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
   return {
     repeatedOpenEffect: "another",
     serverId: hash("sha256", JSON.stringify([config.host, port, config.to, config.cc])),
-    progressMs: () => lastMailBeganMs,
+    progressMs: () => lastMailStartMs,
 
     open: (incident, signal) => sendMail(incident, incident.text.title, signal),
 

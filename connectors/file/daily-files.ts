@@ -21,8 +21,8 @@ export function createDailyFileWriter(config: FileConfig, { clock, log }: Connec
   const getTodayUtc = () => isoUtc(clock.now()).slice(0, 10);
 
   async function listDailyFiles(): Promise<readonly DailyEventFile[]> {
-    const names = await readdir(folder);
-    return names
+    const fileNames = await readdir(folder);
+    return fileNames
       .flatMap((fileName) => parseDailyFileName(config.name, fileName, config.gzip) ?? [])
       .sort(compareFilesByAge);
   }
@@ -58,10 +58,10 @@ export function createDailyFileWriter(config: FileConfig, { clock, log }: Connec
     }
   }
 
-  async function prepareFileAppender(bytes: number, signal: AbortSignal): Promise<FileAppender> {
+  async function prepareFileAppender(bytesToAppend: number, signal: AbortSignal): Promise<FileAppender> {
     if (currentFile === null) throw new Error("the file is not open");
     const { appender, file } = currentFile;
-    const isFileFull = appender.bytes > 0 && appender.bytes + bytes > maxFileBytes;
+    const isFileFull = appender.sizeBytes > 0 && appender.sizeBytes + bytesToAppend > maxFileBytes;
     if (file.day >= getTodayUtc() && !isFileFull) return appender;
     const newFileAppender = await switchToDailyFile(nameNextDailyFile(config.name, getTodayUtc(), file));
     await compressClosedFiles(signal);
@@ -126,10 +126,10 @@ export function parseDailyFileName(name: string, fileName: string, includesCompr
 const compareFilesByAge = (a: DailyEventFile, b: DailyEventFile): number =>
   a.day === b.day ? a.number - b.number : a.day < b.day ? -1 : 1;
 
-export function nameNextDailyFile(name: string, today: string, latest: DailyEventFile | undefined): DailyEventFile {
+export function nameNextDailyFile(name: string, today: string, latestFile: DailyEventFile | undefined): DailyEventFile {
   // If the clock was set back, keep the day of the latest file: a new file must not sort before an old one.
-  const day = latest !== undefined && latest.day > today ? latest.day : today;
-  const number = latest?.day === day ? latest.number + 1 : 1;
+  const day = latestFile !== undefined && latestFile.day > today ? latestFile.day : today;
+  const number = latestFile?.day === day ? latestFile.number + 1 : 1;
   return { fileName: `${name}-${day}-${String(number).padStart(3, "0")}.jsonl`, day, number, isCompressed: false };
 }
 

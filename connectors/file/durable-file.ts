@@ -7,9 +7,9 @@ import { syncFolder } from "../../src/core/errors/folder-access.ts";
 
 export interface FileAppender {
   readonly path: string;
-  readonly bytes: number;
+  readonly sizeBytes: number;
   /** Appends text. Resolves when the text is on disk; on an error, truncates the file to its earlier length. */
-  append(text: Buffer): Promise<void>;
+  append(data: Buffer): Promise<void>;
   stillExists(): Promise<boolean>;
   close(): Promise<void>;
 }
@@ -20,24 +20,24 @@ export const MAX_BATCH_LINES = 1_000;
 const FILE_OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW;
 
 /** Opens or creates a file and removes an incomplete last write. Follows no symbolic links. */
-export async function openFileAppender(path: string, mode: number, maxLines: number): Promise<FileAppender> {
-  const fileHandle = await open(path, FILE_OPEN_FLAGS, mode);
+export async function openFileAppender(path: string, fileMode: number, maxLines: number): Promise<FileAppender> {
+  const fileHandle = await open(path, FILE_OPEN_FLAGS, fileMode);
   try {
     const { ino, dev } = await fileHandle.stat();
-    let bytes = await truncateTornWrite(fileHandle, maxLines);
+    let fileBytes = await truncateTornWrite(fileHandle, maxLines);
     return {
       path,
-      get bytes() {
-        return bytes;
+      get sizeBytes() {
+        return fileBytes;
       },
-      async append(text) {
+      async append(data) {
         try {
-          for (let offset = 0; offset < text.length; ) offset += (await fileHandle.write(text, offset)).bytesWritten;
+          for (let offset = 0; offset < data.length; ) offset += (await fileHandle.write(data, offset)).bytesWritten;
           await fileHandle.datasync();
-          bytes += text.length;
+          fileBytes += data.length;
         } catch (error) {
           // If the truncation fails too, the next open removes the incomplete line.
-          await fileHandle.truncate(bytes).catch((truncateError: unknown) => truncateError);
+          await fileHandle.truncate(fileBytes).catch((truncateError: unknown) => truncateError);
           throw error;
         }
       },
@@ -60,16 +60,16 @@ const READ_CHUNK_BYTES = 64 * 1024;
 async function truncateTornWrite(handle: FileHandle, maxLines: number): Promise<number> {
   const { size } = await handle.stat();
   const firstZeroByteOffset = await findFirstZeroByte(handle, await findStartOfLastLines(maxLines, handle, size), size);
-  const end = await findStartOfLastLines(0, handle, firstZeroByteOffset ?? size);
-  if (end < size) {
-    await handle.truncate(end);
+  const lastLineEnd = await findStartOfLastLines(0, handle, firstZeroByteOffset ?? size);
+  if (lastLineEnd < size) {
+    await handle.truncate(lastLineEnd);
     await handle.datasync();
   }
-  return end;
+  return lastLineEnd;
 }
 
-async function findFirstZeroByte(handle: FileHandle, from: number, size: number): Promise<number | null> {
-  for (let start = from; start < size; start += READ_CHUNK_BYTES) {
+async function findFirstZeroByte(handle: FileHandle, startOffset: number, size: number): Promise<number | null> {
+  for (let start = startOffset; start < size; start += READ_CHUNK_BYTES) {
     const zeroByteIndex = (await readFileBytes(handle, start, Math.min(size, start + READ_CHUNK_BYTES))).indexOf(0);
     if (zeroByteIndex >= 0) return start + zeroByteIndex;
   }
@@ -78,15 +78,15 @@ async function findFirstZeroByte(handle: FileHandle, from: number, size: number)
 
 async function findStartOfLastLines(lineCount: number, handle: FileHandle, endOffset: number): Promise<number> {
   let remainingLines = lineCount;
-  for (let end = endOffset; end > 0; ) {
-    const start = Math.max(0, end - READ_CHUNK_BYTES);
-    const bytes = await readFileBytes(handle, start, end);
-    for (let byteIndex = bytes.length - 1; byteIndex >= 0; byteIndex -= 1) {
-      if (bytes[byteIndex] !== NEWLINE_BYTE) continue;
-      if (remainingLines === 0) return start + byteIndex + 1;
+  for (let chunkEnd = endOffset; chunkEnd > 0; ) {
+    const chunkStart = Math.max(0, chunkEnd - READ_CHUNK_BYTES);
+    const chunkBytes = await readFileBytes(handle, chunkStart, chunkEnd);
+    for (let byteIndex = chunkBytes.length - 1; byteIndex >= 0; byteIndex -= 1) {
+      if (chunkBytes[byteIndex] !== NEWLINE_BYTE) continue;
+      if (remainingLines === 0) return chunkStart + byteIndex + 1;
       remainingLines -= 1;
     }
-    end = start;
+    chunkEnd = chunkStart;
   }
   return 0;
 }

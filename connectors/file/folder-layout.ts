@@ -40,13 +40,12 @@ export function buildSearchCommand(
 
 function encodeSiteId(id: string): string {
   const wellFormedSiteId = id.toWellFormed().slice(0, 100);
-  const encodedSiteId = encodeURIComponent(wellFormedSiteId).replaceAll(/[!'()*~]/g, (letter) => percentEncode(letter));
+  const encodedSiteId = encodeURIComponent(wellFormedSiteId).replaceAll(/[!'()*~]/g, (char) => percentEncode(char));
   if (encodedSiteId === "") return "~";
   return /^(\.+|_)$/.test(encodedSiteId) ? [...encodedSiteId].map(percentEncode).join("") : encodedSiteId;
 }
 
-const percentEncode = (letter: string): string =>
-  `%${letter.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`;
+const percentEncode = (char: string): string => `%${char.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`;
 
 const parseUtcDay = (time: string): string => /^\d{4}-\d{2}-\d{2}/.exec(time)?.[0] ?? "unknown";
 
@@ -73,17 +72,17 @@ export function splitEventIntoDayLines(event: Event, sequence: EventNumber | nul
 
 function groupPointsByDay(points: string): Map<string, string[]> {
   const pointsByDay = new Map<string, string[]>();
-  for (const { time, text } of splitPackedPointsByDay(points)) {
+  for (const { time, pointsJson } of splitPackedPointsByDay(points)) {
     const date = parseUtcDay(time);
-    const texts = pointsByDay.get(date) ?? [];
-    texts.push(text);
-    pointsByDay.set(date, texts);
+    const pointTexts = pointsByDay.get(date) ?? [];
+    pointTexts.push(pointsJson);
+    pointsByDay.set(date, pointTexts);
   }
   return pointsByDay;
 }
 
 /** Copies an event without reading `data`, whose getter may parse JSON. */
 function copyEventWithoutData(event: Event): Event {
-  const names = Object.keys(event).filter((name) => name !== "data") as (keyof Event)[];
-  return Object.fromEntries(names.map((name) => [name, event[name]])) as unknown as Event;
+  const attributeNames = Object.keys(event).filter((name) => name !== "data") as (keyof Event)[];
+  return Object.fromEntries(attributeNames.map((name) => [name, event[name]])) as unknown as Event;
 }

@@ -41,7 +41,7 @@ export function createPartitionedFileWriter(config: FileConfig, template: string
   const maxFileBytes = mebibytesToBytes(config.max_file_mb);
   const unfinishedFileByFolder = new Map<string, UnfinishedFile>();
   const appenderByFilePath = new Map<string, FileAppender>();
-  let isOpen = false;
+  let isWriterOpen = false;
 
   async function closeFile(path: string): Promise<void> {
     const fileAppender = appenderByFilePath.get(path);
@@ -97,33 +97,33 @@ export function createPartitionedFileWriter(config: FileConfig, template: string
     return beginUnfinishedFile(folder);
   }
 
-  async function appendTextToFolder(folder: string, text: Buffer, signal: AbortSignal): Promise<UnfinishedFile> {
-    let targetFile = await chooseUnfinishedFile(folder, text.length, signal);
+  async function appendTextToFolder(folder: string, data: Buffer, signal: AbortSignal): Promise<UnfinishedFile> {
+    let targetFile = await chooseUnfinishedFile(folder, data.length, signal);
     let fileAppender = await openCachedAppender(targetFile.path);
-    if (fileAppender.bytes !== targetFile.bytes) {
+    if (fileAppender.sizeBytes !== targetFile.bytes) {
       targetFile = await beginUnfinishedFile(folder);
       fileAppender = await openCachedAppender(targetFile.path);
     }
-    await fileAppender.append(text);
-    targetFile.bytes = fileAppender.bytes;
+    await fileAppender.append(data);
+    targetFile.bytes = fileAppender.sizeBytes;
     return targetFile;
   }
 
   function groupTextsByFolder(batch: readonly Event[], sequences: BatchInfo["sequences"]): ReadonlyMap<string, Buffer> {
-    const texts = new Map<string, string[]>();
+    const textsByFolder = new Map<string, string[]>();
     for (const [index, event] of batch.entries()) {
       for (const { date, texts: line } of splitEventIntoDayLines(event, sequences?.[index])) {
         const folder = buildEventFolderPath(template, { kind: event.type, site: event.siteid ?? null, date });
-        const folderTexts = texts.get(folder) ?? [];
+        const folderTexts = textsByFolder.get(folder) ?? [];
         folderTexts.push(...line, "\n");
-        texts.set(folder, folderTexts);
+        textsByFolder.set(folder, folderTexts);
       }
     }
-    return new Map([...texts].map(([folder, lines]) => [folder, Buffer.from(lines.join(""))]));
+    return new Map([...textsByFolder].map(([folder, lines]) => [folder, Buffer.from(lines.join(""))]));
   }
 
   async function closeAllFiles(): Promise<void> {
-    isOpen = false;
+    isWriterOpen = false;
     unfinishedFileByFolder.clear();
     for (const path of [...appenderByFilePath.keys()]) await closeFile(path);
   }
@@ -131,7 +131,7 @@ export function createPartitionedFileWriter(config: FileConfig, template: string
   return {
     /** Finishes files left by a stop or crash, after removing unacknowledged lines. */
     async open(signal: AbortSignal): Promise<void> {
-      if (isOpen) return;
+      if (isWriterOpen) return;
       await mkdir(rootFolder, { recursive: true, mode: 0o750 });
       await closeAllFiles();
       const folderEntries = await readdir(rootFolder, { recursive: true, withFileTypes: true });
@@ -139,23 +139,23 @@ export function createPartitionedFileWriter(config: FileConfig, template: string
         `^(${name}-\\d{8}T\\d{9}Z\\.jsonl)(\\.gz)?(${TEMPORARY_FILE_SUFFIX}|${UNFINISHED_SUFFIX})$`,
       );
       for (const entry of folderEntries) {
-        const [, stem, , kind] = unfinishedFilePattern.exec(entry.name) ?? [];
+        const [, stem, , suffix] = unfinishedFilePattern.exec(entry.name) ?? [];
         if (stem === undefined || !entry.isFile()) continue;
         signal.throwIfAborted();
         const path = join(entry.parentPath, entry.name);
-        if (kind === TEMPORARY_FILE_SUFFIX) await unlink(path);
+        if (suffix === TEMPORARY_FILE_SUFFIX) await unlink(path);
         else await recoverUnfinishedFile(path, join(entry.parentPath, stem), signal);
       }
-      isOpen = true;
+      isWriterOpen = true;
     },
 
     async write(batch: readonly Event[], sequences: BatchInfo["sequences"], signal: AbortSignal): Promise<void> {
       const writtenFiles: { readonly file: UnfinishedFile; readonly bytes: number }[] = [];
       try {
-        for (const [folder, text] of groupTextsByFolder(batch, sequences)) {
+        for (const [folder, data] of groupTextsByFolder(batch, sequences)) {
           signal.throwIfAborted();
-          const writtenFile = await appendTextToFolder(folder, text, signal);
-          writtenFiles.push({ file: writtenFile, bytes: writtenFile.bytes - text.length });
+          const writtenFile = await appendTextToFolder(folder, data, signal);
+          writtenFiles.push({ file: writtenFile, bytes: writtenFile.bytes - data.length });
         }
       } catch (error) {
         for (const { file, bytes } of writtenFiles) {
@@ -183,13 +183,13 @@ export function createPartitionedFileWriter(config: FileConfig, template: string
     close: closeAllFiles,
   };
 
-  async function recoverUnfinishedFile(path: string, stem: string, signal: AbortSignal): Promise<void> {
+  async function recoverUnfinishedFile(path: string, pathStem: string, signal: AbortSignal): Promise<void> {
     // The last write had at most MAX_BATCH_LINES events, and each added at most one line to a file.
     const fileAppender = await openFileAppender(path, fileMode, MAX_BATCH_LINES);
     await fileAppender.close();
     // After a crash, both the file and its compressed copy may exist.
-    if (fileAppender.bytes === 0 || (await fileExists(`${stem}.gz`))) await unlink(path);
-    else await finalizeFile(path, gzip ? `${stem}.gz` : stem, fileMode, signal);
+    if (fileAppender.sizeBytes === 0 || (await fileExists(`${pathStem}.gz`))) await unlink(path);
+    else await finalizeFile(path, gzip ? `${pathStem}.gz` : pathStem, fileMode, signal);
   }
 }
 

@@ -25,7 +25,7 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
     config.path === undefined
       ? createDailyFileWriter(config, context)
       : createPartitionedFileWriter(config, config.path, context);
-  async function withOpenFiles<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async function runWithOpenFiles<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     try {
       await writer.open(signal);
@@ -42,17 +42,17 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
     maxBatch: MAX_BATCH_LINES,
     strictOrder: true,
 
-    open: (signal) => withOpenFiles(signal, async () => undefined),
+    open: (signal) => runWithOpenFiles(signal, async () => undefined),
 
     write: (batch, signal, _accepted, batchInfo) =>
-      withOpenFiles(signal, async () => {
+      runWithOpenFiles(signal, async () => {
         await writer.write(batch, batchInfo?.sequences, signal);
         return EVENTS_ACCEPTED;
       }),
 
     ...(writer.finishOldFiles === undefined
       ? {}
-      : { tick: (signal) => withOpenFiles(signal, () => finishOldFiles(signal)) }),
+      : { tick: (signal) => runWithOpenFiles(signal, () => finishOldFiles(signal)) }),
 
     close: () => writer.close(),
 

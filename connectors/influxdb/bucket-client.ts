@@ -16,7 +16,7 @@ export function createBucketClient(config: InfluxConfig, writePath: string, http
   }
 
   return {
-    async create(signal: AbortSignal): Promise<void> {
+    async createDatabase(signal: AbortSignal): Promise<void> {
       await runQuery(`CREATE DATABASE ${escaped.quoted(database)}`, signal);
     },
 
@@ -35,7 +35,7 @@ export function createBucketClient(config: InfluxConfig, writePath: string, http
     },
 
     /** Returns true if the bucket is missing. Rejects for every other error. */
-    async isMissing(signal: AbortSignal): Promise<boolean> {
+    async isBucketMissing(signal: AbortSignal): Promise<boolean> {
       try {
         const failure = findErrorInSuccessResponse(await httpClient.post(writePath, "", signal), config);
         if (failure !== null) throw failure;
@@ -67,7 +67,7 @@ export function createBucketClient(config: InfluxConfig, writePath: string, http
     const bucket = buckets?.find(({ name }) => name === config.bucket);
     if (!Array.isArray(bucket?.retentionRules)) return null;
     const retentionSeconds = bucket.retentionRules.map((rule: { everySeconds?: unknown }) => Number(rule.everySeconds));
-    return Math.min(...retentionSeconds.filter((limit) => limit > 0)) * 1_000;
+    return Math.min(...retentionSeconds.filter((seconds) => seconds > 0)) * 1_000;
   }
 }
 
@@ -113,7 +113,7 @@ export async function detectInfluxRestart(
 }
 
 export function parseProcessStartSeconds(metricsText: string): number | null {
-  const [, text] = /^process_start_time_seconds(?:\{[^}]*\})? ([0-9.eE+]+)/m.exec(metricsText) ?? [];
-  const startSeconds = Number(text);
-  return text === undefined || !Number.isFinite(startSeconds) || startSeconds <= 0 ? null : startSeconds;
+  const [, secondsText] = /^process_start_time_seconds(?:\{[^}]*\})? ([0-9.eE+]+)/m.exec(metricsText) ?? [];
+  const startSeconds = Number(secondsText);
+  return secondsText === undefined || !Number.isFinite(startSeconds) || startSeconds <= 0 ? null : startSeconds;
 }

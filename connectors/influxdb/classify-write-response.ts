@@ -78,18 +78,18 @@ export function mapWriteError(error: unknown, config: InfluxConfig, nowMs: numbe
 
 /** Describes the missing bucket or database after status 404. */
 function describeMissingInfluxObject(
-  text: string,
+  errorText: string,
   { api, bucket, database }: InfluxConfig,
 ): readonly [field: string, hint: string, message?: string] {
-  if (/organi[sz]ation/i.test(text)) return ["org", "Set org to an organisation that influx org list shows."];
-  if (/retention policy/i.test(text))
+  if (/organi[sz]ation/i.test(errorText)) return ["org", "Set org to an organisation that influx org list shows."];
+  if (/retention policy/i.test(errorText))
     return ["retention_policy", "Create it, or leave retention_policy out for the default one."];
   if (api === "v1") {
     const hint = `Create it with CREATE DATABASE "${database}", or set create_database: true.`;
-    return text === "" ? ["database", hint, `there is no database "${database}".`] : ["database", hint];
+    return errorText === "" ? ["database", hint, `there is no database "${database}".`] : ["database", hint];
   }
   const creationHint = `Create it with influx bucket create --name ${bucket}`;
-  if (/bucket/i.test(text)) return ["bucket", `${creationHint}.`];
+  if (/bucket/i.test(errorText)) return ["bucket", `${creationHint}.`];
   const message = `there is no bucket "${bucket}", or no InfluxDB 2 API.`;
   return ["bucket", `${creationHint}; an InfluxDB 1.x needs api: v1.`, message];
 }
@@ -98,11 +98,11 @@ function describeMissingInfluxObject(
 const POINTS_TOO_OLD_PATTERN = /points (beyond|outside) retention policy/i;
 
 /** Classifies an error text. `dropped=3` means that InfluxDB 1.x or 2 stored all lines except three. */
-function classifyErrorText(reason: string, lines: number): WriteOutcome {
+function classifyErrorText(reason: string, lineCount: number): WriteOutcome {
   const droppedCount = /\bdropped=(\d+)/.exec(reason)?.[1];
   if (POINTS_TOO_OLD_PATTERN.test(reason))
     return { kind: "stored", droppedPoints: { points: droppedCount === undefined ? 1 : Number(droppedCount), reason } };
-  return { kind: "poison", reason, refusesAllLines: droppedCount !== undefined && Number(droppedCount) >= lines };
+  return { kind: "poison", reason, refusesAllLines: droppedCount !== undefined && Number(droppedCount) >= lineCount };
 }
 
 export function parseErrorText(body: string): string | null {
@@ -110,7 +110,7 @@ export function parseErrorText(body: string): string | null {
   if (trimmedResponseBody === "") return null;
   try {
     const { message, error } = JSON.parse(trimmedResponseBody) as { message?: unknown; error?: unknown };
-    const reason = [message, error].find((part) => typeof part === "string" && part !== "");
+    const reason = [message, error].find((value) => typeof value === "string" && value !== "");
     return typeof reason === "string" ? reason.slice(0, MAX_ERROR_REASON_LENGTH) : null;
   } catch {
     return trimmedResponseBody.slice(0, MAX_ERROR_REASON_LENGTH);

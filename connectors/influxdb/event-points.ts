@@ -19,7 +19,7 @@ export interface InfluxPointSettings {
 type InfluxPoint = Pick<InfluxPointData, "measurement" | "tags" | "fields"> & { readonly time?: string };
 
 /** Measurements that may have several points of one series in a millisecond. Each point gets its own nanoseconds. */
-const SAME_MS_MEASUREMENTS = new Set(["command_accepted", "command_result", "command_not_restored", "worker_event"]);
+const COLLIDING_MEASUREMENTS = new Set(["command_accepted", "command_result", "command_not_restored", "worker_event"]);
 
 /** Encodes an event. The same event always gives the same lines, so a repeated write overwrites its points. */
 export function* encodeEventLines(event: Event, settings: InfluxPointSettings): Generator<EncodedInfluxLines> {
@@ -35,11 +35,11 @@ export function* encodeEventLines(event: Event, settings: InfluxPointSettings): 
       tags: { ...commonPointTags, ...tags },
       fields,
       timeMs,
-      ...(SAME_MS_MEASUREMENTS.has(measurement) ? { distinguishingId: event.id } : {}),
+      ...(COLLIDING_MEASUREMENTS.has(measurement) ? { distinguishingId: event.id } : {}),
     });
   const anyEvent = event as AnyEvent;
   if (anyEvent.type === "tag-history") {
-    yield* encodeHistoryLines(anyEvent, (parts) => encodeInfluxPoint(parts, 0));
+    yield* encodeHistoryLines(anyEvent, (point) => encodeInfluxPoint(point, 0));
     return;
   }
   for (const point of anyEvent.type === "silent-sensors" ? buildSensorPoints(anyEvent) : [buildEventPoint(anyEvent)]) {

@@ -55,14 +55,14 @@ export function createInfluxClient(options: HttpClientOptions) {
     ...(options.authorization === null ? {} : { authorization: options.authorization }),
   };
 
-  async function compressBodyChunks(chunks: readonly Buffer[], length: number): Promise<Buffer> {
+  async function compressBodyChunks(chunks: readonly Buffer[], totalBytes: number): Promise<Buffer> {
     const [onlyChunk] = chunks;
     if (onlyChunk !== undefined && chunks.length === 1) return compressGzip(onlyChunk, GZIP_OPTIONS);
-    const joinedBodyBuffer = reusableBuffer.length >= length ? reusableBuffer : Buffer.allocUnsafeSlow(length);
+    const joinedBodyBuffer = reusableBuffer.length >= totalBytes ? reusableBuffer : Buffer.allocUnsafeSlow(totalBytes);
     reusableBuffer = EMPTY_BUFFER;
     let offset = 0;
     for (const chunkBytes of chunks) offset += chunkBytes.copy(joinedBodyBuffer, offset);
-    const compressedBody = await compressGzip(joinedBodyBuffer.subarray(0, length), GZIP_OPTIONS);
+    const compressedBody = await compressGzip(joinedBodyBuffer.subarray(0, totalBytes), GZIP_OPTIONS);
     if (joinedBodyBuffer.length <= MAX_REUSED_BUFFER_BYTES) reusableBuffer = joinedBodyBuffer;
     return compressedBody;
   }
@@ -84,8 +84,8 @@ export function createInfluxClient(options: HttpClientOptions) {
       let status = 0;
       let responseText = "";
       const responseCallbacks = {
-        responseStarted(_headers: unknown, code = 0) {
-          status = code;
+        responseStarted(_headers: unknown, statusCode = 0) {
+          status = statusCode;
         },
         next(chunk: Uint8Array) {
           if (responseText.length < maxBytes) responseText += Buffer.from(chunk).toString();
@@ -114,7 +114,7 @@ function tunnelThroughProxy(proxy: HttpProxy, agent: HttpAgent, options: HttpCli
   const isHttps = url.protocol === "https:";
   const createAgentConnection = agent.createConnection.bind(agent);
   const connectThroughProxy = (request: object, done: (error: Error | null, socket?: Duplex) => void): undefined => {
-    proxy.tunnel(hostAndPortOfUrl(url), AbortSignal.any([closeSignal, AbortSignal.timeout(options.timeoutMs)])).then(
+    proxy.connectTo(hostAndPortOfUrl(url), AbortSignal.any([closeSignal, AbortSignal.timeout(options.timeoutMs)])).then(
       (socket) => done(null, isHttps ? (createAgentConnection({ ...request, socket } as object) ?? undefined) : socket),
       (error: Error) => done(error),
     );

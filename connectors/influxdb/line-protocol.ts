@@ -43,7 +43,7 @@ function hashEventIdToNanoseconds(id: string): string {
   return String(nanoseconds).padStart(ZERO_NANOSECONDS.length, "0");
 }
 
-const LINE_BREAKS = /[\p{Cc}\u2028\u2029]+/gu;
+const LINE_BREAK_PATTERN = /[\p{Cc}\u2028\u2029]+/gu;
 const MAX_TAG_VALUE_LENGTH = 256;
 /** Maximum length of a text field in UTF-16 units: at most 48 kB of UTF-8; InfluxDB allows 64 kB. */
 const MAX_TEXT_FIELD_LENGTH = 16_000;
@@ -56,7 +56,7 @@ function cleanTagValue(text: string): string | null {
 
 /** Removes line breaks: VictoriaMetrics ends a point at a line break, even inside quotes. */
 const toOneLine = (text: string, maxLength: number): string =>
-  text.slice(0, maxLength).toWellFormed().replace(LINE_BREAKS, " ");
+  text.slice(0, maxLength).toWellFormed().replace(LINE_BREAK_PATTERN, " ");
 
 export function buildValueFields(name: string, value: TagValue): InfluxPointData["fields"] {
   if (typeof value === "number") return { [name]: value };
@@ -86,7 +86,7 @@ const MAX_VALUE_AND_TIME_BYTES = 64;
 /** Encodes history values. For speed, the part of a line before value and time is encoded once per type of value. */
 export function* encodeHistoryLines(
   event: Event<"tag-history">,
-  formatLineAtTimeZero: (parts: Omit<InfluxPointData, "timeMs">) => string,
+  formatLineAtTimeZero: (point: Omit<InfluxPointData, "timeMs">) => string,
 ): Generator<EncodedInfluxLines> {
   const { fact, points } = splitHistoryEvent(event);
   const { tag, resolution, timeZone, origin, revised } = fact;
@@ -100,13 +100,13 @@ export function* encodeHistoryLines(
     const placeholderValueAndTime = `${typeof value === "number" ? "0 " : ""}0${ZERO_NANOSECONDS}`;
     return Buffer.from(line.slice(0, line.length - placeholderValueAndTime.length));
   };
-  const prefixes = {
+  const linePrefixes = {
     number: encodeLinePrefix(0),
     true: encodeLinePrefix(true),
     false: encodeLinePrefix(false),
     null: encodeLinePrefix(null),
   };
-  const maxLineBytes = Math.max(...Object.values(prefixes).map(({ length }) => length)) + MAX_VALUE_AND_TIME_BYTES;
+  const maxLineBytes = Math.max(...Object.values(linePrefixes).map(({ length }) => length)) + MAX_VALUE_AND_TIME_BYTES;
   const reader = new PointReader(points);
   let timeError: unknown = null;
   for (let hasMorePoints = true; hasMorePoints && timeError === null; ) {
@@ -126,7 +126,7 @@ export function* encodeHistoryLines(
       if (count > 0) bytes[offset++] = LINE_BREAK_BYTE;
       const value = reader.isNotNumber ? reader.value : null;
       const isJsonLiteral = value === "true" || value === "false" || value === "null";
-      const valueLinePrefix = isJsonLiteral ? prefixes[value] : prefixes.number;
+      const valueLinePrefix = isJsonLiteral ? linePrefixes[value] : linePrefixes.number;
       bytes.set(valueLinePrefix, offset);
       offset += valueLinePrefix.length;
       if (!isJsonLiteral) {
@@ -142,14 +142,14 @@ export function* encodeHistoryLines(
   if (timeError !== null) throw timeError;
 }
 
-function takeReusableBuffer(bytes: number): Buffer {
-  if (bytes > REUSABLE_BUFFER_BYTES) return Buffer.allocUnsafeSlow(bytes);
+function takeReusableBuffer(minBytes: number): Buffer {
+  if (minBytes > REUSABLE_BUFFER_BYTES) return Buffer.allocUnsafeSlow(minBytes);
   return reusableBuffers.pop() ?? Buffer.allocUnsafeSlow(REUSABLE_BUFFER_BYTES);
 }
 
-function releaseReusableBuffer(bytes: Buffer): void {
-  if (bytes.length === REUSABLE_BUFFER_BYTES && reusableBuffers.length < MAX_REUSABLE_BUFFERS)
-    reusableBuffers.push(bytes);
+function releaseReusableBuffer(buffer: Buffer): void {
+  if (buffer.length === REUSABLE_BUFFER_BYTES && reusableBuffers.length < MAX_REUSABLE_BUFFERS)
+    reusableBuffers.push(buffer);
 }
 
 const LINE_BREAK_BYTE = 10;

@@ -16,7 +16,7 @@ const FIRST_INVENTORY_WAIT_MS = 60_000;
 const NAME_LOOKUP_RETRY_MS = 1_000;
 
 interface CachedObjectName {
-  readonly text: string | null;
+  readonly objectName: string | null;
   /** Points of events that were committed before this time get no name. */
   readonly validFromMs?: number;
   readonly mayBeListedLater?: boolean;
@@ -82,16 +82,16 @@ export function createNameLookup(
 
   async function findSiteName(source: string, id: string): Promise<CachedObjectName> {
     const siteName = (await building.findObject("site", source, id))?.displayName ?? null;
-    if (siteName === null) return { text: siteName, mayBeListedLater: true };
-    if (!(await hasGivenUpWaiting("site_name", source))) return { text: siteName };
+    if (siteName === null) return { objectName: siteName, mayBeListedLater: true };
+    if (!(await hasGivenUpWaiting("site_name", source))) return { objectName: siteName };
     const siteFirstListedMs = Date.parse((await building.firstListedAt("site", source, id)) ?? "");
-    return { text: siteName, validFromMs: siteFirstListedMs + NAME_CACHE_MAX_AGE_MS };
+    return { objectName: siteName, validFromMs: siteFirstListedMs + NAME_CACHE_MAX_AGE_MS };
   }
 
-  async function findSystemCodes(source: string, site: string | null, tag: string): Promise<CachedObjectName> {
-    const systemCodes = joinSystemCodes(await building.systemsOf(source, tag));
+  async function findSystemCodes(source: string, site: string | null, tagId: string): Promise<CachedObjectName> {
+    const systemCodes = joinSystemCodes(await building.systemsOf(source, tagId));
     const mayBeListedLater = systemCodes === null && site !== null && !(await building.hasListedSystems(source, site));
-    return { text: systemCodes, mayBeListedLater };
+    return { objectName: systemCodes, mayBeListedLater };
   }
 
   async function loadNames({ source, site, tag }: EventOrigin, event: Event, committedMs: number): Promise<boolean> {
@@ -103,7 +103,7 @@ export function createNameLookup(
     if (tag === null) return true;
     if (tag.name === null && nameTags.includes("name"))
       await lookUpObjectName("name", source, tag.id, async () => ({
-        text: (await building.findObject("tag", source, tag.id))?.displayName ?? null,
+        objectName: (await building.findObject("tag", source, tag.id))?.displayName ?? null,
       }));
     if (!nameTags.includes("system")) return true;
     return (await lookUpObjectName("system", source, tag.id, () => findSystemCodes(source, site, tag.id))) !== null;
@@ -111,7 +111,7 @@ export function createNameLookup(
 
   return {
     /** Caches the names for `nameTagsOf`. Returns a retry from the first event whose names are not listed, or null. */
-    async prepare(batch: readonly Event[], committedAt?: readonly string[]) {
+    async loadNames(batch: readonly Event[], committedAt?: readonly string[]) {
       if (nameTags.length === 0) return null;
       expireNameCache();
       eventsWithoutSiteName = new WeakSet();
@@ -130,7 +130,7 @@ export function createNameLookup(
       const { source, site, tag } = origin;
       const hasSiteName = site !== null && !eventsWithoutSiteName.has(event);
       const readCachedName = (kind: ObjectNameTag, id: string) =>
-        nameCache.get(buildNameCacheKey(kind, source, id))?.text;
+        nameCache.get(buildNameCacheKey(kind, source, id))?.objectName;
       const nameByTag: Record<ObjectNameTag, string | null | undefined> = {
         name: tag === null ? null : (tag.name ?? readCachedName("name", tag.id)),
         site_name: hasSiteName ? readCachedName("site_name", site) : null,

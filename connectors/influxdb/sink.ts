@@ -59,9 +59,9 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   }
 
   /** Classifies an error of sending. Returns an abort instead of throwing, so lines stored before remain accepted. */
-  async function classifySendError(error: unknown, lines: number, signal: AbortSignal): Promise<WriteOutcome> {
-    if (error instanceof HttpError && !signal.aborted) return classifyWriteError(error, config, lines, clock.now());
-    const probeServerTls = (limit: AbortSignal) => probeTlsThroughProxy(proxy, hostAndPortOfUrl(url), limit);
+  async function classifySendError(error: unknown, lineCount: number, signal: AbortSignal): Promise<WriteOutcome> {
+    if (error instanceof HttpError && !signal.aborted) return classifyWriteError(error, config, lineCount, clock.now());
+    const probeServerTls = (timeout: AbortSignal) => probeTlsThroughProxy(proxy, hostAndPortOfUrl(url), timeout);
     const tlsMismatchError = await detectTlsPort(error, url, describeReceiver(url.origin), probeServerTls, signal);
     if (signal.aborted) return { kind: "failed", error: signal.reason };
     return { kind: "failed", error: tlsMismatchError ?? mapWriteError(error, config, clock.now()) };
@@ -72,12 +72,12 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     return sendErrorOutcome.kind === "failed" ? sendErrorOutcome.error : mapWriteError(error, config, clock.now());
   }
 
-  function* encodeBatchLines(batch: readonly Event[], unreadable: Map<number, string>): Generator<EventLines> {
+  function* encodeBatchLines(batch: readonly Event[], rejectReasons: Map<number, string>): Generator<EventLines> {
     for (const [eventIndex, event] of batch.entries()) {
       try {
         for (const eventLines of encodeEventLines(event, pointSettings)) yield { eventIndex, ...eventLines };
       } catch (error) {
-        unreadable.set(eventIndex, error instanceof Error ? error.message : String(error));
+        rejectReasons.set(eventIndex, error instanceof Error ? error.message : String(error));
       }
     }
   }
@@ -92,7 +92,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       if (!config.create_database) return;
       try {
         // Check first: a user that may write to a database may lack the right to create one.
-        if (await bucketClient.isMissing(signal)) await bucketClient.create(signal);
+        if (await bucketClient.isBucketMissing(signal)) await bucketClient.createDatabase(signal);
       } catch (error) {
         throw await mapInfluxError(error, signal);
       }
@@ -101,7 +101,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     async write(offeredEvents, signal, _accepted, batchInfo) {
       signal.throwIfAborted();
       const client = httpClient ?? connectToInflux();
-      const retryForMissingNames = await nameLookup.prepare(offeredEvents, batchInfo?.committedAt);
+      const retryForMissingNames = await nameLookup.loadNames(offeredEvents, batchInfo?.committedAt);
       if (retryForMissingNames?.from === 0) throw retryForMissingNames.error;
       const batch = offeredEvents.slice(0, retryForMissingNames?.from);
       const rejectReasons = new Map<number, string>();
@@ -121,7 +121,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     async probe(signal) {
       const bucketClient = createBucketClientFor(httpClient ?? connectToInflux());
       try {
-        if (!(await bucketClient.isMissing(signal))) return;
+        if (!(await bucketClient.isBucketMissing(signal))) return;
         if (config.create_database) await bucketClient.checkCreatePermission(signal);
         else await httpClient?.post(writePath, "", signal);
       } catch (error) {
@@ -129,7 +129,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       }
     },
 
-    detectRestart: (before, signal) => detectInfluxRestart(httpClient ?? connectToInflux(), before, signal),
+    detectRestart: (storedId, signal) => detectInfluxRestart(httpClient ?? connectToInflux(), storedId, signal),
 
     async retentionMs(signal) {
       try {

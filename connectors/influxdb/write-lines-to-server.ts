@@ -30,7 +30,7 @@ const MAX_REQUESTS_PER_WRITE = 200;
 /** Stores lines. Splits a request that is too large or has a faulty line until the faulty event is found. */
 export async function storeLines(
   lines: Iterable<EventLines>,
-  send: (lines: readonly EventLines[]) => Promise<WriteOutcome>,
+  sendLines: (lines: readonly EventLines[]) => Promise<WriteOutcome>,
 ): Promise<Receipt> {
   const rejectReasons = new Map<number, string>();
   let requestCount = 0;
@@ -44,7 +44,7 @@ export async function storeLines(
         return buildReceipt(rejectReasons, { from: firstEventIndex, error });
       }
       requestCount += 1;
-      const outcome = await send(chunk);
+      const outcome = await sendLines(chunk);
       if (outcome.kind === "failed")
         return buildReceipt(rejectReasons, { from: firstEventIndex, error: outcome.error });
       if (outcome.kind === "stored") continue;
@@ -63,16 +63,16 @@ export async function storeLines(
 
 function* groupIntoRequests(lines: Iterable<EventLines>): Generator<readonly EventLines[]> {
   let request: EventLines[] = [];
-  let count = 0;
-  let characters = 0;
+  let lineCount = 0;
+  let characterCount = 0;
   for (const line of lines) {
-    count += line.count ?? 1;
-    characters += line.text.length;
-    if (request.length > 0 && (count > MAX_REQUEST_LINES || characters > MAX_REQUEST_CHARACTERS)) {
+    lineCount += line.count ?? 1;
+    characterCount += line.text.length;
+    if (request.length > 0 && (lineCount > MAX_REQUEST_LINES || characterCount > MAX_REQUEST_CHARACTERS)) {
       yield request;
       request = [];
-      count = line.count ?? 1;
-      characters = line.text.length;
+      lineCount = line.count ?? 1;
+      characterCount = line.text.length;
     }
     request.push(line);
   }
@@ -93,11 +93,11 @@ function halveEventLines({ eventIndex, text, count = 1 }: EventLines): ProtocolL
   const firstHalfCount = Math.ceil(count / 2);
   let splitPosition = -1;
   for (let n = 0; n < firstHalfCount; n++) splitPosition = text.indexOf("\n", splitPosition + 1);
-  const slice = (from: number, to?: number) =>
+  const sliceText = (from: number, to?: number) =>
     typeof text === "string" ? text.slice(from, to) : text.subarray(from, to);
   return [
-    [{ eventIndex, text: slice(0, splitPosition), count: firstHalfCount }],
-    [{ eventIndex, text: slice(splitPosition + 1), count: count - firstHalfCount }],
+    [{ eventIndex, text: sliceText(0, splitPosition), count: firstHalfCount }],
+    [{ eventIndex, text: sliceText(splitPosition + 1), count: count - firstHalfCount }],
   ];
 }
 

@@ -15,7 +15,7 @@ import { type JiraConfig, RESERVED_ISSUE_FIELDS } from "./config.ts";
 const STATUSES_WITH_ERROR_TEXT = [400, 401, 403, 404, 409, 413];
 const MAX_ERROR_TEXT_LENGTH = 400;
 /** Values of the header X-Seraph-LoginReason for an unknown user, whom Jira treats as anonymous. */
-const UNKNOWN_USER_REASON = /AUTHENTICATED_FAILED|AUTHENTICATION_DENIED/;
+const UNKNOWN_USER_PATTERN = /AUTHENTICATED_FAILED|AUTHENTICATION_DENIED/;
 
 const JiraErrorResponse = z.object({
   errorMessages: z.array(z.string()).default([]),
@@ -50,7 +50,7 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
     const path = jiraApiPath + options.path;
     const authorizedRequest = { ...options, path, headers: readAuthorization(), allow: STATUSES_WITH_ERROR_TEXT };
     const response = await sendRequest(client, authorizedRequest, clock, signal);
-    if (UNKNOWN_USER_REASON.test(response.headers["x-seraph-loginreason"] ?? "")) throw createUnknownUserError(origin);
+    if (UNKNOWN_USER_PATTERN.test(response.headers["x-seraph-loginreason"] ?? "")) throw createUnknownUserError(origin);
     if (response.status < 300) return checkSuccessResponse(response, origin);
     if (options.allow?.includes(response.status) && response.json !== undefined) return response;
     throw mapJiraErrorResponse(response, origin, clock.now());
@@ -113,7 +113,7 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
   return {
     origin,
     request: requestJira,
-    read: requestJson,
+    readJson: requestJson,
     checkProjectIsVisible,
     progressMs: client.progressMs,
     close: () => client.close(),

@@ -22,13 +22,13 @@ export function renderDescription({ text, link }: Pick<IncidentMessage, "text" |
   return shortenUntilFits(
     text,
     MAX_INCIDENT_TEXT_LENGTH,
-    (shortened) => format.render({ ...shortened, href }),
+    (shortContent) => format.render({ ...shortContent, href }),
     (body) => measureIssueBody(body) <= MAX_ISSUE_BODY_LENGTH,
   );
 }
 
-export function renderComment({ text }: IncidentMessage, labels: readonly string[], format: TextFormat): unknown {
-  const fields = text.fields.filter(({ label }) => labels.includes(label));
+export function renderComment({ text }: IncidentMessage, fieldLabels: readonly string[], format: TextFormat): unknown {
+  const fields = text.fields.filter(({ label }) => fieldLabels.includes(label));
   return renderDescription({ text: { ...text, fields, list: [], curves: [] }, link: null }, format);
 }
 
@@ -56,7 +56,7 @@ export const ADF_FORMAT: TextFormat = {
       curves.length === 0 ? null : { type: "codeBlock", content: [buildAdfTextNode(curves.join("\n"))] },
       href === null ? null : buildParagraph([buildAdfTextNode(linkText, { type: "link", attrs: { href } })]),
     ];
-    return buildAdfDocument(adfBlockNodes.filter((part) => part !== null));
+    return buildAdfDocument(adfBlockNodes.filter((node) => node !== null));
   },
   renderParagraph: (text) => buildAdfDocument([buildParagraph([buildAdfTextNode(text)])]),
 };
@@ -74,8 +74,8 @@ function buildAdfTextNode(text: string, ...marks: readonly AdfMark[]): AdfNode {
   return { type: "text", text, ...(marks.length === 0 ? {} : { marks }) };
 }
 
-function buildAdfLineNodes(lines: string): readonly AdfNode[] {
-  const [firstLine = "", ...otherLines] = lines.split("\n");
+function buildAdfLineNodes(multilineText: string): readonly AdfNode[] {
+  const [firstLine = "", ...otherLines] = multilineText.split("\n");
   return [
     buildAdfTextNode(`: ${firstLine}`),
     ...otherLines.flatMap((line) => [{ type: "hardBreak" }, buildAdfTextNode(line)]),

@@ -54,7 +54,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
 
   async function readTransitions(id: string, signal: AbortSignal): Promise<readonly Transition[]> {
     const path = `/issue/${id}/transitions?expand=transitions.fields`;
-    return (await jira.read({ method: "GET", path }, TransitionsResponse, signal)).transitions;
+    return (await jira.readJson({ method: "GET", path }, TransitionsResponse, signal)).transitions;
   }
 
   /** Executes a transition. Returns false without a transition, or if a workflow rule rejects it. */
@@ -65,11 +65,11 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
   }
 
   const jiraTicketSystem: TicketSystem = {
-    tickets: "issues",
+    ticketPlural: "issues",
     idPattern: /^\d{1,20}$/,
     searchLagMs: ISSUE_SEARCH_LAG_MS[config.deployment],
 
-    async create(incident, signal) {
+    async createTicket(incident, signal) {
       const priority = config.priority[incident.priority];
       const fields = {
         ...config.fields,
@@ -80,7 +80,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
         labels: [...new Set(["plenum", buildIncidentLabel(incident), ...config.labels])],
         ...(priority === undefined ? {} : { priority: { name: priority } }),
       };
-      return toTicket(await jira.read({ method: "POST", path: "/issue", json: { fields } }, CreatedIssue, signal));
+      return toTicket(await jira.readJson({ method: "POST", path: "/issue", json: { fields } }, CreatedIssue, signal));
     },
 
     async readState(id, signal) {
@@ -123,7 +123,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       const jql = `project = "${config.project}" AND labels = "${buildIncidentLabel(incident)}" ORDER BY created ASC`;
       const json = { jql, fields: ["status"], maxResults: MAX_ISSUE_SEARCH_RESULTS };
       const path = isJiraCloud ? "/search/jql" : "/search";
-      const request = jira.read({ method: "POST", path, json }, IssueSearchResponse, signal);
+      const request = jira.readJson({ method: "POST", path, json }, IssueSearchResponse, signal);
       const { issues } = await request.catch(async (error: unknown) => {
         // Jira rejects the search for a project that the account may not see.
         if (error instanceof Rejected) await jira.checkProjectIsVisible(signal);
@@ -170,14 +170,14 @@ interface TransitionBody {
 /** Chooses the first possible transition by name, or to a status of category Done; null for none. */
 function chooseIssueTransition(
   transitions: readonly Transition[],
-  names: readonly string[],
+  wantedNames: readonly string[],
   resolution: string | undefined,
 ): TransitionBody | null {
   const isTransitionNamed = ({ name, to }: Transition, wantedName: string) =>
     [name, to.name].some((transitionName) => transitionName.toLowerCase() === wantedName.toLowerCase());
   const candidateTransitions =
-    names.length > 0
-      ? names.flatMap((name) => transitions.filter((transition) => isTransitionNamed(transition, name)))
+    wantedNames.length > 0
+      ? wantedNames.flatMap((name) => transitions.filter((transition) => isTransitionNamed(transition, name)))
       : // The names of Jira's statuses depend on the language of the account.
         transitions.filter(({ to }) => to.statusCategory?.key === "done");
   const transitionBodies = candidateTransitions.map((transition) => buildTransitionBody(transition, resolution));

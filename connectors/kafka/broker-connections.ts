@@ -34,7 +34,7 @@ export interface BrokerConnection {
 export class UnsupportedKafkaRequest extends ConfigError {}
 
 /** Time after the publish deadline in which the timeout response of the broker may still arrive. */
-const TIMEOUT_RESPONSE_TRANSIT_MS = 1_000;
+const TIMEOUT_GRACE_MS = 1_000;
 
 const SASL_PROBE_TIMEOUT_MS = 3_000;
 
@@ -44,7 +44,7 @@ export type BrokerConnections = ReturnType<typeof createBrokerConnections>;
 export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
   const { client_id, sasl, tls } = config;
   const readPassword = sasl === undefined ? null : secretReader(sasl.password, clock);
-  const openConnections = new Map<
+  const connectionByBroker = new Map<
     string,
     { readonly connection: kafka.Connection; readonly broker: Promise<BrokerConnection> }
   >();
@@ -54,7 +54,7 @@ export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
   function buildConnectionOptions(host: string): kafka.ConnectionOptions {
     return {
       connectTimeout: config.connect_deadline,
-      requestTimeout: config.publish_deadline + TIMEOUT_RESPONSE_TRANSIT_MS,
+      requestTimeout: config.publish_deadline + TIMEOUT_GRACE_MS,
       maxInflights: 1,
       ...buildTlsOptions(host),
       ...(sasl === undefined || readPassword === null ? {} : { sasl: buildSaslOptions(sasl, readPassword().reveal()) }),
@@ -80,26 +80,26 @@ export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
 
   function connectToBroker(address: HostAndPort): Promise<BrokerConnection> {
     const brokerKey = `${address.host} ${address.port}`;
-    const existingConnection = openConnections.get(brokerKey);
+    const existingConnection = connectionByBroker.get(brokerKey);
     if (existingConnection !== undefined && isConnectionAlive(existingConnection.connection))
       return awaitReauthentication(existingConnection);
     currentSignal.throwIfAborted();
     refuseUnencryptedPassword(address);
     const connection = new kafka.Connection(client_id, buildConnectionOptions(address.host));
     const broker = connectAndReadVersions(connection, address);
-    openConnections.set(brokerKey, { connection, broker });
+    connectionByBroker.set(brokerKey, { connection, broker });
     broker.catch(() => connection.socket?.destroy());
     return broker;
   }
 
   function endBrokerConnections(): void {
-    for (const { connection, broker } of openConnections.values()) {
+    for (const { connection, broker } of connectionByBroker.values()) {
       broker.catch(() => undefined);
       connection.close().catch(() => undefined);
       // The library waits for the other side to close, which a stopped broker never does.
       connection.socket?.destroy();
     }
-    openConnections.clear();
+    connectionByBroker.clear();
   }
 
   return {
@@ -137,7 +137,7 @@ export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
     async diagnoseDisconnect(address: HostAndPort): Promise<ConfigError | null> {
       const signal = currentSignal;
       const server = describeBroker(address);
-      const probeBrokerTls = (limit: AbortSignal) => probeTlsHandshake(address, AbortSignal.any([limit, signal]));
+      const probeBrokerTls = (timeout: AbortSignal) => probeTlsHandshake(address, AbortSignal.any([timeout, signal]));
       if (!tls.enabled && (await serverSpeaksTls(probeBrokerTls))) return createTlsRequiredError(server);
       if (sasl !== undefined || signal.aborted) return null;
       const saslMechanisms = await requestSaslMechanisms(address, buildTlsOptions(address.host), signal);
@@ -160,7 +160,7 @@ async function connectAndReadVersions(connection: kafka.Connection, address: Hos
     const { apiKeys } = await requestApiVersions(connection);
     return {
       address,
-      async request(versions, ...values) {
+      async request(versions, ...requestArguments) {
         const support = apiKeys.find(({ apiKey }) => apiKey === versions[0]?.key);
         const requestVersion = versions.find(
           ({ version }) => support !== undefined && version >= support.minVersion && version <= support.maxVersion,
@@ -169,7 +169,7 @@ async function connectAndReadVersions(connection: kafka.Connection, address: Hos
           const message = `${describeBroker(address).name} does not know a request that is needed.`;
           throw new UnsupportedKafkaRequest(message, { hint: "It has to be Kafka 0.11 or newer." });
         }
-        return requestVersion.async(connection, ...values).catch((error: unknown) => {
+        return requestVersion.async(connection, ...requestArguments).catch((error: unknown) => {
           if (error instanceof kafka.ResponseError)
             return error.response as Awaited<ReturnType<typeof requestVersion.async>>;
           throw error instanceof kafka.NetworkError ? (connectionError ?? error) : error;

@@ -109,7 +109,7 @@ export function mapConnectionError(error: unknown, address: HostAndPort): Failur
   if (knownFailure === error) return knownFailure;
   const server = describeBroker(address);
   const errorNames = collectKafkaErrorNames(error);
-  const saslError = SASL_ERROR_BY_NAME[errorNames.find((code) => code in SASL_ERROR_BY_NAME) ?? ""];
+  const saslError = SASL_ERROR_BY_NAME[errorNames.find((name) => name in SASL_ERROR_BY_NAME) ?? ""];
   if (saslError !== undefined) return new ConfigError(`${server.name} ${saslError[0]}.`, saslError[1]);
   const rootCause = findRootCause(error);
   const isLibraryError = rootCause instanceof GenericError || rootCause instanceof MultipleErrors;
@@ -142,7 +142,7 @@ export function describeBroker({ host, port }: HostAndPort): ServerInfo {
     name: `The Kafka broker at ${host.includes(":") ? `[${host}]` : host}:${port}`,
     failureText: "could not be reached",
     addressOption: "brokers",
-    authorityOption: "tls.ca_file",
+    caOption: "tls.ca_file",
     secureSetting: "tls.enabled: true",
     plaintextSetting: "tls.enabled: false",
   };

@@ -41,10 +41,10 @@ export function createKafkaCluster(config: KafkaConfig, connections: BrokerConne
   const firstRequestMsByTopic = new Map<string, number>();
   let knownBrokers: readonly HostAndPort[] = [];
 
-  async function requestAnyBroker<T>(send: (broker: BrokerConnection) => Promise<T>): Promise<T> {
+  async function requestAnyBroker<T>(sendRequest: (broker: BrokerConnection) => Promise<T>): Promise<T> {
     const broker = await connections.connectToAny([...config.brokers.map(parseBrokerAddress), ...knownBrokers]);
     try {
-      return await send(broker);
+      return await sendRequest(broker);
     } catch (error) {
       const connectionFailure = mapConnectionError(error, broker.address);
       if (!(connectionFailure instanceof BrokerDisconnected)) throw connectionFailure;
@@ -84,16 +84,16 @@ export function createKafkaCluster(config: KafkaConfig, connections: BrokerConne
 
   return {
     async readTopics(names: readonly string[]): Promise<ReadonlyMap<string, TopicMetadata>> {
-      const now = clock.monotonic();
+      const nowMs = clock.monotonic();
       const uncachedTopics = names.filter(
-        (name) => now - (topicCache.get(name)?.cachedAtMs ?? Number.NEGATIVE_INFINITY) >= TOPIC_METADATA_MAX_AGE_MS,
+        (name) => nowMs - (topicCache.get(name)?.cachedAtMs ?? Number.NEGATIVE_INFINITY) >= TOPIC_METADATA_MAX_AGE_MS,
       );
       if (uncachedTopics.length > 0) {
         for (const topic of await requestMetadata(uncachedTopics, config.create_topics, false)) {
           const code = isTopicBeingCreated(topic) ? LEADER_NOT_AVAILABLE_CODE : topic.code;
           topicCache.set(topic.name, {
             topic: { ...topic, code },
-            cachedAtMs: code === 0 ? now : Number.NEGATIVE_INFINITY,
+            cachedAtMs: code === 0 ? nowMs : Number.NEGATIVE_INFINITY,
           });
         }
       }

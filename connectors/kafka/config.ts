@@ -81,9 +81,9 @@ export const KafkaConfig = z
   })
   .superRefine((config, context) => {
     const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
-    const { enabled, ...files } = config.tls;
-    if (!enabled && Object.keys(files).length > 0) reportIssue("tls", "Set tls.enabled: true to use these files.");
-    if ((files.cert_file === undefined) !== (files.key_file === undefined))
+    const { enabled, ...tlsFiles } = config.tls;
+    if (!enabled && Object.keys(tlsFiles).length > 0) reportIssue("tls", "Set tls.enabled: true to use these files.");
+    if ((tlsFiles.cert_file === undefined) !== (tlsFiles.key_file === undefined))
       reportIssue("tls", "cert_file and key_file belong together; give both or none.");
     if (config.sasl !== undefined && !enabled && !config.plain_text) {
       if (config.brokers.some((broker) => !isLoopbackHost(parseBrokerAddress(broker).host)))

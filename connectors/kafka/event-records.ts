@@ -21,12 +21,12 @@ export function buildKafkaRecord(event: Event, topic: string, sequence?: EventNu
   const headers = buildCloudEventHeaders(event, sequence);
   const key = Buffer.from(eventOrderingKey(event));
   const value = Buffer.from(eventDataJson(event));
-  let bytes = KAFKA_RECORD_OVERHEAD_BYTES + key.length + value.length;
-  for (const [name, text] of headers) bytes += RECORD_HEADER_OVERHEAD_BYTES + name.length + text.length;
-  return { topic, key, value, headers, timestampMs: Date.parse(event.time), bytes };
+  let recordBytes = KAFKA_RECORD_OVERHEAD_BYTES + key.length + value.length;
+  for (const [name, text] of headers) recordBytes += RECORD_HEADER_OVERHEAD_BYTES + name.length + text.length;
+  return { topic, key, value, headers, timestampMs: Date.parse(event.time), bytes: recordBytes };
 }
 
-function buildCloudEventHeaders(event: Event, number?: EventNumber | null): Map<Buffer, Buffer> {
+function buildCloudEventHeaders(event: Event, sequence?: EventNumber | null): Map<Buffer, Buffer> {
   const { id, source, type, subject, time, siteid, priority, snapshot } = event;
   const textByAttribute: Readonly<Record<CloudEventAttribute, string | undefined>> = {
     specversion: "1.0",
@@ -34,7 +34,7 @@ function buildCloudEventHeaders(event: Event, number?: EventNumber | null): Map<
     snapshot: snapshot === true ? "true" : undefined,
     sequence: undefined,
     sequenceepoch: undefined,
-    ...sequenceAttributes(number),
+    ...sequenceAttributes(sequence),
   };
   const headers = new Map<Buffer, Buffer>();
   for (const [attribute, name] of HEADER_NAME_BY_ATTRIBUTE) {

@@ -34,11 +34,11 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
     }
     const receipt = summarizeOutcomes(outcomes);
     const retryFromIndex = receipt.retry?.from ?? batch.length;
-    const hasCaughtUp = receipt.retry === undefined && !deliveryKeys.some((name) => keysToSkip.has(name));
+    const hasCaughtUp = receipt.retry === undefined && !deliveryKeys.some((key) => keysToSkip.has(key));
     keysToSkip = hasCaughtUp ? new Set() : keysToSkip;
-    for (const [n, name] of deliveryKeys.entries()) {
-      if (n >= retryFromIndex && outcomes[n]?.is === "acknowledged") keysToSkip.add(name);
-      else keysToSkip.delete(name);
+    for (const [n, key] of deliveryKeys.entries()) {
+      if (n >= retryFromIndex && outcomes[n]?.is === "acknowledged") keysToSkip.add(key);
+      else keysToSkip.delete(key);
     }
     if (receipt.retry?.from === 0) throw receipt.retry.error;
     return receipt;
@@ -82,7 +82,7 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
 
   /** Throws if Plenum may write to none of the topics and cannot create any. */
   function checkTopicPermissions(visibleTopics: readonly TopicMetadata[]): void {
-    const matchingTopics = visibleTopics.filter(({ name }) => topicTemplate.matches(name));
+    const matchingTopics = visibleTopics.filter(({ name }) => topicTemplate.matchesTopic(name));
     const existingTopics = matchingTopics.filter(({ code }) => code === 0);
     if (existingTopics.some(({ mayWrite }) => mayWrite !== false)) {
       const missingTopics = matchingTopics.flatMap(({ name, code }) => (code === 0 ? [] : [name]));

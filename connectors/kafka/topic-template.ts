@@ -13,10 +13,10 @@ const MAX_PLACEHOLDER_LENGTH = 64;
 const HASHED_VALUE_PREFIX_LENGTH = 31;
 const TOPIC_PLACEHOLDER_PATTERN = /\{([^{}]*)\}/g;
 
-const maxTextLength = (texts: readonly string[]) => Math.max(...texts.map(({ length }) => length));
+const getMaxTextLength = (texts: readonly string[]) => Math.max(...texts.map(({ length }) => length));
 const MAX_LENGTH_BY_PLACEHOLDER: Readonly<Record<TopicPlaceholder, number>> = {
-  noun: maxTextLength(TOPIC_SUBJECT_NOUNS),
-  kind: maxTextLength(EVENT_KINDS),
+  noun: getMaxTextLength(TOPIC_SUBJECT_NOUNS),
+  kind: getMaxTextLength(EVENT_KINDS),
   source: MAX_PLACEHOLDER_LENGTH,
   site: MAX_PLACEHOLDER_LENGTH,
 };
@@ -48,8 +48,8 @@ export function findTopicTemplateError(template: string): string | null {
  */
 export function createTopicTemplate(template: string) {
   const templateParts = template.split(TOPIC_PLACEHOLDER_PATTERN);
-  const fillTopicTemplate = (value: (name: TopicPlaceholder) => string, encodeLiteral = (text: string) => text) =>
-    templateParts.map((part, n) => (n % 2 === 0 ? encodeLiteral(part) : value(part as TopicPlaceholder))).join("");
+  const fillTopicTemplate = (getValue: (name: TopicPlaceholder) => string, encodeLiteral = (text: string) => text) =>
+    templateParts.map((part, n) => (n % 2 === 0 ? encodeLiteral(part) : getValue(part as TopicPlaceholder))).join("");
   const usesPlaceholder = (name: TopicPlaceholder) => template.includes(`{${name}}`);
   const nouns: readonly string[] = usesPlaceholder("noun") ? TOPIC_SUBJECT_NOUNS : [""];
   const eventKinds: readonly string[] = usesPlaceholder("kind") ? EVENT_KINDS : [""];
@@ -60,7 +60,7 @@ export function createTopicTemplate(template: string) {
     possibleTopics: dependsOnSourceOrSite
       ? null
       : nouns.flatMap((noun) => eventKinds.map((kind) => fillTopicTemplate((name) => (name === "noun" ? noun : kind)))),
-    matches: (topic: string) => topicPattern.test(topic),
+    matchesTopic: (topic: string) => topicPattern.test(topic),
   };
 }
 

@@ -2,7 +2,7 @@ import { type IClientOptions, MqttClient } from "mqtt";
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import {
   connectionFailure,
-  endedWithoutResponse,
+  isNoResponseError,
   needsTlsError,
   probeTlsHandshake,
   type ServerInfo,
@@ -23,7 +23,7 @@ const NOT_MQTT_ERROR_PATTERN =
 export function mapConnectError(error: unknown, address: string, usesMqtt5: boolean): Failure {
   const code = readErrorCode(error);
   const isOtherProtocol = code === undefined && error instanceof Error && NOT_MQTT_ERROR_PATTERN.test(error.message);
-  if (isOtherProtocol || endedWithoutResponse(error)) {
+  if (isOtherProtocol || isNoResponseError(error)) {
     const problemText = isOtherProtocol ? "What it answered is no MQTT" : `It broke the connection (${code})`;
     const hint = "If that stays so, check the port in url.";
     return new BrokerHungUp(`The broker at ${address} could not be reached. ${problemText}.`, { hint, cause: error });
@@ -42,7 +42,7 @@ function describeBroker(address: string): ServerInfo {
     name: `The broker at ${address}`,
     failureText: "could not be reached",
     addressOption: "url",
-    authorityOption: "tls.ca_file",
+    caOption: "tls.ca_file",
     secureSetting: "mqtts://",
     plaintextSetting: "mqtt://",
   };
@@ -136,11 +136,11 @@ export function mapDisconnectReason(code: number | undefined, address: string): 
 }
 
 /** Every broker accepts messages of up to this number of characters; also the minimum of `max_message_bytes`. */
-const ALWAYS_ACCEPTED_LENGTH = 1_024;
+const SAFE_PAYLOAD_LENGTH = 1_024;
 
 /** Adds a hint about the message size, because a broker of MQTT 3.1.1 only disconnects when a message is too large. */
 export function addSizeHint(reason: unknown, maxPayloadLength: number): unknown {
-  if (!(reason instanceof Retryable) || reason.hint !== undefined || maxPayloadLength <= ALWAYS_ACCEPTED_LENGTH)
+  if (!(reason instanceof Retryable) || reason.hint !== undefined || maxPayloadLength <= SAFE_PAYLOAD_LENGTH)
     return reason;
   const hint = `If that stays so, the broker may find a message too large: the longest on its way has ${maxPayloadLength} characters, and max_message_bytes can be set lower.`;
   return new Retryable(reason.message, { cause: reason.cause, hint });
@@ -158,24 +158,24 @@ const PROBE_TIMEOUT_MS = 3_000;
  * for plain MQTT at a TLS port, TLS at a plain port, and MQTT 5 at a broker that supports only 3.1.1.
  */
 export async function diagnoseHangUp(
-  client: IClientOptions,
+  clientOptions: IClientOptions,
   address: string,
   cause: unknown,
   signal: AbortSignal,
 ): Promise<Failure | null> {
-  const { username: _name, password: _password, will: _will, ...options } = client;
-  const probeOptions: IClientOptions = { ...options, clientId: `${client.clientId ?? "plenum"}-asks` };
-  if (client.protocol === "mqtts") {
-    const endedInTlsHandshake = endedWithoutResponse(cause);
+  const { username: _name, password: _password, will: _will, ...options } = clientOptions;
+  const probeOptions: IClientOptions = { ...options, clientId: `${clientOptions.clientId ?? "plenum"}-asks` };
+  if (clientOptions.protocol === "mqtts") {
+    const endedInTlsHandshake = isNoResponseError(cause);
     if (endedInTlsHandshake && (await doesBrokerRespond({ ...probeOptions, protocol: "mqtt" }, signal)))
       return tlsUnsupportedError(describeBroker(address), "it answers without");
   } else {
-    const brokerAddress = { host: String(client.host), port: Number(client.port) };
-    const probeTls = (limit: AbortSignal) => probeTlsHandshake(brokerAddress, AbortSignal.any([limit, signal]));
+    const brokerAddress = { host: String(clientOptions.host), port: Number(clientOptions.port) };
+    const probeTls = (timeout: AbortSignal) => probeTlsHandshake(brokerAddress, AbortSignal.any([timeout, signal]));
     if (await serverSpeaksTls(probeTls)) return needsTlsError(describeBroker(address));
   }
   // Retry MQTT 5 first, because the broker may only have restarted; then try 3.1.1.
-  if (client.protocolVersion !== 5 || (await doesBrokerRespond(probeOptions, signal))) return null;
+  if (clientOptions.protocolVersion !== 5 || (await doesBrokerRespond(probeOptions, signal))) return null;
   const supportsMqtt311 = await doesBrokerRespond({ ...probeOptions, protocolVersion: 4 }, signal);
   return supportsMqtt311 ? createMqtt311OnlyError(address) : null;
 }

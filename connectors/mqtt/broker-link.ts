@@ -12,7 +12,7 @@ import {
 } from "./broker-failures.ts";
 import { buildClientOptions, type ConfiguredBroker, getBrokerAddress, type SessionOptions } from "./client-options.ts";
 import type { MqttMessage } from "./publish-packets.ts";
-import { createPublisher, NO_PACKET_LISTENER, openBrokerSocket, packetBytesIfTooLarge } from "./publish-packets.ts";
+import { createPublisher, getBytesIfTooLarge, NO_PACKET_LISTENER, openBrokerSocket } from "./publish-packets.ts";
 import { createAcknowledgementFlush, createUnacknowledgedQueue } from "./unacknowledged-messages.ts";
 
 /** One connection to the broker. The library never reconnects, so it cannot resend messages of a lost connection. */
@@ -127,11 +127,11 @@ function createBrokerLink(
   const address = getBrokerAddress(config);
   const limits = readBrokerLimits(connack, address);
   const protocolVersion = config.protocol === "5" ? 5 : 4;
-  const connectionLost = new AbortController();
+  const lossController = new AbortController();
   const publisher = createPublisher(client.stream, protocolVersion);
   const pendingMessages = createUnacknowledgedQueue<PendingMessage>();
   const acknowledgementFlush = createAcknowledgementFlush(
-    () => pendingMessages.size() > 0 && !connectionLost.signal.aborted,
+    () => pendingMessages.size() > 0 && !lossController.signal.aborted,
     publisher.ping,
   );
   let isDeadlineWatched = false;
@@ -147,7 +147,7 @@ function createBrokerLink(
     const maxPayloadLength = Math.max(0, ...abandonedMessages.map(({ payloadCharacters }) => payloadCharacters));
     const failure = lossReason ?? new Retryable(`The connection to the broker at ${address} was lost.`);
     const reason = addSizeHint(failure, maxPayloadLength);
-    connectionLost.abort(reason);
+    lossController.abort(reason);
     for (const { done } of abandonedMessages) done(reason);
     client.end(true);
   }
@@ -186,9 +186,9 @@ function createBrokerLink(
   }
 
   function findSendError(message: MqttMessage): unknown {
-    if (connectionLost.signal.aborted) return connectionLost.signal.reason;
+    if (lossController.signal.aborted) return lossController.signal.reason;
     const { maxPacketBytes } = limits;
-    const bytes = maxPacketBytes === null ? null : packetBytesIfTooLarge(maxPacketBytes, message, protocolVersion);
+    const bytes = maxPacketBytes === null ? null : getBytesIfTooLarge(maxPacketBytes, message, protocolVersion);
     if (bytes === null) return null;
     return new Rejected(`The message has ${bytes} bytes; the broker takes ${maxPacketBytes} (149).`);
   }
@@ -213,25 +213,25 @@ function createBrokerLink(
     isDeadlineWatched = true;
     for (;;) {
       // Keep only the time of the oldest message, because the message itself would keep its batch in memory.
-      const sentMs = pendingMessages.oldest()?.sentMs;
-      if (sentMs === undefined || connectionLost.signal.aborted) break;
+      const sentMs = pendingMessages.getOldest()?.sentMs;
+      if (sentMs === undefined || lossController.signal.aborted) break;
       const timeLeftMs = Math.max(sentMs, lastAcknowledgedMs) + publishDeadlineMs - clock.monotonic();
       if (timeLeftMs <= 0) {
         closeOverdueLink();
         break;
       }
-      await sleepFor(clock, timeLeftMs, connectionLost.signal);
+      await sleepFor(clock, timeLeftMs, lossController.signal);
     }
     isDeadlineWatched = false;
   }
 
   async function awaitBeforeDeadline(response: Promise<void>): Promise<void> {
-    const responseSettled = new AbortController();
-    void sleepFor(clock, publishDeadlineMs, responseSettled.signal).then((isTimeUp) => isTimeUp && closeOverdueLink());
+    const sleepController = new AbortController();
+    void sleepFor(clock, publishDeadlineMs, sleepController.signal).then((isTimeUp) => isTimeUp && closeOverdueLink());
     try {
       await response;
     } finally {
-      responseSettled.abort(WAIT_ENDED_EARLY);
+      sleepController.abort(WAIT_ENDED_EARLY);
     }
   }
 
@@ -245,7 +245,7 @@ function createBrokerLink(
     /** True if the broker still had the session of the last link; null if it keeps no sessions (MQTT 5). */
     sessionPresent: connack.properties?.sessionExpiryInterval === 0 ? null : connack.sessionPresent,
     /** Aborts, with the reason, when the connection is lost or ended. */
-    lossSignal: connectionLost.signal,
+    lossSignal: lossController.signal,
     /** Time of the last acknowledgement, monotonic; minus infinity before the first. */
     lastAcknowledgedMs: () => lastAcknowledgedMs,
     rejectPending: rejectPendingMessages,
@@ -258,16 +258,16 @@ function createBrokerLink(
     },
 
     /** Publishes a last message, if any, and disconnects without a will, within 2 s. */
-    async end(lastMessage?: MqttMessage): Promise<void> {
+    async disconnect(lastMessage?: MqttMessage): Promise<void> {
       rejectPendingMessages(new Retryable("The connection is being closed."));
       if (lastMessage !== undefined) await endsWithin(clock, DISCONNECT_TIMEOUT_MS, publish(lastMessage));
-      const connectionClosed = new Promise<void>((resolve) => {
-        connectionLost.signal.addEventListener("abort", () => resolve(), { once: true });
+      const closePromise = new Promise<void>((resolve) => {
+        lossController.signal.addEventListener("abort", () => resolve(), { once: true });
       });
       // An unacknowledged last message would block the library forever.
       rejectPendingMessages(new Retryable("The connection is being closed."));
       client.end(false);
-      if (!connectionLost.signal.aborted) await endsWithin(clock, DISCONNECT_TIMEOUT_MS, connectionClosed);
+      if (!lossController.signal.aborted) await endsWithin(clock, DISCONNECT_TIMEOUT_MS, closePromise);
       // After `end(false)` the library ignores `end(true)` and would go on accepting messages.
       client.stream.destroy();
     },
@@ -279,9 +279,9 @@ function createBrokerLink(
 }
 
 /** `rh: 2`: the broker sends no retained messages. `rap`: retained messages keep their flag. */
-function subscribeToFilter(client: MqttClient, filter: string, rh: 0 | 2): Promise<void> {
+function subscribeToFilter(client: MqttClient, filter: string, retainHandling: 0 | 2): Promise<void> {
   return new Promise((resolve, reject) => {
-    client.subscribe(filter, { qos: 1, nl: false, rap: true, rh }, (error, granted) => {
+    client.subscribe(filter, { qos: 1, nl: false, rap: true, rh: retainHandling }, (error, granted) => {
       if (error !== null && error !== undefined) reject(mapSubscribeError(error, filter));
       else if (granted?.some(({ qos }) => qos === 0) === true) {
         reject(new ConfigError(`The broker offers no acknowledgements (QoS 1) on ${filter}.`));

@@ -62,8 +62,8 @@ export function buildClientOptions(
 function buildTlsOptions({ ca_file, cert_file, key_file, servername }: MqttConfig["tls"]): IClientOptions {
   const readPem = (option: string, path: string | undefined) =>
     path === undefined ? {} : { [option]: readCertificateFile(path, "tls") };
-  const files = { ...readPem("ca", ca_file), ...readPem("cert", cert_file), ...readPem("key", key_file) };
-  return { ...VERIFIED_TLS, ...files, ...(servername === undefined ? {} : { servername }) };
+  const pemFiles = { ...readPem("ca", ca_file), ...readPem("cert", cert_file), ...readPem("key", key_file) };
+  return { ...VERIFIED_TLS, ...pemFiles, ...(servername === undefined ? {} : { servername }) };
 }
 
 export const getBrokerAddress = (config: MqttConfig): string => new URL(config.url).host;

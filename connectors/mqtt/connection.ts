@@ -49,7 +49,7 @@ export function createConnection(
       await prepare?.(link);
       await publishOnlineStatus(link, connectedAt);
     } catch (error) {
-      await link.end();
+      await link.disconnect();
       throw error;
     }
     session = { link, since: connectedAt };
@@ -70,7 +70,7 @@ export function createConnection(
       clock,
       signal: closeController.signal,
       backoff: RECONNECT_BACKOFF,
-      fault: logConnectionLoss,
+      onFault: logConnectionLoss,
       async step() {
         try {
           await reconnectOrPublishStatus();
@@ -106,12 +106,12 @@ export function createConnection(
       await rejectOnAbort(connectIfNotConnected(), signal);
     },
     reconnectInBackground,
-    link: getUsableLink,
+    getLink: getUsableLink,
     async close(): Promise<void> {
       closeController.abort(new Retryable("The connection is closed."));
       await Promise.allSettled([connectAttempt, reconnectLoop]);
       const stoppedMessage = buildStatus({ status: "offline", reason: "stopped", since: null, time: getUtcTime() });
-      await getUsableLink()?.end(stoppedMessage);
+      await getUsableLink()?.disconnect(stoppedMessage);
     },
   };
 }
@@ -131,7 +131,7 @@ export async function testConnection(
       publishStatus(link, { ...buildStatusMessage(topic, body), retain: false }),
     );
   } finally {
-    await link.end();
+    await link.disconnect();
   }
 }
 

@@ -18,8 +18,8 @@ type BrokerCheck = StoredBrokerState & { readonly sessionLost: boolean };
 /** Tolerance in uptime comparisons: brokers publish the uptime every 10 s, and the response takes time. */
 const UPTIME_TOLERANCE_MS = 15_000;
 
-export function detectBrokerRestart(stored: string | null, { sessionLost, ...current }: BrokerCheck): ServerInstance {
-  const previousState = stored === null ? null : valueOr(() => JSON.parse(stored) as StoredBrokerState, null);
+export function detectBrokerRestart(storedId: string | null, { sessionLost, ...current }: BrokerCheck): ServerInstance {
+  const previousState = storedId === null ? null : valueOr(() => JSON.parse(storedId) as StoredBrokerState, null);
   const isNewInstance = previousState !== null && (sessionLost || isUptimeTooShort(current, previousState));
   return { instanceId: JSON.stringify(current), isNew: isNewInstance };
 }
@@ -34,7 +34,7 @@ function isUptimeTooShort(current: StoredBrokerState, previous: StoredBrokerStat
 }
 
 function measureElapsedMs(from: TimeSinceBoot | undefined, to: TimeSinceBoot | undefined): number | null {
-  if (from === undefined || to === undefined || from.boot !== to.boot) return null;
+  if (from === undefined || to === undefined || from.bootId !== to.bootId) return null;
   return to.ms < from.ms ? null : to.ms - from.ms;
 }
 
@@ -61,17 +61,17 @@ export async function readBrokerUptime(
       },
       signal,
     );
-    const timeoutAbort = new AbortController();
+    const timeoutController = new AbortController();
     const giveUp = () => uptimeReport.resolve(null);
-    const timeout = sleepFor(context.clock, UPTIME_TIMEOUT_MS, timeoutAbort.signal).then(giveUp);
+    const timeoutPromise = sleepFor(context.clock, UPTIME_TIMEOUT_MS, timeoutController.signal).then(giveUp);
     link.lossSignal.addEventListener("abort", giveUp, { once: true });
     try {
       await link.subscribe([UPTIME_TOPIC], "include retained messages");
       return await rejectOnAbort(uptimeReport.promise, signal);
     } finally {
-      timeoutAbort.abort(WAIT_ENDED_EARLY);
-      await timeout;
-      await link.end();
+      timeoutController.abort(WAIT_ENDED_EARLY);
+      await timeoutPromise;
+      await link.disconnect();
     }
   } catch (error) {
     if (signal.aborted) throw signal.reason;

@@ -79,7 +79,7 @@ function buildStateMessages(
   options: MessageOptions,
   properties: MqttMessage["properties"],
 ): readonly MqttMessage[] {
-  const { retain: retained } = options;
+  const { retain: retainOptions } = options;
   const source = eventSourceName(event);
   const site = event.siteid ?? null;
   const formatTopic = (kind: string, id: string | number, aspect: string) =>
@@ -93,7 +93,7 @@ function buildStateMessages(
   });
   if (event.type === "tag-value")
     return buildValueMessages(event, (aspect) => formatTopic("tag", event.data.tag.id, aspect), options, properties);
-  const withTimeAndId = (fields: object): MessageBody => ({ ts: event.time, ...fields, id: event.id });
+  const addTimeAndId = (fields: object): MessageBody => ({ ts: event.time, ...fields, id: event.id });
   const buildDeletions = (kind: RetainedKind, id: string | number): MqttMessage[] =>
     listRetainedAspects(kind, options).map((aspect) => ({
       ...toMessage(formatTopic(kind, id, aspect), {}, true),
@@ -110,13 +110,13 @@ function buildStateMessages(
     const [kind, object] = getInventoryObject(data);
     if (type.endsWith("-removed"))
       return [...buildDeletions(kind, object.id), ...(kind === "site" ? buildDeletions("site-status", object.id) : [])];
-    const body = withTimeAndId({ object: kind === "tag" ? { ...NO_TAG_NAMES, ...object } : object });
-    const inventoryMessage = toMessage(formatTopic(kind, object.id, "inventory"), body, retained.inventory);
+    const body = addTimeAndId({ object: kind === "tag" ? { ...NO_TAG_NAMES, ...object } : object });
+    const inventoryMessage = toMessage(formatTopic(kind, object.id, "inventory"), body, retainOptions.inventory);
     if (!("gateway" in data && "online" in data.gateway)) return [inventoryMessage];
     const { online, displayName: name } = data.gateway;
     const { hosts, wholeSite } = "hosts" in data ? data : { hosts: null, wholeSite: null };
     const gatewayState: MessageOf<"gateway-state"> = { ts: event.time, online, name, hosts, wholeSite, id: event.id };
-    return [toMessage(formatTopic(kind, object.id, "state"), gatewayState, retained.inventory), inventoryMessage];
+    return [toMessage(formatTopic(kind, object.id, "state"), gatewayState, retainOptions.inventory), inventoryMessage];
   }
 
   switch (event.type) {
@@ -131,7 +131,7 @@ function buildStateMessages(
     }
     case "tag-systems-changed": {
       const { tag, systems } = event.data;
-      return [toMessage(formatTopic("tag", tag.id, "systems"), withTimeAndId({ systems }), retained.inventory)];
+      return [toMessage(formatTopic("tag", tag.id, "systems"), addTimeAndId({ systems }), retainOptions.inventory)];
     }
 
     case "alarm-vanished":
@@ -147,7 +147,7 @@ function buildStateMessages(
       // The state topic shows only the current episode of an alarm.
       if (event.data.superseded === true) return [];
       const { id, status } = event.data.alarm;
-      const message = toMessage(formatTopic("alarm", id, "state"), buildAlarmBody(event), retained.alarms);
+      const message = toMessage(formatTopic("alarm", id, "state"), buildAlarmBody(event), retainOptions.alarms);
       return status === "resolved" ? [{ ...message, expirySeconds: RESOLVED_ALARM_RETENTION_SECONDS }] : [message];
     }
 
@@ -175,7 +175,7 @@ function buildStateMessages(
       const siteId = String(statusSite.id);
       const siteFields = { site: siteId, name: statusSite.displayName };
       const body: MessageOf<"site-status"> = { status, reason, since, ...siteFields, ts: event.time, id: event.id };
-      return [toMessage(formatTopic("site-status", siteId, "status"), body, retained.inventory)];
+      return [toMessage(formatTopic("site-status", siteId, "status"), body, retainOptions.inventory)];
     }
 
     case "series-break":
@@ -321,9 +321,9 @@ function formatPlain(value: TagValue): string {
 }
 
 /** A measured number without a decimal point. Texts cannot match, because their quotes are escaped. */
-const INTEGER_MEASUREMENT = /"(?:value|lastGoodValue|total|requested|before|readBack|inForce|wanted)":-?\d+(?=[,}e])/g;
+const INTEGER_PATTERN = /"(?:value|lastGoodValue|total|requested|before|readBack|inForce|wanted)":-?\d+(?=[,}e])/g;
 
 /** Formats a message so that measured numbers always have a decimal point, e.g. `20.0`: their type never changes. */
 const formatMeasurements = (body: object): string => addDecimalPoints(JSON.stringify(body));
 
-const addDecimalPoints = (json: string): string => json.replace(INTEGER_MEASUREMENT, "$&.0");
+const addDecimalPoints = (json: string): string => json.replace(INTEGER_PATTERN, "$&.0");

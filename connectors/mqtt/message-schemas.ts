@@ -108,13 +108,13 @@ const AlarmObject = z.strictObject({
 }) satisfies z.ZodType<Alarm>;
 
 /** Creates the schema of a message about an event; its description is the topic in the default layout. */
-const eventMessage = <Fields extends z.ZodRawShape>(topic: string, fields: Fields) =>
+const defineMessage = <Fields extends z.ZodRawShape>(topic: string, fields: Fields) =>
   z.strictObject({ ts: Time, ...fields, id: EventId }).meta({ description: topic });
 
-const inventoryMessage = <O extends z.ZodType>(topic: string, object: O) => eventMessage(topic, { object });
+const defineInventoryMessage = <O extends z.ZodType>(topic: string, object: O) => defineMessage(topic, { object });
 
 const MESSAGE_SCHEMAS = {
-  value: eventMessage("{prefix}/{source}/{site}/tag/{id}/value", {
+  value: defineMessage("{prefix}/{source}/{site}/tag/{id}/value", {
     ts: Time.meta({ description: "Time of the value, UTC." }),
     value: Value.meta({ description: "Null unless the quality is `good` or `uncertain`." }),
     quality: z.enum(["good", "uncertain", "bad", "stale"]),
@@ -133,23 +133,23 @@ const MESSAGE_SCHEMAS = {
     typeNow: ValueType.meta({ description: "Type of this value, while the type is in doubt; else null." }),
     latencyMs: z.number(),
   }),
-  history: eventMessage("{prefix}/{source}/{site}/tag/{id}/history/{resolution}", {
+  history: defineMessage("{prefix}/{source}/{site}/tag/{id}/history/{resolution}", {
     ...SERIES_FIELDS,
     origin: z.enum(["live", "backfill"]),
     revised: z.boolean(),
     points: z.array(z.strictObject({ time: Time, value: Value })),
   }),
-  total: eventMessage("{prefix}/{source}/{site}/tag/{id}/total/{resolution}", {
+  total: defineMessage("{prefix}/{source}/{site}/tag/{id}/total/{resolution}", {
     ...SERIES_FIELDS,
     from: Time,
     to: Time,
     total: Measurement.nullable(),
     reset: z.boolean(),
   }),
-  systems: eventMessage("{prefix}/{source}/{site}/tag/{id}/systems", {
+  systems: defineMessage("{prefix}/{source}/{site}/tag/{id}/systems", {
     systems: z.array(z.strictObject({ id: Text, code: Text, displayName: Text })),
   }),
-  accepted: eventMessage("{prefix}/{source}/{site}/tag/{id}/accepted", {
+  accepted: defineMessage("{prefix}/{source}/{site}/tag/{id}/accepted", {
     commandId: Text,
     tagId: Text,
     requested: Value,
@@ -161,7 +161,7 @@ const MESSAGE_SCHEMAS = {
     needsSecond: z.boolean(),
     correlation: NullableText,
   }),
-  result: eventMessage("{prefix}/{source}/{site}/tag/{id}/result", {
+  result: defineMessage("{prefix}/{source}/{site}/tag/{id}/result", {
     commandId: Text,
     tagId: NullableText,
     outcome: z.enum(COMMAND_OUTCOMES),
@@ -173,7 +173,7 @@ const MESSAGE_SCHEMAS = {
     rehearsal: z.boolean(),
     correlation: NullableText,
   }),
-  "not-restored": eventMessage("{prefix}/{source}/{site}/tag/{id}/not-restored", {
+  "not-restored": defineMessage("{prefix}/{source}/{site}/tag/{id}/not-restored", {
     commandId: Text,
     tagId: Text,
     inForce: Value,
@@ -183,12 +183,12 @@ const MESSAGE_SCHEMAS = {
     reason: Text,
     message: Text,
   }),
-  "site-inventory": inventoryMessage("{prefix}/{source}/{site}/site/{id}/inventory", SiteObject),
-  "gateway-inventory": inventoryMessage("{prefix}/{source}/{site}/gateway/{id}/inventory", GatewayObject),
-  "host-inventory": inventoryMessage("{prefix}/{source}/{site}/host/{id}/inventory", HostObject),
-  "system-inventory": inventoryMessage("{prefix}/{source}/{site}/system/{id}/inventory", SystemObject),
-  "tag-inventory": inventoryMessage("{prefix}/{source}/{site}/tag/{id}/inventory", TagObject),
-  "gateway-state": eventMessage("{prefix}/{source}/{site}/gateway/{id}/state", {
+  "site-inventory": defineInventoryMessage("{prefix}/{source}/{site}/site/{id}/inventory", SiteObject),
+  "gateway-inventory": defineInventoryMessage("{prefix}/{source}/{site}/gateway/{id}/inventory", GatewayObject),
+  "host-inventory": defineInventoryMessage("{prefix}/{source}/{site}/host/{id}/inventory", HostObject),
+  "system-inventory": defineInventoryMessage("{prefix}/{source}/{site}/system/{id}/inventory", SystemObject),
+  "tag-inventory": defineInventoryMessage("{prefix}/{source}/{site}/tag/{id}/inventory", TagObject),
+  "gateway-state": defineMessage("{prefix}/{source}/{site}/gateway/{id}/state", {
     online: z.boolean().nullable(),
     name: Text,
     hosts: z
@@ -201,14 +201,14 @@ const MESSAGE_SCHEMAS = {
       .nullable()
       .meta({ description: "True when the site has no other gateway; null like `hosts`." }),
   }),
-  "site-status": eventMessage("{prefix}/{source}/{site}/status", {
+  "site-status": defineMessage("{prefix}/{source}/{site}/status", {
     status: z.enum(["online", "degraded", "offline"]),
     reason: NullableText.meta({ description: "Why, for a person; null while the site is online." }),
     since: Time.meta({ description: "Time since when the site has this status, UTC." }),
     site: Text,
     name: Text,
   }),
-  "alarm-state": eventMessage("{prefix}/{source}/{site}/alarm/{id}/state", {
+  "alarm-state": defineMessage("{prefix}/{source}/{site}/alarm/{id}/state", {
     status: Text,
     priority: Text,
     acknowledged: z.boolean(),

@@ -81,10 +81,10 @@ export function createNameLookup(topics: Pick<Topics, "usesPlaceholder">, buildi
 export async function buildStateEvents(
   building: BuildingView,
   { id, kind, site, source }: PublishedObject,
-  now: string,
+  nowUtc: string,
 ): Promise<readonly Event[]> {
   const subject = eventSubject(kind === "site-status" ? "site" : kind, site, id);
-  const buildEvent = <K extends EventKind>(type: K, data: EventData[K], time = now): Event =>
+  const buildEvent = <K extends EventKind>(type: K, data: EventData[K], time = nowUtc): Event =>
     makeEvent({ type, source: sourceUri(source), subject, siteId: site, time, data, facts: ["moved", time] });
   if (kind === "alarm") {
     const view = await building.findAlarm(source, id);

@@ -38,16 +38,16 @@ const MAX_UTF8_BYTES_PER_UNIT = 3;
 const LENGTH_BYTE_BASE = 128;
 
 export function computeMaxPacketBytes({ contentType, correlation, payload, properties, topic }: MqttMessage): number {
-  let characters = topic.length + contentType.length + payload.length + (correlation?.length ?? 0);
+  let characterCount = topic.length + contentType.length + payload.length + (correlation?.length ?? 0);
   let textCount = 3;
   for (const propertyName in properties) {
-    characters += propertyName.length + (properties[propertyName] ?? "").length;
+    characterCount += propertyName.length + (properties[propertyName] ?? "").length;
     textCount += 2;
   }
-  return MAX_PACKET_OVERHEAD_BYTES + TEXT_OVERHEAD_BYTES * textCount + MAX_UTF8_BYTES_PER_UNIT * characters;
+  return MAX_PACKET_OVERHEAD_BYTES + TEXT_OVERHEAD_BYTES * textCount + MAX_UTF8_BYTES_PER_UNIT * characterCount;
 }
 
-export function packetBytesIfTooLarge(maxBytes: number, message: MqttMessage, version: 4 | 5 = 5): number | null {
+export function getBytesIfTooLarge(maxBytes: number, message: MqttMessage, version: 4 | 5 = 5): number | null {
   if (computeMaxPacketBytes(message) <= maxBytes) return null;
   const bytes = computePacketBytes(message, version);
   return bytes > maxBytes ? bytes : null;
@@ -60,18 +60,18 @@ export function computePacketBytes(message: MqttMessage, version: 4 | 5): number
 }
 
 function computePropertiesBytes({ contentType, correlation, expirySeconds, properties }: MqttMessage): number {
-  const textBytes = (text: string) => 2 + Buffer.byteLength(text);
-  let bytes = 2 + 1 + textBytes(contentType);
-  for (const name in properties) bytes += 1 + textBytes(name) + textBytes(properties[name] ?? "");
-  if (expirySeconds !== undefined) bytes += 5;
-  if (correlation !== undefined) bytes += 3 + Buffer.byteLength(correlation, "base64");
-  return countLengthBytes(bytes) + bytes;
+  const countTextBytes = (text: string) => 2 + Buffer.byteLength(text);
+  let propertiesBytes = 2 + 1 + countTextBytes(contentType);
+  for (const name in properties) propertiesBytes += 1 + countTextBytes(name) + countTextBytes(properties[name] ?? "");
+  if (expirySeconds !== undefined) propertiesBytes += 5;
+  if (correlation !== undefined) propertiesBytes += 3 + Buffer.byteLength(correlation, "base64");
+  return countLengthBytes(propertiesBytes) + propertiesBytes;
 }
 
 function countLengthBytes(length: number): number {
-  let bytes = 1;
-  for (let quotient = length; quotient >= LENGTH_BYTE_BASE; quotient >>>= 7) bytes += 1;
-  return bytes;
+  let lengthBytes = 1;
+  for (let quotient = length; quotient >= LENGTH_BYTE_BASE; quotient >>>= 7) lengthBytes += 1;
+  return lengthBytes;
 }
 
 /**
@@ -84,11 +84,11 @@ export function writePublish(buffer: Buffer, offset: number, message: MqttMessag
   buffer[offset] = PUBLISH_QOS_1_BYTE | (message.retain ? RETAIN_FLAG : 0);
   // Reserve two bytes for the length, as for 128 to 16,383 bytes. For any other length the packet is moved.
   const contentStart = offset + 1 + 2;
-  let end = writeText(buffer, contentStart, message.topic);
-  end = buffer.writeUInt16BE(id, end);
-  if (version === 5) end = writeProperties(buffer, end, message);
-  end += buffer.write(message.payload, end);
-  return writeLength(buffer, offset + 1, contentStart, end);
+  let position = writeText(buffer, contentStart, message.topic);
+  position = buffer.writeUInt16BE(id, position);
+  if (version === 5) position = writeProperties(buffer, position, message);
+  position += buffer.write(message.payload, position);
+  return writeLength(buffer, offset + 1, contentStart, position);
 }
 
 function writeProperties(buffer: Buffer, offset: number, message: MqttMessage): number {
@@ -97,42 +97,42 @@ function writeProperties(buffer: Buffer, offset: number, message: MqttMessage): 
   buffer[propertiesStart] = PROPERTY_IDS.payloadFormat;
   buffer[propertiesStart + 1] = 1;
   buffer[propertiesStart + 2] = PROPERTY_IDS.contentType;
-  let end = writeText(buffer, propertiesStart + 3, contentType);
+  let position = writeText(buffer, propertiesStart + 3, contentType);
   for (const propertyName in properties) {
-    buffer[end] = PROPERTY_IDS.user;
-    end = writeText(buffer, end + 1, propertyName);
-    end = writeText(buffer, end, properties[propertyName] ?? "");
+    buffer[position] = PROPERTY_IDS.user;
+    position = writeText(buffer, position + 1, propertyName);
+    position = writeText(buffer, position, properties[propertyName] ?? "");
   }
   if (expirySeconds !== undefined) {
-    buffer[end] = PROPERTY_IDS.expiry;
-    end = buffer.writeUInt32BE(expirySeconds, end + 1);
+    buffer[position] = PROPERTY_IDS.expiry;
+    position = buffer.writeUInt32BE(expirySeconds, position + 1);
   }
   if (correlation !== undefined) {
-    buffer[end] = PROPERTY_IDS.correlation;
-    const bytes = buffer.write(correlation, end + 3, "base64");
-    buffer.writeUInt16BE(bytes, end + 1);
-    end += 3 + bytes;
+    buffer[position] = PROPERTY_IDS.correlation;
+    const bytes = buffer.write(correlation, position + 3, "base64");
+    buffer.writeUInt16BE(bytes, position + 1);
+    position += 3 + bytes;
   }
-  return writeLength(buffer, offset, propertiesStart, end);
+  return writeLength(buffer, offset, propertiesStart, position);
 }
 
 /** Writes a text after its length (section 1.5.4); returns the end. */
 function writeText(buffer: Buffer, offset: number, text: string): number {
-  const bytes = buffer.write(text, offset + 2);
-  buffer.writeUInt16BE(bytes, offset);
-  return offset + 2 + bytes;
+  const textBytes = buffer.write(text, offset + 2);
+  buffer.writeUInt16BE(textBytes, offset);
+  return offset + 2 + textBytes;
 }
 
 /** Writes the length of a range before it and moves the range where needed; returns the new end. */
 function writeLength(buffer: Buffer, offset: number, contentStart: number, end: number): number {
   const contentBytes = end - contentStart;
-  const movedStart = offset + countLengthBytes(contentBytes);
-  if (movedStart !== contentStart) buffer.copyWithin(movedStart, contentStart, end);
+  const finalStart = offset + countLengthBytes(contentBytes);
+  if (finalStart !== contentStart) buffer.copyWithin(finalStart, contentStart, end);
   let position = offset;
   let quotient = contentBytes;
   for (; quotient >= LENGTH_BYTE_BASE; quotient >>>= 7) buffer[position++] = (quotient & 0x7f) | 0x80;
   buffer[position] = quotient;
-  return movedStart + contentBytes;
+  return finalStart + contentBytes;
 }
 
 const WRITE_BUFFER_BYTES = 65_536;
@@ -148,7 +148,7 @@ export function createPublisher(stream: Pick<Writable, "write">, version: 4 | 5)
   let buffer: Buffer | null = null;
   let filledBytes = 0;
 
-  function flush(): void {
+  function flushBuffer(): void {
     if (buffer === null) return;
     const filledBuffer = buffer;
     stream.write(filledBuffer.subarray(0, filledBytes), () => {
@@ -161,7 +161,7 @@ export function createPublisher(stream: Pick<Writable, "write">, version: 4 | 5)
   return {
     bufferMessage(message: MqttMessage, id: number): void {
       const maxBytes = computeMaxPacketBytes(message);
-      if (filledBytes + maxBytes > WRITE_BUFFER_BYTES) flush();
+      if (filledBytes + maxBytes > WRITE_BUFFER_BYTES) flushBuffer();
       if (maxBytes > WRITE_BUFFER_BYTES) {
         const largeBuffer = Buffer.allocUnsafeSlow(maxBytes);
         stream.write(largeBuffer.subarray(0, writePublish(largeBuffer, 0, message, id, version)));
@@ -169,7 +169,7 @@ export function createPublisher(stream: Pick<Writable, "write">, version: 4 | 5)
       }
       if (buffer === null) {
         buffer = spareBuffers.pop() ?? Buffer.allocUnsafeSlow(WRITE_BUFFER_BYTES);
-        process.nextTick(flush);
+        process.nextTick(flushBuffer);
       }
       filledBytes = writePublish(buffer, filledBytes, message, id, version);
     },
@@ -219,10 +219,10 @@ export function createAcknowledgementReader(onAcknowledged: OnAcknowledged): (ch
         }
         remainingLibraryBytes = header.size;
       }
-      const end = Math.min(offset + remainingLibraryBytes, bytes.length);
-      libraryChunks.push(bytes.subarray(offset, end));
-      remainingLibraryBytes -= end - offset;
-      offset = end;
+      const libraryEnd = Math.min(offset + remainingLibraryBytes, bytes.length);
+      libraryChunks.push(bytes.subarray(offset, libraryEnd));
+      remainingLibraryBytes -= libraryEnd - offset;
+      offset = libraryEnd;
     }
     return libraryChunks.length > 1 ? Buffer.concat(libraryChunks) : (libraryChunks[0] ?? null);
   };

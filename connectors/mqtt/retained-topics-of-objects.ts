@@ -96,11 +96,11 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
   async function loadStoredTopics(): Promise<void> {
     const documents = await sinkState.all<StoredTopics | string>();
     const hasSameTopicSettings = documents.get(LAYOUT_KEY) === topicSettings;
-    for (const [key, stored] of documents) {
+    for (const [key, document] of documents) {
       const [kind, source, id] = JSON.parse(key.startsWith("[") ? key : "[]") as [RetainedKind?, string?, string?];
-      if (typeof stored === "string" || kind === undefined || source === undefined || id === undefined) continue;
+      if (typeof document === "string" || kind === undefined || source === undefined || id === undefined) continue;
       if (assignment !== undefined && source !== assignment.source) continue;
-      const { aspects, former = [], pattern, site, wanted } = stored;
+      const { aspects, former = [], pattern, site, wanted } = document;
       const object = { kind, source, id, site, tag: undefined, wanted, pattern, aspects, former, isRemoved: false };
       addObject(object);
       changePatternUse(object, "add");
@@ -127,13 +127,13 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
   }
 
   /** Returns the first possible pattern that fits no other tag. */
-  function choosePattern(object: ObjectTopics, wanted: string): string {
-    const possiblePatterns = listPossiblePatterns(object, wanted);
-    const isFree = (pattern: string) =>
+  function choosePattern(object: ObjectTopics, wantedPattern: string): string {
+    const possiblePatterns = listPossiblePatterns(object, wantedPattern);
+    const isPatternFree = (pattern: string) =>
       [...(tagsByPattern.get(pattern.toLowerCase()) ?? [])].every((tag) => tag === object);
-    const isReserved = (pattern: string) => pattern === wanted && topics.isReserved(pattern);
-    const freePattern = possiblePatterns.find((pattern) => isFree(pattern) && !isReserved(pattern));
-    return freePattern ?? appendTagId(possiblePatterns.at(-1) ?? wanted, object.id);
+    const isPatternReserved = (pattern: string) => pattern === wantedPattern && topics.isReserved(pattern);
+    const freePattern = possiblePatterns.find((pattern) => isPatternFree(pattern) && !isPatternReserved(pattern));
+    return freePattern ?? appendTagId(possiblePatterns.at(-1) ?? wantedPattern, object.id);
   }
 
   function hasKnownTag(event: Event): boolean {
@@ -254,18 +254,18 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
   }
 
   /** Returns true if an object uses this topic now, so that the topic must not be emptied. */
-  function isInUse(object: ObjectTopics, pattern: string, aspect: string): boolean {
+  function isTopicInUse(object: ObjectTopics, pattern: string, aspect: string): boolean {
     return [object, ...(tagsByPattern.get(pattern.toLowerCase()) ?? [])].some(
       (patternUser) =>
         !patternUser.isRemoved && patternUser.pattern === pattern && patternUser.aspects.includes(aspect),
     );
   }
 
-  async function buildMove(object: ObjectTopics): Promise<TopicMove> {
+  async function buildTopicMove(object: ObjectTopics): Promise<TopicMove> {
     const events = object.isRemoved ? [] : await buildStateEvents(building, object, isoUtc(clock.now()));
     const states = events.flatMap((event) => buildMessages(event, namedTopics, config)).filter(({ retain }) => retain);
     const topicsToEmpty = object.former.flatMap(({ aspects, pattern }) =>
-      aspects.filter((aspect) => !isInUse(object, pattern, aspect)).map((aspect) => formatTopic(pattern, aspect)),
+      aspects.filter((aspect) => !isTopicInUse(object, pattern, aspect)).map((aspect) => formatTopic(pattern, aspect)),
     );
     const emptyMessage = { payload: "", retain: true, contentType: "application/json", properties: {} } as const;
     return { object, messages: [...states, ...topicsToEmpty.map((topic) => ({ topic, ...emptyMessage }))] };
@@ -275,16 +275,16 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     topics: namedTopics,
 
     /** Prepares the topics of a batch. Returns null when they are known, as for nearly all batches of live values. */
-    prepare(batch: readonly Event[]): Promise<void> | null {
+    prepareTopics(batch: readonly Event[]): Promise<void> | null {
       if (isLoaded && objectsToMove.size + objectsToCheck.size + objectsToStore.size === 0 && batch.every(hasKnownTag))
         return null;
       return resolveTopics(batch as readonly AnyEvent[]);
     },
 
     /** Returns messages that move objects to new topics, to be published before the batch; empty without moves. */
-    async nextMoves(): Promise<readonly TopicMove[]> {
+    async buildNextMoves(): Promise<readonly TopicMove[]> {
       const moves: TopicMove[] = [];
-      for (const object of [...objectsToMove].slice(0, MOVES_PER_BATCH)) moves.push(await buildMove(object));
+      for (const object of [...objectsToMove].slice(0, MOVES_PER_BATCH)) moves.push(await buildTopicMove(object));
       return moves;
     },
 
@@ -344,9 +344,9 @@ function findSubjects({ data, type }: AnyEvent): readonly EventSubject[] {
   if ("system" in data) return [{ kind: "system", id: data.system.id }];
   if (!("site" in data) || data.site === null) return [];
   const id = String((data.site as Site).id);
-  const status: EventSubject = { kind: "site-status", id };
-  if (type === "site-status-changed") return [status];
-  return type === "site-removed" ? [{ kind: "site", id }, status] : [{ kind: "site", id }];
+  const statusSubject: EventSubject = { kind: "site-status", id };
+  if (type === "site-status-changed") return [statusSubject];
+  return type === "site-removed" ? [{ kind: "site", id }, statusSubject] : [{ kind: "site", id }];
 }
 
 /** Returns the topic on which the sink publishes an event; null before it has published the event's object. */
@@ -358,9 +358,9 @@ export async function findPublishedTopic(
   const [subject] = findSubjects(event as AnyEvent);
   if (subject === undefined) return null;
   const key = buildDocumentKey({ ...subject, source: eventSourceName(event) ?? "" });
-  const stored = await sinkState.get<StoredTopics>(key);
-  if (stored === undefined) return null;
-  const buildTopic = ({ aspect }: TopicParts) => formatTopic(stored.pattern, aspect);
+  const storedTopics = await sinkState.get<StoredTopics>(key);
+  if (storedTopics === undefined) return null;
+  const buildTopic = ({ aspect }: TopicParts) => formatTopic(storedTopics.pattern, aspect);
   const topics = { ...createTopics(config.prefix, config.topic), buildTopic };
   return buildMessages(event, topics, config)[0]?.topic ?? null;
 }

@@ -9,7 +9,7 @@ import { createConnection, rejectPendingOnAbort, testConnection } from "./connec
 import { detectBrokerRestart, readBrokerUptime } from "./detect-broker-restart.ts";
 import { buildMessages } from "./event-messages.ts";
 import type { MqttMessage } from "./publish-packets.ts";
-import { packetBytesIfTooLarge } from "./publish-packets.ts";
+import { getBytesIfTooLarge } from "./publish-packets.ts";
 import { createPublishedTopics } from "./retained-topics-of-objects.ts";
 import { createTopics } from "./topics.ts";
 
@@ -31,7 +31,7 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
 
   async function publishTopicMoves(link: BrokerLink, options: DeliveryOptions): Promise<void> {
     for (;;) {
-      const moves = await publishedTopics.nextMoves();
+      const moves = await publishedTopics.buildNextMoves();
       if (moves.length === 0) return;
       const { rejected, retry } = await deliverBatch(link, moves, ({ messages }) => messages, options);
       if (retry !== undefined) throw retry.error;
@@ -43,29 +43,29 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
   return {
     maxBatch: 100,
     toleratesRepeats: true,
-    progressMs: () => connection.link()?.lastAcknowledgedMs() ?? Number.NEGATIVE_INFINITY,
+    progressMs: () => connection.getLink()?.lastAcknowledgedMs() ?? Number.NEGATIVE_INFINITY,
     open: (signal) => connection.open(signal),
     close: () => connection.close(),
     probe: (signal) => testConnection(config, context, { clientId: `${clientId}-probe`, topic: topics.check }, signal),
 
     /** Detects a broker restart. Checks once per link, because a restart ends every connection. */
-    async detectRestart(before, signal) {
-      const link = connection.link();
+    async detectRestart(storedId, signal) {
+      const link = connection.getLink();
       if (link === null) return null;
       if (link === lastRestartCheck?.link) return { instanceId: lastRestartCheck.instanceId, isNew: false };
       const uptime = await readBrokerUptime(config, context, `${clientId}-life`, signal);
       const atMs = Math.floor((context.assignment ?? context.clock).now());
       const { clock } = context;
-      const timeSinceBoot = clock.sinceBoot?.() ?? { boot: runId, ms: clock.monotonic() };
-      const serverInstance = detectBrokerRestart(before, { uptime, atMs, measured: timeSinceBoot, sessionLost });
-      if (connection.link() === link) sessionLost = false;
+      const timeSinceBoot = clock.sinceBoot?.() ?? { bootId: runId, ms: clock.monotonic() };
+      const serverInstance = detectBrokerRestart(storedId, { uptime, atMs, measured: timeSinceBoot, sessionLost });
+      if (connection.getLink() === link) sessionLost = false;
       lastRestartCheck = { link, instanceId: serverInstance.instanceId };
       return serverInstance;
     },
 
     async write(batch, signal, _accepted, batchInfo) {
       signal.throwIfAborted();
-      const link = connection.link();
+      const link = connection.getLink();
       if (link === null) throw new Retryable("There is no connection to the broker.");
       const buildEventMessages = (event: Event, index: number) =>
         buildMessages(event, publishedTopics.topics, config, batchInfo?.sequences?.[index]);
@@ -76,7 +76,7 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
         onBestEffortRejected: (error: unknown) => context.log.warn({ err: error }, "reply not delivered"),
       };
       return rejectPendingOnAbort(link, signal, async () => {
-        const preparation = publishedTopics.prepare(batch);
+        const preparation = publishedTopics.prepareTopics(batch);
         if (preparation === null) return deliverBatch(link, batch, buildEventMessages, options);
         await preparation;
         await publishTopicMoves(link, options);
@@ -136,7 +136,7 @@ export async function deliverBatch<Item>(
       if (inFlightCount >= maxInFlight) await waitUntilInFlightAtMost(maxInFlight - 1);
       if (signal.aborted) retryFromIndex(index, signal.reason);
       if (retry !== undefined) break sending;
-      const bytes = packetBytesIfTooLarge(maxBytes, message);
+      const bytes = getBytesIfTooLarge(maxBytes, message);
       if (bytes !== null) {
         const reason = `The message has ${bytes} bytes; max_message_bytes is ${maxBytes}.`;
         handleFailure(index, message, new Rejected(reason));

@@ -89,12 +89,12 @@ export function createTopics(prefix: string, template: string, source?: string) 
     /** Returns the source and tag in a command topic; null for another topic. */
     parseCommand(topic: string): Pick<CommandMessage, "source" | "tagId" | "purpose"> | null {
       if (!topic.startsWith(commandTopicPrefix)) return null;
-      const [level = "", ...targetLevels] = topic.slice(commandTopicPrefix.length).split("/");
-      const commandTarget = { source: decodeSegment(level), tagId: null };
+      const [sourceLevel = "", ...targetLevels] = topic.slice(commandTopicPrefix.length).split("/");
+      const commandTarget = { source: decodeSegment(sourceLevel), tagId: null };
       if (targetLevels.length === 1 && targetLevels[0] === "second") return { ...commandTarget, purpose: "second" };
-      const [tag = "", verbLevel = tag] = targetLevels;
+      const [tagLevel = "", verbLevel = tagLevel] = targetLevels;
       if (verbLevel !== "set" || targetLevels.length > 2) return null;
-      return targetLevels.length === 1 ? commandTarget : { ...commandTarget, tagId: decodeSegment(tag) };
+      return targetLevels.length === 1 ? commandTarget : { ...commandTarget, tagId: decodeSegment(tagLevel) };
     },
 
     /** Returns true if a response may be published to a topic: none of Plenum's own, except `<prefix>/reply/…`. */
@@ -193,11 +193,11 @@ function hashSegment(value: string): string {
 }
 
 function createOwnTopicMatcher(prefix: string, layout: readonly string[]): (topic: string) => boolean {
-  const levelPatterns = layout.map((part) => {
-    if (part === "{prefix}") return `${RegExp.escape(prefix)}/`;
-    if (part === "{aspect}") return "(.+/)?";
-    if (part === "{kind}") return "(site|gateway|host|system|tag|alarm|event|command)/";
-    return part.startsWith("{") ? "[^/]+/" : `${RegExp.escape(part)}/`;
+  const levelPatterns = layout.map((level) => {
+    if (level === "{prefix}") return `${RegExp.escape(prefix)}/`;
+    if (level === "{aspect}") return "(.+/)?";
+    if (level === "{kind}") return "(site|gateway|host|system|tag|alarm|event|command)/";
+    return level.startsWith("{") ? "[^/]+/" : `${RegExp.escape(level)}/`;
   });
   const pattern = new RegExp(`^${levelPatterns.join("")}$`, "s");
   return (topic) => pattern.test(`${topic}/`);

@@ -8,7 +8,7 @@ const MAX_EMPTY_SLOTS = 64;
  *     slots:  -  -  7  8  -  10           firstSlot = 2, endSlot = 6, messageCount = 3: 9 was acknowledged early
  */
 export function createUnacknowledgedQueue<SentMessage extends { readonly id: number }>() {
-  const isSlotUsed = new Uint8Array(PACKET_ID_COUNT);
+  const isPacketIdUsed = new Uint8Array(PACKET_ID_COUNT);
   /** Slots of the queue. The array is never shortened, because growing the array again allocates memory. */
   const slots: (SentMessage | null)[] = [];
   let firstSlot = 0;
@@ -31,20 +31,20 @@ export function createUnacknowledgedQueue<SentMessage extends { readonly id: num
   return {
     add(sentMessage: SentMessage): void {
       if (endSlot - messageCount > MAX_EMPTY_SLOTS) compactSlots();
-      isSlotUsed[sentMessage.id] = 1;
+      isPacketIdUsed[sentMessage.id] = 1;
       slots[endSlot] = sentMessage;
       endSlot += 1;
       messageCount += 1;
     },
 
-    has: (id: number) => isSlotUsed[id] === 1,
+    has: (id: number) => isPacketIdUsed[id] === 1,
 
     take(id: number): SentMessage | undefined {
-      if (isSlotUsed[id] !== 1) return undefined;
+      if (isPacketIdUsed[id] !== 1) return undefined;
       let index = firstSlot;
       while (slots[index]?.id !== id) index += 1;
       const sentMessage = slots[index] ?? undefined;
-      isSlotUsed[id] = 0;
+      isPacketIdUsed[id] = 0;
       slots[index] = null;
       messageCount -= 1;
       while (firstSlot < endSlot && slots[firstSlot] === null) firstSlot += 1;
@@ -53,14 +53,14 @@ export function createUnacknowledgedQueue<SentMessage extends { readonly id: num
     },
 
     takeAll(): readonly SentMessage[] {
-      const sentMessages = slots.slice(firstSlot, endSlot).filter((sent) => sent !== null);
-      for (const { id } of sentMessages) isSlotUsed[id] = 0;
+      const sentMessages = slots.slice(firstSlot, endSlot).filter((message) => message !== null);
+      for (const { id } of sentMessages) isPacketIdUsed[id] = 0;
       slots.fill(null);
       firstSlot = endSlot = messageCount = 0;
       return sentMessages;
     },
 
-    oldest: () => slots[firstSlot] ?? undefined,
+    getOldest: () => slots[firstSlot] ?? undefined,
 
     size: () => messageCount,
 
@@ -74,7 +74,7 @@ export function createUnacknowledgedQueue<SentMessage extends { readonly id: num
  *
  *     20 messages ►   ◄ PUBACK   PINGREQ ►   ◄ 19 × PUBACK, PINGRESP
  */
-export function createAcknowledgementFlush(isWaiting: () => boolean, ping: () => void) {
+export function createAcknowledgementFlush(hasPendingMessages: () => boolean, sendPing: () => void) {
   let isPingCheckPlanned = false;
   let hasSentSinceReceiving = false;
   /** True if a packet was sent or acknowledged since the last ping. Prevents endless pings. */
@@ -82,9 +82,9 @@ export function createAcknowledgementFlush(isWaiting: () => boolean, ping: () =>
 
   function pingIfNeeded(): void {
     isPingCheckPlanned = false;
-    if (hasSentSinceReceiving || !hasNewActivity || !isWaiting()) return;
+    if (hasSentSinceReceiving || !hasNewActivity || !hasPendingMessages()) return;
     hasNewActivity = false;
-    ping();
+    sendPing();
   }
 
   return {
@@ -99,7 +99,7 @@ export function createAcknowledgementFlush(isWaiting: () => boolean, ping: () =>
     /** Records that data has arrived from the broker. */
     noteDataReceived(): void {
       hasSentSinceReceiving = false;
-      if (isPingCheckPlanned || !isWaiting()) return;
+      if (isPingCheckPlanned || !hasPendingMessages()) return;
       isPingCheckPlanned = true;
       // Wait one tick of the event loop, because the next messages are sent in this tick.
       setImmediate(pingIfNeeded);

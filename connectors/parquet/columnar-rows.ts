@@ -22,34 +22,34 @@ const MAX_MS_BETWEEN_YIELDS = 4;
 /** Stores rows as columns with a dictionary of texts. A history row takes 100 bytes; as an object more than 1,000. */
 export function createColumnarRows(table: LakeTable) {
   const columnStores = table.columns.map(createColumnStore);
-  let length = 0;
-  const columnStoreAt = (index: number) => columnStores[index] as ColumnStore;
+  let rowTotal = 0;
+  const getColumnStore = (index: number) => columnStores[index] as ColumnStore;
 
   return {
     table,
     get length() {
-      return length;
+      return rowTotal;
     },
-    get characters() {
+    get characterCount() {
       return columnStores.reduce((sum, { characters }) => sum + characters, 0);
     },
     add(row: LakeRow): number {
-      for (let index = 0; index < columnStores.length; index++) columnStoreAt(index).add(row[index] ?? null, length);
-      return length++;
+      for (let index = 0; index < columnStores.length; index++) getColumnStore(index).add(row[index] ?? null, rowTotal);
+      return rowTotal++;
     },
     /** Appends rows, column by column; `readColumn` returns null for an empty column. Do not add rows meanwhile. */
     async addRows(rowCount: number, readColumn: (index: number) => Promise<ArrayLike<unknown> | null>): Promise<void> {
       for (const [index, store] of columnStores.entries()) {
         const columnCells = await readColumn(index);
-        for (let n = 0; n < rowCount; n++) store.add(toLakeCell(columnCells?.[n]), length + n);
+        for (let n = 0; n < rowCount; n++) store.add(toLakeCell(columnCells?.[n]), rowTotal + n);
       }
-      length += rowCount;
+      rowTotal += rowCount;
     },
-    getCell: (index: number, row: number): Cell => columnStoreAt(index).getCell(row),
-    createCellReader: (index: number): ((row: number) => Cell) => columnStoreAt(index).getCell,
+    getCell: (index: number, row: number): Cell => getColumnStore(index).getCell(row),
+    createCellReader: (index: number): ((row: number) => Cell) => getColumnStore(index).getCell,
     /** Returns a comparator of rows by these columns, null first. Rows added later cannot be compared. */
     createComparator(names: readonly string[]): RowComparator {
-      const columnComparators = names.map((name) => columnStoreAt(findColumnIndex(table, name)).createComparator());
+      const columnComparators = names.map((name) => getColumnStore(findColumnIndex(table, name)).createComparator());
       return (a, b) => {
         for (const compareRows of columnComparators) {
           const rowOrder = compareRows(a, b);
@@ -77,13 +77,13 @@ export async function sortDistinctRows(columns: ColumnarRows): Promise<Uint32Arr
     new Uint32Array(length).map((_, row) => row),
     compareRows,
   );
-  let count = 0;
+  let distinctCount = 0;
   for (let n = 0; n < length; n++) {
-    const [row, next] = [rows[n] ?? 0, rows[n + 1]];
-    if (next === undefined || compareRowKeys(row, next) !== 0) rows[count++] = row;
+    const [row, nextRow] = [rows[n] ?? 0, rows[n + 1]];
+    if (nextRow === undefined || compareRowKeys(row, nextRow) !== 0) rows[distinctCount++] = row;
     if (n % ROWS_BETWEEN_YIELDS === 0) await yieldIfBusy();
   }
-  return rows.subarray(0, count);
+  return rows.subarray(0, distinctCount);
 }
 
 /** Sorts rows: merges ascending runs (for example one per file) in pairs until one run is left. */
@@ -99,14 +99,14 @@ async function mergeSortedRuns(rows: Uint32Array<ArrayBuffer>, compare: RowCompa
     for (let runIndex = 0; runIndex < runStarts.length; runIndex += 2) {
       const [from = 0, middle = length, end = length] = runStarts.slice(runIndex, runIndex + 3);
       let [left, right] = [from, middle];
-      for (let to = from; to < end; to++) {
+      for (let targetIndex = from; targetIndex < end; targetIndex++) {
         const takesLeftRun = right >= end || (left < middle && compare(sorted[left] ?? 0, sorted[right] ?? 0) <= 0);
-        target[to] = sorted[takesLeftRun ? left++ : right++] ?? 0;
-        if (to % ROWS_BETWEEN_YIELDS === 0) await yieldIfBusy();
+        target[targetIndex] = sorted[takesLeftRun ? left++ : right++] ?? 0;
+        if (targetIndex % ROWS_BETWEEN_YIELDS === 0) await yieldIfBusy();
       }
     }
     [sorted, target] = [target, sorted];
-    runStarts = runStarts.filter((_, run) => run % 2 === 0);
+    runStarts = runStarts.filter((_, index) => index % 2 === 0);
   }
   return sorted;
 }
@@ -150,7 +150,7 @@ function createNumberColumnStore(isBoolean: boolean): ColumnStore {
 
 function createTextColumnStore(isUnique: boolean): ColumnStore {
   let textCodeByRow = new Int32Array(INITIAL_ROW_CAPACITY);
-  let characters = 0;
+  let characterCount = 0;
   const texts: string[] = [];
   const codeByText = new Map<string, number>();
   let lastTextCode = NULL_TEXT_CODE;
@@ -158,7 +158,7 @@ function createTextColumnStore(isUnique: boolean): ColumnStore {
   function encodeDictionaryText(text: string): number {
     if (lastTextCode !== NULL_TEXT_CODE && texts[lastTextCode] === text) return lastTextCode;
     const textCode = isUnique ? undefined : codeByText.get(text);
-    if (textCode === undefined) characters += text.length;
+    if (textCode === undefined) characterCount += text.length;
     lastTextCode = textCode ?? texts.push(text) - 1;
     if (!isUnique) codeByText.set(text, lastTextCode);
     return lastTextCode;
@@ -167,7 +167,7 @@ function createTextColumnStore(isUnique: boolean): ColumnStore {
   const readDictionaryText = (row: number) => texts[textCodeByRow[row] ?? NULL_TEXT_CODE] ?? null;
   return {
     get characters() {
-      return characters;
+      return characterCount;
     },
     add(cell, row) {
       if (row === textCodeByRow.length) {

@@ -69,7 +69,7 @@ export function createDeltaTableFormat(
   async function isCommitDone(table: LakeTable, { writerPosition }: LakeCommit, signal: AbortSignal): Promise<boolean> {
     if (writerPosition === null || !writerPosition.isRepeated) return false;
     const lastWriterPosition = await getDeltaTable(table).readLastTxnVersion(writerPosition.writerId, signal);
-    return lastWriterPosition !== null && lastWriterPosition >= writerPosition.through;
+    return lastWriterPosition !== null && lastWriterPosition >= writerPosition.lastPosition;
   }
 
   async function appendBatches(
@@ -151,7 +151,7 @@ export function createDeltaTableFormat(
     signal: AbortSignal,
   ) {
     const newFileKeys = compactedFiles.map(({ kind, partition }) =>
-      buildFileKey(partition, `${kind}-${randomHexText()}`),
+      buildFileKey(partition, `${kind}-${createRandomHex()}`),
     );
     await sinkState.put(encodeSinkStateChange({ compactions: newFileKeys.map((result) => ({ result, sources: [] })) }));
     const addedFiles: AddedTableFile[] = [];
@@ -191,8 +191,8 @@ export function createDeltaTableFormat(
     },
     async createTable(table, signal) {
       const { version } = await getDeltaTable(table).readActiveFiles(signal);
-      const objects = version < 0 ? await store.list(buildTableFolder(table), signal) : [];
-      const file = objects.find(({ key }) => key.endsWith(".parquet"));
+      const storedFiles = version < 0 ? await store.list(buildTableFolder(table), signal) : [];
+      const file = storedFiles.find(({ key }) => key.endsWith(".parquet"));
       if (file !== undefined)
         throw new ConfigError(`${store.location}/${file.key} is there, and no Delta log that it belongs to.`, {
           hint: "Choose a new folder or prefix for table_format: delta.",
@@ -203,19 +203,19 @@ export function createDeltaTableFormat(
     listPossibleKeys: ({ updatedPartitions, batches }, name) =>
       [...batches, ...updatedPartitions].map(({ partition }) => buildFileKey(partition, name)),
     async commit(lakeCommit, signal) {
-      const keys: string[] = [];
+      const addedKeys: string[] = [];
       for (const [table, batches] of Map.groupBy(lakeCommit.batches, ({ partition }) => partition.table)) {
         if (!(await isCommitDone(table, lakeCommit, signal)))
-          keys.push(...(await appendBatches(table, batches, lakeCommit, signal)));
+          addedKeys.push(...(await appendBatches(table, batches, lakeCommit, signal)));
       }
       for (const [table, updatedPartitions] of Map.groupBy(
         lakeCommit.updatedPartitions,
         ({ partition }) => partition.table,
       )) {
         if (!(await isCommitDone(table, lakeCommit, signal)))
-          keys.push(...(await replaceRows(table, updatedPartitions, lakeCommit, signal)));
+          addedKeys.push(...(await replaceRows(table, updatedPartitions, lakeCommit, signal)));
       }
-      return keys;
+      return addedKeys;
     },
     async discardFiles(keys, signal) {
       for (const table of LAKE_TABLES) {
@@ -237,8 +237,8 @@ export function createDeltaTableFormat(
       yield* new Map(partitions.map((partition) => [partition.folder, partition])).values();
     },
     async mergeFiles(partition, signal) {
-      await mergePartitionFiles(tableFormat, partition, signal, async (merged) => {
-        if (await replaceDeltaTableFiles(partition.table, [merged], signal)) return;
+      await mergePartitionFiles(tableFormat, partition, signal, async (mergedFile) => {
+        if (await replaceDeltaTableFiles(partition.table, [mergedFile], signal)) return;
         throw new Retryable(`Somebody else changed ${store.location}/${partition.folder} while it was compacted.`);
       });
     },
@@ -271,7 +271,7 @@ export function createDeltaTableFormat(
       const movedRowsCommit = {
         batches: [],
         updatedPartitions: movedRowUpdates,
-        name: `moved-${randomHexText()}`,
+        name: `moved-${createRandomHex()}`,
         writerPosition: null,
         uploaded: new Map(),
       };
@@ -279,7 +279,7 @@ export function createDeltaTableFormat(
     },
     /** Vacuums some files of one table per call, so that no other work waits for long. */
     async vacuum(signal) {
-      if (vacuumSchedule.isDue()) tablesToVacuum = LAKE_TABLES;
+      if (vacuumSchedule.isVacuumDue()) tablesToVacuum = LAKE_TABLES;
       const [table] = tablesToVacuum;
       if (table === undefined || !vacuumSchedule.isTrusted()) return;
       const removedFileCount = await getDeltaTable(table).vacuum(signal, MAX_FILES_REMOVED_PER_VACUUM);
@@ -289,7 +289,7 @@ export function createDeltaTableFormat(
   return tableFormat;
 }
 
-const randomHexText = (): string => randomBytes(8).toString("hex");
+const createRandomHex = (): string => randomBytes(8).toString("hex");
 
 /** Returns a key that is not in use: after a lost response, the log may already refer to an uploaded file. */
 function chooseUnusedFileKey(key: string, digest: string, uploaded: UploadedFileDigests): string {
@@ -301,12 +301,12 @@ function chooseUnusedFileKey(key: string, digest: string, uploaded: UploadedFile
 
 async function describeAddedFile(
   key: string,
-  bytes: number,
+  fileBytes: number,
   { dayAndSite, table }: LakePartition,
   { columns, rows }: Pick<EncodedParquetRows, "columns" | "rows">,
 ): Promise<AddedTableFile> {
   const stats = await computeFileStatistics(table, rows.length, (column, n) => columns.getCell(column, rows[n] ?? 0));
-  return { key, bytes, rows: rows.length, partitionValues: toPartitionValues(dayAndSite), stats };
+  return { key, bytes: fileBytes, rows: rows.length, partitionValues: toPartitionValues(dayAndSite), stats };
 }
 
 function toPartitionValues(dayAndSite: LakePartition["dayAndSite"]): Readonly<Record<string, string | null>> {
@@ -318,7 +318,7 @@ function toPartitionValues(dayAndSite: LakePartition["dayAndSite"]): Readonly<Re
 }
 
 const buildDeltaTransaction = (writerPosition: LakeCommit["writerPosition"]) =>
-  writerPosition === null ? null : { appId: writerPosition.writerId, version: writerPosition.through };
+  writerPosition === null ? null : { appId: writerPosition.writerId, version: writerPosition.lastPosition };
 
 /** Schedules the daily vacuum. Tombstones have wall times: after a clock step, the vacuum waits for an hour. */
 export function createVacuumSchedule(clock: Clock) {
@@ -328,16 +328,16 @@ export function createVacuumSchedule(clock: Clock) {
   let nextVacuumMs = clockTrustedFromMs;
 
   function isClockTrusted(): boolean {
-    const now = readWallClockOffset();
-    if (Math.abs(now - lastClockOffset) > MIN_CLOCK_STEP_MS) clockTrustedFromMs = clock.monotonic() + HOUR_MS;
-    lastClockOffset = now;
+    const clockOffset = readWallClockOffset();
+    if (Math.abs(clockOffset - lastClockOffset) > MIN_CLOCK_STEP_MS) clockTrustedFromMs = clock.monotonic() + HOUR_MS;
+    lastClockOffset = clockOffset;
     return clock.monotonic() >= clockTrustedFromMs;
   }
 
   return {
     isTrusted: isClockTrusted,
     /** Returns true if a vacuum is due. Call this method every few seconds, to notice each clock step. */
-    isDue(): boolean {
+    isVacuumDue(): boolean {
       if (!isClockTrusted() || clock.monotonic() < nextVacuumMs) return false;
       nextVacuumMs = clock.monotonic() + DAY_MS;
       return true;

@@ -15,12 +15,12 @@ const MAX_DRAFT_FILE_AGE_MS = 10 * 60_000;
 /** Stores objects as files. After a power cut, a file has either its complete old or its complete new content. */
 export function createFolderStore(
   folder: string,
-  mode: number,
+  fileMode: number,
   clock: Pick<Clock, "monotonic"> = systemClock,
 ): ObjectStore & { progressMs(): number } {
   const rootFolder = resolve(folder);
   let lastOperationMs = clock.monotonic();
-  const folderMode = mode | ((mode & 0o444) >> 2) | 0o300;
+  const folderMode = fileMode | ((fileMode & 0o444) >> 2) | 0o300;
   const preparedFolders = new Set<string>();
   const toPath = (key: string) => {
     const path = join(rootFolder, key);
@@ -47,7 +47,7 @@ export function createFolderStore(
     await prepareFolder(dirname(path));
     const name = path.slice(dirname(path).length + 1);
     const draftPath = join(dirname(path), `.${name}.${randomBytes(4).toString("hex")}.tmp`);
-    const draftFileHandle = await open(draftPath, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, mode);
+    const draftFileHandle = await open(draftPath, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, fileMode);
     try {
       await draftFileHandle.writeFile(bytes);
       await draftFileHandle.sync();

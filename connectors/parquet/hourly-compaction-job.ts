@@ -28,16 +28,16 @@ export function createHourlyCompaction(
   clock: Clock,
   onMerged: (day: UncompactedDay, signal: AbortSignal) => Promise<void>,
 ) {
-  const uncompacted = new Map(state.uncompacted);
+  const uncompactedDays = new Map(state.uncompacted);
   const startMs = clock.monotonic();
   const startWallMs = clock.now();
   /** Monotonic time of the last commit of each day, converted from wall time for days that an earlier process wrote. */
   const committedMsByDay = new Map(
-    [...uncompacted].map(([key, { lastMs }]) => [key, startMs - elapsedSinceMs(lastMs, startWallMs)] as const),
+    [...uncompactedDays].map(([key, { lastMs }]) => [key, startMs - getElapsedMs(lastMs, startWallMs)] as const),
   );
-  let passStartMs =
-    startMs - (state.compactedAtMs === null ? HOUR_MS : elapsedSinceMs(state.compactedAtMs, startWallMs));
-  let passWallMs = startWallMs;
+  let compactionStartMs =
+    startMs - (state.compactedAtMs === null ? HOUR_MS : getElapsedMs(state.compactedAtMs, startWallMs));
+  let compactionWallMs = startWallMs;
   let pendingSteps: CompactionStep[] | null = null;
   let partitionSearch = state.compactedAtMs === null ? findAllPartitions() : null;
   let searchSignal: AbortSignal = AbortSignal.abort();
@@ -61,15 +61,15 @@ export function createHourlyCompaction(
     return true;
   }
 
-  function noteUncompactedRows({ dayAndSite, table }: LakePartition, lastMs: number, monotonicMs: number) {
+  function noteUncompactedRows({ dayAndSite, table }: LakePartition, commitWallMs: number, commitMs: number) {
     if (dayAndSite === null || dayAndSite.day === null) return null;
     const { day, site } = dayAndSite;
     const key = buildSiteDayKey({ day, site });
-    const storedDay = uncompacted.get(key);
+    const storedDay = uncompactedDays.get(key);
     const tables = [...new Set([...(storedDay?.tables ?? []), table.name])];
-    const latestCommitMs = Math.max(lastMs, storedDay?.lastMs ?? lastMs);
-    uncompacted.set(key, { site, day, tables, sinceMs: storedDay?.sinceMs ?? lastMs, lastMs: latestCommitMs });
-    committedMsByDay.set(key, Math.max(monotonicMs, committedMsByDay.get(key) ?? monotonicMs));
+    const { sinceMs = commitWallMs, lastMs = commitWallMs } = storedDay ?? {};
+    uncompactedDays.set(key, { site, day, tables, sinceMs, lastMs: Math.max(commitWallMs, lastMs) });
+    committedMsByDay.set(key, Math.max(commitMs, committedMsByDay.get(key) ?? commitMs));
     return key;
   }
 
@@ -81,12 +81,12 @@ export function createHourlyCompaction(
     return hadNoCommitForAnHour || nowMs - Math.max(sinceMs, dayEndMs) >= MAX_DAY_MERGE_DELAY_MS;
   }
 
-  function planCompactionSteps(lastPassMs: number): CompactionStep[] {
+  function planCompactionSteps(lastStartMs: number): CompactionStep[] {
     const dayMergeSteps: CompactionStep[] = [];
     const partitionsByTable = new Map<string, LakePartition[]>();
-    for (const [key, day] of [...uncompacted].toSorted(([a], [b]) => (a < b ? -1 : 1))) {
+    for (const [key, day] of [...uncompactedDays].toSorted(([a], [b]) => (a < b ? -1 : 1))) {
       if (isDayMergeDue(key, day)) dayMergeSteps.push({ mergeKey: key });
-      else if ((committedMsByDay.get(key) ?? 0) >= lastPassMs) {
+      else if ((committedMsByDay.get(key) ?? 0) >= lastStartMs) {
         for (const partition of listPartitionsOfDay(day)) {
           const { name } = partition.table;
           partitionsByTable.set(name, [...(partitionsByTable.get(name) ?? []), partition]);
@@ -100,14 +100,14 @@ export function createHourlyCompaction(
   }
 
   async function mergeDayFiles(key: string, signal: AbortSignal): Promise<SinkStateChange> {
-    const day = uncompacted.get(key);
+    const day = uncompactedDays.get(key);
     // A day that got new rows since the pass began waits for the next pass.
     if (day === undefined || !isDayMergeDue(key, day)) return new Map();
     for (const partition of listPartitionsOfDay(day)) await format.mergeFiles(partition, signal);
     await onMerged(day, signal);
-    uncompacted.delete(key);
+    uncompactedDays.delete(key);
     committedMsByDay.delete(key);
-    return encodeSinkStateChange({ uncompacted: new Map([[key, null]]) });
+    return encodeSinkStateChange({ uncompactedDays: new Map([[key, null]]) });
   }
 
   return {
@@ -116,24 +116,24 @@ export function createHourlyCompaction(
       const changedUncompactedDays = new Map<string, UncompactedDay | null>();
       for (const partition of partitions) {
         const key = noteUncompactedRows(partition, clock.now(), clock.monotonic());
-        if (key !== null) changedUncompactedDays.set(key, uncompacted.get(key) ?? null);
+        if (key !== null) changedUncompactedDays.set(key, uncompactedDays.get(key) ?? null);
       }
-      return encodeSinkStateChange({ uncompacted: changedUncompactedDays });
+      return encodeSinkStateChange({ uncompactedDays: changedUncompactedDays });
     },
     /** Does one join or merge; returns null if none is due. The next pass repeats a failed step. */
-    async step(signal: AbortSignal): Promise<SinkStateChange | null> {
+    async runStep(signal: AbortSignal): Promise<SinkStateChange | null> {
       // A pass that takes longer than an hour starts again with the open day; other days stay uncompacted.
-      if (clock.monotonic() - passStartMs >= HOUR_MS) {
+      if (clock.monotonic() - compactionStartMs >= HOUR_MS) {
         if (await continuePartitionSearch(signal)) return new Map();
-        const lastCompactionStartMs = passStartMs;
-        [passStartMs, passWallMs] = [clock.monotonic(), clock.now()];
+        const lastCompactionStartMs = compactionStartMs;
+        [compactionStartMs, compactionWallMs] = [clock.monotonic(), clock.now()];
         pendingSteps = planCompactionSteps(lastCompactionStartMs);
       }
       if (pendingSteps === null) return null;
       const nextCompactionStep = pendingSteps.shift();
       if (nextCompactionStep === undefined) {
         pendingSteps = null;
-        return encodeSinkStateChange({ compactedAtMs: passWallMs });
+        return encodeSinkStateChange({ compactedAtMs: compactionWallMs });
       }
       if ("mergeKey" in nextCompactionStep) return mergeDayFiles(nextCompactionStep.mergeKey, signal);
       const [partition] = nextCompactionStep.partitionsToJoin;
@@ -144,7 +144,7 @@ export function createHourlyCompaction(
 }
 
 /** Returns the elapsed time, or one hour if the clock was set back. */
-const elapsedSinceMs = (pastMs: number, nowMs: number): number => (nowMs < pastMs ? HOUR_MS : nowMs - pastMs);
+const getElapsedMs = (pastMs: number, nowMs: number): number => (nowMs < pastMs ? HOUR_MS : nowMs - pastMs);
 
 const listPartitionsOfDay = ({ day, site, tables }: UncompactedDay): readonly LakePartition[] =>
   LAKE_TABLES.filter(({ name }) => tables.includes(name)).map((table) => dayPartition(table, day, site));

@@ -33,12 +33,12 @@ export function dayPartition(table: LakeTable, day: string | null, site: string 
 }
 
 /** Parses two folder names, such as `date=2026-11-21` and `site=1`; null for other names. */
-export function parsePartitionFolders(table: LakeTable, date: string, site: string): LakePartition | null {
-  const [, day] = /^date=(\d{4}-\d\d-\d\d)$/.exec(date) ?? [];
-  const [, encodedSite] = /^site=(.+)$/.exec(site) ?? [];
+export function parsePartitionFolders(table: LakeTable, dateFolder: string, siteFolder: string): LakePartition | null {
+  const [, day] = /^date=(\d{4}-\d\d-\d\d)$/.exec(dateFolder) ?? [];
+  const [, encodedSite] = /^site=(.+)$/.exec(siteFolder) ?? [];
   if (day === undefined || encodedSite === undefined) return null;
   const partition = dayPartition(table, day, encodedSite === NO_SITE_FOLDER ? null : decodeUriOrKeep(encodedSite));
-  return partition.folder === `${buildTableFolder(table)}${date}/${site}/` ? partition : null;
+  return partition.folder === `${buildTableFolder(table)}${dateFolder}/${siteFolder}/` ? partition : null;
 }
 
 export const decodeUriOrKeep = (text: string): string => valueOr(() => decodeURIComponent(text), text);

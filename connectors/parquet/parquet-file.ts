@@ -36,8 +36,8 @@ const MAX_UNCOMPRESSED_PAGE_BYTES = 128;
 export async function encodeParquet(columns: ColumnarRows, rows: Uint32Array): Promise<Uint8Array> {
   const { table } = columns;
   const { file, writer } = createParquetFileWriter(table);
-  for (let from = 0; from < rows.length; from += ROWS_PER_ROW_GROUP) {
-    const rowGroup = rows.subarray(from, from + ROWS_PER_ROW_GROUP);
+  for (let groupStart = 0; groupStart < rows.length; groupStart += ROWS_PER_ROW_GROUP) {
+    const rowGroup = rows.subarray(groupStart, groupStart + ROWS_PER_ROW_GROUP);
     const groupStartOffset = writer.offset;
     const columnRowGroups: RowGroup[] = [];
     for (const [index, { name, type }] of table.columns.entries()) {
@@ -50,8 +50,8 @@ export async function encodeParquet(columns: ColumnarRows, rows: Uint32Array): P
       await yieldIfBusy();
     }
     file.row_groups.push({
-      columns: columnRowGroups.flatMap((part) => part.columns),
-      total_byte_size: columnRowGroups.reduce((sum, part) => sum + part.total_byte_size, 0n),
+      columns: columnRowGroups.flatMap((group) => group.columns),
+      total_byte_size: columnRowGroups.reduce((sum, group) => sum + group.total_byte_size, 0n),
       total_compressed_size: BigInt(writer.offset - groupStartOffset),
       num_rows: BigInt(rowGroup.length),
     });
@@ -88,9 +88,9 @@ function compressParquetPage(bytes: Uint8Array): Uint8Array {
   return zstdFrame;
 }
 
-function toParquetCellValues(columns: ColumnarRows, index: number, rows: Uint32Array): unknown[] {
-  const { name, type } = columns.table.columns[index] as Column;
-  const readCell = columns.createCellReader(index);
+function toParquetCellValues(columns: ColumnarRows, columnIndex: number, rows: Uint32Array): unknown[] {
+  const { name, type } = columns.table.columns[columnIndex] as Column;
+  const readCell = columns.createCellReader(columnIndex);
   const values: unknown[] = new Array(rows.length);
   for (let n = 0; n < rows.length; n++) {
     const cell = readCell(rows[n] ?? 0);
@@ -108,7 +108,7 @@ export async function concatenateParquet(
 ): Promise<{ readonly bytes: Uint8Array; readonly rows: number; readonly bounds: readonly ColumnBounds[] } | null> {
   const { file, writer } = createParquetFileWriter(table);
   const parsers = {
-    stringFromBytes: (text: Uint8Array) => text,
+    stringFromBytes: (bytes: Uint8Array) => bytes,
     timestampFromMicroseconds: (micros: bigint) => micros,
   };
   for (const { bytes, name } of files) {
@@ -116,9 +116,9 @@ export async function concatenateParquet(
     const fileMetadata = parseParquetMetadata(fileBuffer, name, parsers);
     if (!canConcatenateFile(table, fileMetadata)) return null;
     for (const rowGroup of fileMetadata.row_groups) {
-      const [start, end] = pageByteRange(rowGroup);
-      const offsetShift = BigInt(writer.offset - start);
-      writer.appendBytes(new Uint8Array(fileBuffer, start, end - start));
+      const [pageStart, pageEnd] = getPageByteRange(rowGroup);
+      const offsetShift = BigInt(writer.offset - pageStart);
+      writer.appendBytes(new Uint8Array(fileBuffer, pageStart, pageEnd - pageStart));
       file.row_groups.push({
         ...rowGroup,
         columns: rowGroup.columns.map((column) => shiftChunkOffsets(column, offsetShift)),
@@ -159,13 +159,13 @@ function combineColumnChunkBounds(type: ColumnType, chunks: readonly ColumnChunk
       hasBounds &&= areBoundsExact && Number(null_count) === Number(meta_data?.num_values);
       allBounds = { ...allBounds, nulls };
     } else {
-      allBounds = { min: outermostBound(allBounds.min, min, -1), max: outermostBound(allBounds.max, max, 1), nulls };
+      allBounds = { min: getOuterBound(allBounds.min, min, -1), max: getOuterBound(allBounds.max, max, 1), nulls };
     }
   }
   return hasBounds ? allBounds : { min: null, max: null, nulls: allBounds.nulls };
 }
 
-function outermostBound(a: Cell, b: Cell, sign: -1 | 1): Cell {
+function getOuterBound(a: Cell, b: Cell, sign: -1 | 1): Cell {
   if (a === null) return b;
   const areTextBounds = typeof a === "string" && typeof b === "string";
   const boundOrder = areTextBounds ? compareInUtf8Order(a, b) : Number(a) - Number(b);
@@ -196,7 +196,7 @@ function canConcatenateFile(
   );
 }
 
-function pageByteRange({ columns }: RowGroup): readonly [start: number, end: number] {
+function getPageByteRange({ columns }: RowGroup): readonly [start: number, end: number] {
   const columnChunks = columns.flatMap(({ meta_data }) => meta_data ?? []);
   const chunkStarts = columnChunks.map((chunk) => Number(chunk.dictionary_page_offset ?? chunk.data_page_offset));
   const chunkEnds = columnChunks.map((chunk, n) => (chunkStarts[n] ?? 0) + Number(chunk.total_compressed_size));
@@ -207,11 +207,11 @@ function shiftChunkOffsets(column: ColumnChunk, offsetShift: bigint): ColumnChun
   const { meta_data } = column;
   if (meta_data === undefined) return column;
   const { data_page_offset, dictionary_page_offset: dictionary } = meta_data;
-  const fileMetadata = { ...meta_data, data_page_offset: data_page_offset + offsetShift };
+  const chunkMetadata = { ...meta_data, data_page_offset: data_page_offset + offsetShift };
   return {
     ...column,
     meta_data:
-      dictionary === undefined ? fileMetadata : { ...fileMetadata, dictionary_page_offset: dictionary + offsetShift },
+      dictionary === undefined ? chunkMetadata : { ...chunkMetadata, dictionary_page_offset: dictionary + offsetShift },
   };
 }
 
@@ -223,11 +223,11 @@ export async function readParquetRows(bytes: Uint8Array, columns: ColumnarRows, 
   const fileBuffer = toArrayBuffer(bytes);
   const fileMetadata = parseParquetMetadata(fileBuffer, name);
   const columnsInFile: string[] = [];
-  for (const encodedColumn of table.columns) {
-    const schemaElement = fileMetadata.schema.find((element) => element.name === encodedColumn.name);
+  for (const column of table.columns) {
+    const schemaElement = fileMetadata.schema.find((element) => element.name === column.name);
     if (schemaElement === undefined) continue;
-    if (!hasColumnType(schemaElement, encodedColumn.type)) throw columnTypeError(name, encodedColumn);
-    columnsInFile.push(encodedColumn.name);
+    if (!hasColumnType(schemaElement, column.type)) throw createColumnTypeError(name, column);
+    columnsInFile.push(column.name);
   }
 
   async function readParquetColumns(names: string[], from: number, to: number): Promise<Map<string, ColumnCells>> {
@@ -246,25 +246,23 @@ export async function readParquetRows(bytes: Uint8Array, columns: ColumnarRows, 
         else cellsByColumn.set(columnName, insertParquetPage(earlierCells ?? [], columnData, rowStart - from));
       },
     }).catch((error: unknown) => {
-      throw unreadableParquetError(name, error);
+      throw createParquetError(name, error);
     });
     return cellsByColumn;
   }
 
   let groupEnd = 0;
   for (const { num_rows } of fileMetadata.row_groups) {
-    const rows = Number(num_rows);
+    const rowCount = Number(num_rows);
     const groupStart = groupEnd;
-    groupEnd += rows;
+    groupEnd += rowCount;
     const cellsByColumn =
-      rows > LARGE_ROW_GROUP_ROWS ? null : await readParquetColumns(columnsInFile, groupStart, groupEnd);
-    await columns.addRows(rows, async (index) => {
-      const encodedColumn = table.columns[index]?.name ?? "";
-      if (!columnsInFile.includes(encodedColumn)) return null;
+      rowCount > LARGE_ROW_GROUP_ROWS ? null : await readParquetColumns(columnsInFile, groupStart, groupEnd);
+    await columns.addRows(rowCount, async (index) => {
+      const columnName = table.columns[index]?.name ?? "";
+      if (!columnsInFile.includes(columnName)) return null;
       await yieldIfBusy();
-      return (
-        (cellsByColumn ?? (await readParquetColumns([encodedColumn], groupStart, groupEnd))).get(encodedColumn) ?? null
-      );
+      return (cellsByColumn ?? (await readParquetColumns([columnName], groupStart, groupEnd))).get(columnName) ?? null;
     });
     await yieldIfBusy();
   }
@@ -293,18 +291,18 @@ function parseParquetMetadata(buffer: ArrayBuffer, name: string, parsers = {}): 
   try {
     return parquetMetadata(buffer, { parsers });
   } catch (error) {
-    throw unreadableParquetError(name, error);
+    throw createParquetError(name, error);
   }
 }
 
-function unreadableParquetError(name: string, cause: unknown): ConfigError {
+function createParquetError(name: string, cause: unknown): ConfigError {
   return new ConfigError(`${name} cannot be read as a Parquet file.`, {
     hint: "Somebody else has written or damaged it: move it out of the lake, or put the right one back.",
     cause,
   });
 }
 
-function columnTypeError(name: string, column: Column): ConfigError {
+function createColumnTypeError(name: string, column: Column): ConfigError {
   return new ConfigError(`In ${name} the column ${column.name} is not of the type ${column.type}.`, {
     hint: "Somebody else writes into this lake: choose another folder or prefix, or move that file out of it.",
   });

@@ -14,7 +14,7 @@ import type { LakeTableFormat } from "./table-format.ts";
 /** Limit of rows in a merged file and in memory (35 MB); a larger day keeps several files. */
 const MAX_MERGED_FILE_ROWS = 300_000;
 /** Number of `hour-` files in a partition at which these files are joined again into one. */
-const REJOIN_FILE_COUNT = 8;
+const MIN_REJOIN_FILES = 8;
 const MAX_JOINED_FILE_BYTES = 32_000_000;
 const MAX_SMALL_FILE_BYTES = 8_000_000;
 const JOINED_FILE_NAME = /\/hour-[^/]*$/;
@@ -35,23 +35,23 @@ export async function mergePartitionFiles(
   format: LakeTableFormat,
   partition: LakePartition,
   signal: AbortSignal,
-  replaceFiles: (compacted: CompactedFile) => Promise<void>,
+  replaceFiles: (compactedFile: CompactedFile) => Promise<void>,
   maxRows = MAX_MERGED_FILE_ROWS,
 ): Promise<void> {
   let columns = createColumnarRows(partition.table);
-  let sources: string[] = [];
+  let sourceFileKeys: string[] = [];
   /** First file, decoded only when another file follows: a single file stays unchanged. */
   let firstFile: { readonly bytes: Uint8Array; readonly key: string; readonly rows: number } | null = null;
 
   async function appendFileRows(key: string, bytes: Uint8Array): Promise<void> {
     await readParquetRows(bytes, columns, `${format.location}/${key}`);
-    sources.push(key);
+    sourceFileKeys.push(key);
   }
 
   async function writeMergedFile(): Promise<void> {
-    const [bufferedRows, sourceKeys] = [columns, sources];
+    const [bufferedRows, sourceKeys] = [columns, sourceFileKeys];
     columns = createColumnarRows(partition.table);
-    sources = [];
+    sourceFileKeys = [];
     firstFile = null;
     if (sourceKeys.length < 2) return;
     const rows = await sortDistinctRows(bufferedRows);
@@ -66,14 +66,14 @@ export async function mergePartitionFiles(
     signal.throwIfAborted();
     const bytes = await format.readFile(key, signal);
     if (bytes === null) continue;
-    const rows = readRowCount(bytes, `${format.location}/${key}`);
+    const rowCount = readRowCount(bytes, `${format.location}/${key}`);
     const bufferedRowCount: number = columns.length + (firstFile?.rows ?? 0);
-    if (bufferedRowCount + rows > maxRows) await writeMergedFile();
+    if (bufferedRowCount + rowCount > maxRows) await writeMergedFile();
     if (firstFile !== null) {
       await appendFileRows(firstFile.key, firstFile.bytes);
       firstFile = null;
     }
-    if (sources.length === 0) firstFile = { bytes, key, rows };
+    if (sourceFileKeys.length === 0) firstFile = { bytes, key, rows: rowCount };
     else await appendFileRows(key, bytes);
   }
   await writeMergedFile();
@@ -87,7 +87,7 @@ export async function joinSmallFiles(
 ): Promise<CompactedFile | null> {
   const files = await format.listFiles(partition, signal);
   const smallFiles = files.filter(({ bytes, key }) => bytes <= MAX_SMALL_FILE_BYTES && !MERGED_FILE_NAME.test(key));
-  const isRejoiningJoinedFiles = smallFiles.filter(({ key }) => JOINED_FILE_NAME.test(key)).length >= REJOIN_FILE_COUNT;
+  const isRejoiningJoinedFiles = smallFiles.filter(({ key }) => JOINED_FILE_NAME.test(key)).length >= MIN_REJOIN_FILES;
   const selectedFiles = smallFiles.filter(({ key }) => isRejoiningJoinedFiles || !JOINED_FILE_NAME.test(key));
   const loadedFiles: { readonly bytes: Uint8Array; readonly key: string }[] = [];
   let joinedBytes = 0;
@@ -95,14 +95,14 @@ export async function joinSmallFiles(
     signal.throwIfAborted();
     joinedBytes += bytes;
     if (joinedBytes > MAX_JOINED_FILE_BYTES && loadedFiles.length > 1) break;
-    const content = await format.readFile(key, signal);
-    if (content !== null) loadedFiles.push({ bytes: content, key });
+    const fileBytes = await format.readFile(key, signal);
+    if (fileBytes !== null) loadedFiles.push({ bytes: fileBytes, key });
   }
   if (loadedFiles.length < 2) return null;
   const namedFiles = loadedFiles.map(({ bytes, key }) => ({ bytes, name: `${format.location}/${key}` }));
-  const result = await concatenateParquet(partition.table, namedFiles);
-  if (result === null) return null;
-  const { bounds, bytes, rows } = result;
+  const joinedFile = await concatenateParquet(partition.table, namedFiles);
+  if (joinedFile === null) return null;
+  const { bounds, bytes, rows } = joinedFile;
   const sources = loadedFiles.map(({ key }) => key);
   return { partition, kind: "hour", sources, bytes, rows, sourceRows: rows, content: { bounds } };
 }

@@ -20,12 +20,12 @@ export interface UploadedRowBatch {
 
 export async function putBatchFiles(
   batches: readonly PartitionBatch[],
-  fileKeyFor: (batch: PartitionBatch, digest: string) => string,
+  buildFileKey: (batch: PartitionBatch, digest: string) => string,
   store: ObjectStore,
-  uploaded: UploadedFileDigests,
+  uploadedDigests: UploadedFileDigests,
   signal: AbortSignal,
 ): Promise<readonly UploadedRowBatch[]> {
-  const files: UploadedRowBatch[] = [];
+  const uploadedFiles: UploadedRowBatch[] = [];
   const pendingUploads = new Set<Promise<void>>();
   const uploadErrors: unknown[] = [];
   try {
@@ -35,11 +35,11 @@ export async function putBatchFiles(
       const rows = await batch.sortRowIndexes();
       const bytes = await encodeParquet(batch.columns, rows);
       const contentDigest = computeContentDigest(bytes);
-      const key = fileKeyFor(batch, contentDigest);
-      files.push({ key, bytes: bytes.length, rows, batch });
-      if (uploaded.get(key) === contentDigest) continue;
+      const key = buildFileKey(batch, contentDigest);
+      uploadedFiles.push({ key, bytes: bytes.length, rows, batch });
+      if (uploadedDigests.get(key) === contentDigest) continue;
       const upload = store.put(key, bytes, signal).then(
-        () => void uploaded.set(key, contentDigest),
+        () => void uploadedDigests.set(key, contentDigest),
         (error: unknown) => void uploadErrors.push(error),
       );
       pendingUploads.add(upload);
@@ -50,7 +50,7 @@ export async function putBatchFiles(
     await Promise.all(pendingUploads);
   }
   if (uploadErrors.length > 0) throw uploadErrors[0];
-  return files;
+  return uploadedFiles;
 }
 
 export const computeContentDigest = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("base64");
@@ -58,11 +58,11 @@ export const computeContentDigest = (bytes: Uint8Array): string => createHash("s
 /** Returns the file that replaces a partition's files; null if the updates change nothing. Safe to repeat. */
 export async function encodeReplacementFile(
   { updates, partition: { table } }: PartitionUpdates,
-  keys: readonly string[],
-  files: LakeFileReader,
+  fileKeys: readonly string[],
+  fileReader: LakeFileReader,
   signal: AbortSignal,
 ) {
-  const storedRows = await readTableRows(table, keys, files, signal);
+  const storedRows = await readTableRows(table, fileKeys, fileReader, signal);
   const mergedRows = applyRowUpdates(table, storedRows, updates);
   if (mergedRows === storedRows) return null;
   const columns = createColumnarRows(table);
@@ -78,12 +78,12 @@ export async function encodeReplacementFile(
 /** Reads the rows of files. Skips files that no longer exist. */
 export async function readTableRows(
   table: LakeTable,
-  keys: readonly string[],
+  fileKeys: readonly string[],
   { readFile, location }: LakeFileReader,
   signal: AbortSignal,
 ) {
   const columns = createColumnarRows(table);
-  for (const key of keys) {
+  for (const key of fileKeys) {
     const bytes = await readFile(key, signal);
     if (bytes !== null) await readParquetRows(bytes, columns, `${location}/${key}`);
   }

@@ -63,23 +63,23 @@ export function createPlainTableFormat(
       }
       const dates = await store.listFolders(folder, signal);
       const newestDate = dates.filter((date) => /^date=\d/.test(date) && date !== `date=${UNIX_EPOCH_DAY}`).at(-1);
-      const [site] = newestDate === undefined ? [] : await store.listFolders(`${folder}${newestDate}/`, signal);
+      const [siteFolder] = newestDate === undefined ? [] : await store.listFolders(`${folder}${newestDate}/`, signal);
       const todayPartitionFolder = dayPartition(table, formatUtcDay(clock.now()), null).folder;
-      const targetFolder = site === undefined ? todayPartitionFolder : `${folder}${newestDate}/${site}/`;
+      const targetFolder = siteFolder === undefined ? todayPartitionFolder : `${folder}${newestDate}/${siteFolder}/`;
       await store.put(`${targetFolder}${EMPTY_PARQUET_FILE_NAME}`, emptyParquetFile, signal);
     },
     /** Creates missing tables, and moves rows that earlier versions put under 1970-01-01. */
     async repairFiles(signal) {
       for (const table of LAKE_TABLES.filter(hasDayPartitions)) {
-        const dates = await store.listFolders(buildTableFolder(table), signal);
-        const hasEpochDayPartition = dates.includes(`date=${UNIX_EPOCH_DAY}`);
-        if (dates.length === (hasEpochDayPartition ? 1 : 0)) await tableFormat.createTable(table, signal);
+        const dateFolders = await store.listFolders(buildTableFolder(table), signal);
+        const hasEpochDayPartition = dateFolders.includes(`date=${UNIX_EPOCH_DAY}`);
+        if (dateFolders.length === (hasEpochDayPartition ? 1 : 0)) await tableFormat.createTable(table, signal);
         if (!hasEpochDayPartition) continue;
         for (const { key } of await store.list(`${buildTableFolder(table)}date=${UNIX_EPOCH_DAY}/`, signal)) {
           if (key.endsWith(`/${EMPTY_PARQUET_FILE_NAME}`)) await store.remove(key, signal);
           if (!key.endsWith(`/${table.name}.parquet`)) continue;
-          const [, date = "", site = ""] = key.split("/");
-          const oldPartition = parsePartitionFolders(table, date, site);
+          const [, dateFolder = "", siteFolder = ""] = key.split("/");
+          const oldPartition = parsePartitionFolders(table, dateFolder, siteFolder);
           if (oldPartition === null) continue;
           const updates = await readTableRows(table, [key], tableFormat, signal);
           const partition = dayPartition(table, null, oldPartition.dayAndSite?.site ?? null);
@@ -103,9 +103,9 @@ export function createPlainTableFormat(
       return files.filter(({ key }) => key.endsWith(".parquet") && !key.endsWith(`/${EMPTY_PARQUET_FILE_NAME}`));
     },
     async *listPartitions(table, signal) {
-      for (const date of await store.listFolders(buildTableFolder(table), signal())) {
-        for (const site of await store.listFolders(`${buildTableFolder(table)}${date}/`, signal())) {
-          const partition = parsePartitionFolders(table, date, site);
+      for (const dateFolder of await store.listFolders(buildTableFolder(table), signal())) {
+        for (const siteFolder of await store.listFolders(`${buildTableFolder(table)}${dateFolder}/`, signal())) {
+          const partition = parsePartitionFolders(table, dateFolder, siteFolder);
           if (partition !== null) yield partition;
         }
       }

@@ -28,17 +28,17 @@ const DAY_MS = 86_400_000;
 export function createRowBuffer() {
   let firstPosition = 0;
   let lastPosition = 0;
-  let events = 0;
-  let rows = 0;
+  let eventCount = 0;
+  let rowCount = 0;
   const rowBufferByTable = new Map<LakeTable, ReturnType<typeof createTableRowBuffer>>();
   const updatesByFolder = new Map<string, { partition: LakePartition; updates: LakeRow[] }>();
 
   function addLakeRow(table: LakeTable, row: LakeRow): void {
-    rows += 1;
+    rowCount += 1;
     if (table.rowPolicy === "append") {
       const tableRowBuffer = rowBufferByTable.get(table) ?? createTableRowBuffer(table);
       rowBufferByTable.set(table, tableRowBuffer);
-      tableRowBuffer.add(row);
+      tableRowBuffer.addRow(row);
       return;
     }
     const partition = hasDayPartitions(table) ? findRowPartition(table, row) : buildWholeTablePartition(table);
@@ -54,20 +54,20 @@ export function createRowBuffer() {
     get through() {
       return lastPosition;
     },
-    get events() {
-      return events;
+    get eventCount() {
+      return eventCount;
     },
-    get rows() {
-      return rows;
+    get rowCount() {
+      return rowCount;
     },
-    get characters() {
-      return [...rowBufferByTable.values()].reduce((sum, { columns }) => sum + columns.characters, 0);
+    get characterCount() {
+      return [...rowBufferByTable.values()].reduce((sum, { columns }) => sum + columns.characterCount, 0);
     },
     /** Adds an event. Throws `UnmappableEventError` if it cannot be mapped to rows; it still counts as added. */
-    add(event: Event, position: number, committedAt: string): void {
-      if (events === 0) firstPosition = position;
+    addEvent(event: Event, position: number, committedAt: string): void {
+      if (eventCount === 0) firstPosition = position;
       lastPosition = position;
-      events += 1;
+      eventCount += 1;
       try {
         emitEventRows({ event, position, committedAt }, addLakeRow);
       } catch (error) {
@@ -84,29 +84,29 @@ function createTableRowBuffer(table: LakeTable) {
   const columns = createColumnarRows(table);
   const timeColumnIndex = findColumnIndex(table, table.time);
   const siteColumnIndex = findSiteColumnIndex(table);
-  const partitions = new Map<string, { readonly partition: LakePartition; readonly rows: number[] }>();
-  let lastPartition: { readonly day: number; readonly site: unknown; readonly rows: number[] } | null = null;
+  const partitions = new Map<string, { readonly partition: LakePartition; readonly rowIndexes: number[] }>();
+  let lastPartition: { readonly day: number; readonly site: unknown; readonly rowIndexes: number[] } | null = null;
 
   /** Adds a row. Caches the last partition, because most rows have the day and site of the row before. */
-  function findRowsOfPartition(row: LakeRow): number[] {
+  function findPartitionRowIndexes(row: LakeRow): number[] {
     const day = Math.floor(Number(row[timeColumnIndex]) / DAY_MS);
-    if (lastPartition?.day === day && lastPartition.site === row[siteColumnIndex]) return lastPartition.rows;
+    if (lastPartition?.day === day && lastPartition.site === row[siteColumnIndex]) return lastPartition.rowIndexes;
     const partition = findRowPartition(table, row);
-    const partitionEntry = partitions.get(partition.folder) ?? { partition, rows: [] };
+    const partitionEntry = partitions.get(partition.folder) ?? { partition, rowIndexes: [] };
     partitions.set(partition.folder, partitionEntry);
-    lastPartition = { day, site: row[siteColumnIndex], rows: partitionEntry.rows };
-    return partitionEntry.rows;
+    lastPartition = { day, site: row[siteColumnIndex], rowIndexes: partitionEntry.rowIndexes };
+    return partitionEntry.rowIndexes;
   }
 
   return {
     columns,
-    add: (row: LakeRow) => findRowsOfPartition(row).push(columns.add(row)),
+    addRow: (row: LakeRow) => findPartitionRowIndexes(row).push(columns.add(row)),
     batches(): readonly PartitionBatch[] {
       const sortRows = createRowSorter(columns);
-      return Array.from(partitions.values(), ({ partition, rows }) => ({
+      return Array.from(partitions.values(), ({ partition, rowIndexes }) => ({
         partition,
         columns,
-        sortRowIndexes: () => sortRows(rows),
+        sortRowIndexes: () => sortRows(rowIndexes),
       }));
     },
   };

@@ -62,7 +62,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     });
     if (proxy === null) return connectWithTls;
     return (target, done) => {
-      proxy.tunnel(hostAndPortOfUrl(target), AbortSignal.timeout(CONNECT_TIMEOUT_MS)).then(
+      proxy.connectTo(hostAndPortOfUrl(target), AbortSignal.timeout(CONNECT_TIMEOUT_MS)).then(
         // Without TLS, return the tunnel's socket itself: undici uses `httpSocket` only to start TLS.
         (socket) =>
           target.protocol === "https:" ? connectWithTls({ ...target, httpSocket: socket }, done) : done(null, socket),
@@ -119,7 +119,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
       throw signal.aborted ? signal.reason : connectionFailure(error, describeS3Server(endpoint.origin));
     }
     const { isCutOff, status } = response;
-    if (isSuccessStatus(status) && isCutOff && maxBytes !== undefined) throw objectTooLargeError(request.key, maxBytes);
+    if (isSuccessStatus(status) && isCutOff && maxBytes !== undefined) throw createTooLargeError(request.key, maxBytes);
     if (isSuccessStatus(status) && method === "PUT") throwIfPutNotStored(response);
     if (isSuccessStatus(status) || request.allow?.includes(status) === true) return response;
     throw toS3Failure(response, config, clock.now());
@@ -133,7 +133,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     });
   }
 
-  function objectTooLargeError(key: string | null, maxBytes: number): ConfigError {
+  function createTooLargeError(key: string | null, maxBytes: number): ConfigError {
     const limitText = `more than ${maxBytes / 1024 ** 2} MiB`;
     if (key === null)
       return new ConfigError(`${endpoint.origin} answered ${limitText} to a list, where a storage has half of it.`, {
@@ -160,7 +160,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
       const { bytes } = await sendS3Request({ method: "GET", key: null, query, maxBytes: MAX_LIST_PAGE_BYTES }, signal);
       const listPage = parseS3Listing(Buffer.from(bytes).toString(), prefix.length);
       yield listPage;
-      continuationToken = listPage.next;
+      continuationToken = listPage.nextPageToken;
     } while (continuationToken !== null);
   }
 
@@ -223,13 +223,13 @@ const isSuccessStatus = (status: number): boolean => status >= 200 && status < 3
 async function readResponseStart({ body, headers }: Dispatcher.ResponseData, maxBytes: number) {
   const isBodyTooLong = Number(headers["content-length"] ?? 0) > maxBytes;
   const responseChunks: Buffer[] = [];
-  let bytes = 0;
+  let bodySize = 0;
   for await (const chunk of body as AsyncIterable<Buffer>) {
     responseChunks.push(chunk);
-    bytes += chunk.length;
-    if (isBodyTooLong || bytes > maxBytes) break;
+    bodySize += chunk.length;
+    if (isBodyTooLong || bodySize > maxBytes) break;
   }
-  return { bytes: Buffer.concat(responseChunks).subarray(0, maxBytes), isCutOff: isBodyTooLong || bytes > maxBytes };
+  return { bytes: Buffer.concat(responseChunks).subarray(0, maxBytes), isCutOff: isBodyTooLong || bodySize > maxBytes };
 }
 
 /** Percent-encodes every character of a key except letters, digits, `-._~` and slashes. */
@@ -240,20 +240,20 @@ function encodeS3Key(key: string): string {
 }
 
 function parseS3Listing(xml: string, prefixLength: number) {
-  const toKey = (text: string) => decodeURIComponent(text.replaceAll("+", " ")).slice(prefixLength);
+  const decodeKey = (encodedKey: string) => decodeURIComponent(encodedKey.replaceAll("+", " ")).slice(prefixLength);
   const [, ...contents] = xml.split("<Contents>");
   const [, ...prefixes] = xml.split("<CommonPrefixes>");
   return {
     objects: contents
       .filter((content) => content.includes("</Contents>"))
-      .map((content) => ({ key: toKey(readXmlText(content, "Key")), bytes: Number(readXmlText(content, "Size")) })),
-    folders: prefixes.map((content) => toKey(readXmlText(content, "Prefix"))),
-    next: readXmlText(xml, "IsTruncated") === "true" ? readXmlText(xml, "NextContinuationToken") : null,
+      .map((content) => ({ key: decodeKey(readXmlText(content, "Key")), bytes: Number(readXmlText(content, "Size")) })),
+    folders: prefixes.map((content) => decodeKey(readXmlText(content, "Prefix"))),
+    nextPageToken: readXmlText(xml, "IsTruncated") === "true" ? readXmlText(xml, "NextContinuationToken") : null,
   };
 }
 
-function readXmlText(xml: string, tag: string): string {
-  const [, text = ""] = new RegExp(`<${tag}>([^<]*)</${tag}>`).exec(xml) ?? [];
+function readXmlText(xml: string, tagName: string): string {
+  const [, text = ""] = new RegExp(`<${tagName}>([^<]*)</${tagName}>`).exec(xml) ?? [];
   return text.replace(/&(amp|lt|gt|quot|apos);/g, (_, name: string) => XML_ENTITIES[name] ?? "");
 }
 
@@ -346,7 +346,7 @@ function describeS3Server(origin: string) {
     name: origin,
     failureText: "could not be reached",
     addressOption: "s3.endpoint",
-    authorityOption: "s3.ca_file",
+    caOption: "s3.ca_file",
     secureSetting: "https://",
     plaintextSetting: "http://",
   } as const;

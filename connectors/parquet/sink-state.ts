@@ -72,7 +72,7 @@ export async function loadSinkState(
   const storedEntries = await sinkState.all<unknown>();
   const listStateEntries = (prefix: string) => [...storedEntries].filter(([key]) => key.startsWith(prefix));
   const stagedCommits = (storedEntries.get(STAGED_COMMITS_KEY) ?? []) as readonly StagedCommit[];
-  const restOfSinkState = {
+  const otherState = {
     completeDays: listStateEntries(COMPLETE_DAY_KEY_PREFIX)
       .map(([, day]) => day as CompleteDay)
       .sort((a, b) => (a.day < b.day ? -1 : 1)),
@@ -92,7 +92,7 @@ export async function loadSinkState(
   if (writerPosition !== undefined) {
     const committedPosition = await readCommittedPosition(writerPosition.id, store, signal);
     if (committedPosition <= Math.max(writerPosition.through, stagedCommits.at(-1)?.through ?? 0))
-      return { writerId: writerPosition.id, stagedCommits, ...restOfSinkState };
+      return { writerId: writerPosition.id, stagedCommits, ...otherState };
     log.warn(
       { storedPosition: writerPosition.through, lakePosition: committedPosition },
       "the lake has more commits than this state, so the state is an older copy; events that are sent again are in the lake twice, with the same event_id",
@@ -100,35 +100,35 @@ export async function loadSinkState(
   }
   const writerId = randomBytes(6).toString("hex");
   await sinkState.put(encodeSinkStateChange({ writer: { id: writerId, through: 0 }, stagedCommits: [] }));
-  return { writerId, stagedCommits: [], ...restOfSinkState };
+  return { writerId, stagedCommits: [], ...otherState };
 }
 
 async function readCommittedPosition(writerId: string, store: ObjectStore, signal: AbortSignal): Promise<number> {
-  const bytes = await store.get(buildWriterPositionKey(writerId), signal);
-  if (bytes === null) return 0;
-  const { through } = JSON.parse(Buffer.from(bytes).toString()) as { through?: unknown };
+  const fileBytes = await store.get(buildWriterPositionKey(writerId), signal);
+  if (fileBytes === null) return 0;
+  const { through } = JSON.parse(Buffer.from(fileBytes).toString()) as { through?: unknown };
   return typeof through === "number" ? through : 0;
 }
 
-export function encodeSinkStateChange(parts: {
+export function encodeSinkStateChange(state: {
   readonly writer?: LakeWriterPosition;
   readonly stagedCommits?: readonly StagedCommit[];
   readonly compactions?: readonly StoredCompaction[];
   readonly completeDays?: readonly CompleteDay[];
   readonly finalizedDay?: CompleteDay;
-  readonly uncompacted?: ReadonlyMap<string, UncompactedDay | null>;
+  readonly uncompactedDays?: ReadonlyMap<string, UncompactedDay | null>;
   readonly compactedAtMs?: number;
 }): SinkStateChange {
-  const { compactedAtMs, compactions, finalizedDay, stagedCommits, writer } = parts;
-  const entries = new Map<string, unknown>();
-  if (writer !== undefined) entries.set(WRITER_STATE_KEY, writer);
-  if (stagedCommits !== undefined) entries.set(STAGED_COMMITS_KEY, stagedCommits.length === 0 ? null : stagedCommits);
-  if (compactions !== undefined) entries.set(COMPACTIONS_STATE_KEY, compactions.length === 0 ? null : compactions);
-  for (const day of parts.completeDays ?? []) entries.set(`${COMPLETE_DAY_KEY_PREFIX}${buildSiteDayKey(day)}`, day);
-  if (finalizedDay !== undefined) entries.set(`${COMPLETE_DAY_KEY_PREFIX}${buildSiteDayKey(finalizedDay)}`, null);
-  for (const [key, day] of parts.uncompacted ?? []) entries.set(`${UNCOMPACTED_DAY_KEY_PREFIX}${key}`, day);
-  if (compactedAtMs !== undefined) entries.set(COMPACTION_TIME_STATE_KEY, compactedAtMs);
-  return entries;
+  const { compactedAtMs, compactions, finalizedDay, stagedCommits, writer } = state;
+  const changes = new Map<string, unknown>();
+  if (writer !== undefined) changes.set(WRITER_STATE_KEY, writer);
+  if (stagedCommits !== undefined) changes.set(STAGED_COMMITS_KEY, stagedCommits.length === 0 ? null : stagedCommits);
+  if (compactions !== undefined) changes.set(COMPACTIONS_STATE_KEY, compactions.length === 0 ? null : compactions);
+  for (const day of state.completeDays ?? []) changes.set(`${COMPLETE_DAY_KEY_PREFIX}${buildSiteDayKey(day)}`, day);
+  if (finalizedDay !== undefined) changes.set(`${COMPLETE_DAY_KEY_PREFIX}${buildSiteDayKey(finalizedDay)}`, null);
+  for (const [key, day] of state.uncompactedDays ?? []) changes.set(`${UNCOMPACTED_DAY_KEY_PREFIX}${key}`, day);
+  if (compactedAtMs !== undefined) changes.set(COMPACTION_TIME_STATE_KEY, compactedAtMs);
+  return changes;
 }
 
 /** Returns true while a compaction is recorded, which must be completed or undone after a crash. */

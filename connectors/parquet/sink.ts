@@ -61,17 +61,17 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     if (savedState.compactions.length > 0) await format.finishCompaction(savedState.compactions, signal);
     completeDays = savedState.completeDays;
     hourlyCompaction ??= createHourlyCompaction(savedState, format, clock, (day, signal) =>
-      updateManifestAfterMerge(day, context.readsHistory === true, { store, format, clock, signal: signal }),
+      updateManifestAfterMerge(day, context.readsHistory === true, { store, format, clock, signal }),
     );
     const { max_age: maxAgeMs, max_rows: maxRows } = config;
     commits = createStagedCommits({ state: savedState, store, format, sinkState, clock, uploaded, maxRows, maxAgeMs });
     return commits;
   }
 
-  async function reloadStateOnError<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async function reloadStateOnError<T>(signal: AbortSignal, operation: () => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     try {
-      return await work();
+      return await operation();
     } catch (error) {
       commits = null;
       throw error;
@@ -100,7 +100,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
 
   /** Finalizes a day, or does a step of the hourly compaction. Returns null if nothing is due. */
   async function compactNextDay(signal: AbortSignal): Promise<SinkStateChange | null> {
-    const [day, ...rest] = completeDays;
+    const [day, ...laterDays] = completeDays;
     if (day === undefined) {
       const stateChange = await runCompactionStep(signal);
       if (stateChange !== null) idempotentInserts.clearCache();
@@ -108,14 +108,14 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     }
     await finalizeDay(day, { store, format, clock, signal });
     idempotentInserts.clearCache();
-    completeDays = rest;
+    completeDays = laterDays;
     return encodeSinkStateChange({ finalizedDay: day });
   }
 
   /** Does a step of the hourly compaction. An unreadable file prevents only the compaction of its own day. */
   async function runCompactionStep(signal: AbortSignal): Promise<SinkStateChange | null> {
     try {
-      return (await hourlyCompaction?.step(signal)) ?? null;
+      return (await hourlyCompaction?.runStep(signal)) ?? null;
     } catch (error) {
       if (!(error instanceof ConfigError) || (await isCompacting(sinkState))) throw error;
       log.warn({ err: error }, "files of a day could not be compacted; this is tried again in an hour");
@@ -128,13 +128,13 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     await prepareStagedCommits(signal);
     const rowBuffer = createRowBuffer();
     const rejections = await collectEventRejections(batch, async (event, n) =>
-      rowBuffer.add(event, batchInfo?.positions[n] ?? 0, batchInfo?.committedAt[n] ?? ""),
+      rowBuffer.addEvent(event, batchInfo?.positions[n] ?? 0, batchInfo?.committedAt[n] ?? ""),
     );
     await idempotentInserts.commit(rowBuffer, signal);
-    const uncompacted = hourlyCompaction?.noteCommit(rowBuffer.batches().map(({ partition }) => partition)) ?? [];
+    const uncompactedDays = hourlyCompaction?.noteCommit(rowBuffer.batches().map(({ partition }) => partition)) ?? [];
     const completeDaysOfBatch = batch.map(parseCompleteDay).filter((day) => day !== null);
     completeDays = combineCompleteDays(completeDays, completeDaysOfBatch);
-    const stateChanges = new Map([...encodeSinkStateChange({ completeDays: completeDaysOfBatch }), ...uncompacted]);
+    const stateChanges = new Map([...encodeSinkStateChange({ completeDays: completeDaysOfBatch }), ...uncompactedDays]);
     return { rejected: rejections, stateChanges };
   }
 
@@ -147,7 +147,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     async open(signal) {
       await reloadStateOnError(signal, () => prepareStagedCommits(signal));
     },
-    async write(batch, signal, _accepted, offer) {
+    async write(batch, signal, _acceptEvents, offer) {
       const mustInsertIdempotently = offer === undefined || offer.isRedelivery || offer.positions.includes(0);
       return reloadStateOnError(signal, () =>
         mustInsertIdempotently ? insertIdempotently(batch, offer, signal) : stageEventBatch(batch, offer, signal),

@@ -40,7 +40,7 @@ export function createStagedCommits(options: {
   const { uploaded, state, clock, format, sinkState, store } = options;
   const { writerId } = state;
   /** Commits that a crash interrupted; redelivered events fill them again. */
-  let interrupted = state.stagedCommits;
+  let partialCommits = state.stagedCommits;
   let unsettledCommits: readonly StagedCommit[] = [];
   const partitions = new Map<string, LakePartition>();
   let buffer: RowBuffer = createRowBuffer();
@@ -48,70 +48,66 @@ export function createStagedCommits(options: {
   let lastPosition = 0;
   let completeDays: readonly CompleteDay[] = [];
 
-  const isRowBufferOld = (): boolean => buffer.events > 0 && clock.monotonic() - firstEventMs >= options.maxAgeMs;
+  const isRowBufferOld = (): boolean => buffer.eventCount > 0 && clock.monotonic() - firstEventMs >= options.maxAgeMs;
 
   function isBufferFlushDue(): boolean {
-    const isRowBufferFull = buffer.rows >= options.maxRows || buffer.characters >= MAX_BUFFERED_CHARACTERS;
-    return buffer.events > 0 && (isRowBufferFull || isRowBufferOld() || completeDays.length > 0);
+    const isRowBufferFull = buffer.rowCount >= options.maxRows || buffer.characterCount >= MAX_BUFFERED_CHARACTERS;
+    return buffer.eventCount > 0 && (isRowBufferFull || isRowBufferOld() || completeDays.length > 0);
   }
 
   /** Splits an interrupted commit after the buffered events, because a file name states the exact range of events. */
   function splitInterruptedCommit({ from, keys, through }: StagedCommit): StagedCommit {
     const refilledCommit = { from, through: buffer.through, keys };
-    interrupted = [refilledCommit, { from: buffer.through + 1, through, keys: [] }, ...interrupted.slice(1)];
+    partialCommits = [refilledCommit, { from: buffer.through + 1, through, keys: [] }, ...partialCommits.slice(1)];
     return refilledCommit;
   }
 
-  async function commitRowBuffer(staged: StagedCommit, signal: AbortSignal): Promise<void> {
-    const { from, keys: earlierKeys, through: throughPosition } = staged;
-    const name = format.buildFileName(buildStagedFileName(writerId, from, throughPosition));
-    const rows = { batches: buffer.batches(), updatedPartitions: buffer.updatedPartitions() };
-    const keys = [...new Set([...earlierKeys, ...format.listPossibleKeys(rows, name)])];
-    const laterStagedCommits = interrupted.filter((interruptedCommit) => interruptedCommit !== staged);
-    const stagedCommits = [...unsettledCommits, { ...staged, keys }, ...laterStagedCommits];
+  async function commitRowBuffer(stagedCommit: StagedCommit, signal: AbortSignal): Promise<void> {
+    const { from, keys: earlierKeys, through } = stagedCommit;
+    const name = format.buildFileName(buildStagedFileName(writerId, from, through));
+    const rowsToCommit = { batches: buffer.batches(), updatedPartitions: buffer.updatedPartitions() };
+    const keys = [...new Set([...earlierKeys, ...format.listPossibleKeys(rowsToCommit, name)])];
+    const laterStagedCommits = partialCommits.filter((interruptedCommit) => interruptedCommit !== stagedCommit);
+    const stagedCommits = [...unsettledCommits, { ...stagedCommit, keys }, ...laterStagedCommits];
     await sinkState.put(encodeSinkStateChange({ stagedCommits }));
     // Store the last log position of the commit in the lake before the first file.
-    await store.put(
-      buildWriterPositionKey(writerId),
-      Buffer.from(`${JSON.stringify({ through: throughPosition })}\n`),
-      signal,
-    );
-    const writerPosition = { writerId, through: throughPosition, isRepeated: interrupted.includes(staged) };
-    const committedFileKeys = new Set(await format.commit({ ...rows, name, writerPosition, uploaded }, signal));
+    await store.put(buildWriterPositionKey(writerId), Buffer.from(`${JSON.stringify({ through })}\n`), signal);
+    const writerPosition = { writerId, lastPosition: through, isRepeated: partialCommits.includes(stagedCommit) };
+    const committedFileKeys = new Set(await format.commit({ ...rowsToCommit, name, writerPosition, uploaded }, signal));
     const unusedFileKeys = keys.filter((key) => !committedFileKeys.has(key));
     if (unusedFileKeys.length > 0) await format.discardFiles(unusedFileKeys, signal);
-    unsettledCommits = [...unsettledCommits, { ...staged, keys }];
-    for (const { partition } of rows.batches) partitions.set(partition.folder, partition);
-    interrupted = laterStagedCommits;
+    unsettledCommits = [...unsettledCommits, { ...stagedCommit, keys }];
+    for (const { partition } of rowsToCommit.batches) partitions.set(partition.folder, partition);
+    partialCommits = laterStagedCommits;
     buffer = createRowBuffer();
     uploaded.clear();
   }
 
   return {
-    isSettled: () => unsettledCommits.length === 0 && interrupted.length === 0,
+    isSettled: () => unsettledCommits.length === 0 && partialCommits.length === 0,
     /** Returns true for an event that was added before: the engine offers events from the cursor on again. */
     hasPosition: (position: number) => position <= lastPosition,
     /** Adds an event, after committing interrupted commits that end before it. Throws `UnmappableEventError`. */
     async addEvent(event: Event, position: number, committedAt: string, signal: AbortSignal): Promise<void> {
-      for (let next = interrupted[0]; next !== undefined && next.through < position; next = interrupted[0])
-        await commitRowBuffer(next, signal);
-      if (buffer.events === 0) firstEventMs = clock.monotonic();
+      for (let [commit] = partialCommits; commit !== undefined && commit.through < position; [commit] = partialCommits)
+        await commitRowBuffer(commit, signal);
+      if (buffer.eventCount === 0) firstEventMs = clock.monotonic();
       lastPosition = position;
-      buffer.add(event, position, committedAt);
+      buffer.addEvent(event, position, committedAt);
       const day = parseCompleteDay(event);
       if (day !== null) completeDays = [...completeDays, day];
     },
     /** Commits the buffer if an interrupted commit is complete again, or if the buffer is full or old. */
     async commit(signal: AbortSignal): Promise<void> {
-      const [next] = interrupted;
-      if (next === undefined) {
+      const [commit] = partialCommits;
+      if (commit === undefined) {
         if (isBufferFlushDue()) await commitRowBuffer({ from: buffer.from, through: buffer.through, keys: [] }, signal);
-      } else if (next.through === buffer.through) await commitRowBuffer(next, signal);
-      else if (isRowBufferOld()) await commitRowBuffer(splitInterruptedCommit(next), signal);
+      } else if (commit.through === buffer.through) await commitRowBuffer(commit, signal);
+      else if (isRowBufferOld()) await commitRowBuffer(splitInterruptedCommit(commit), signal);
     },
     /** Returns the state change that marks all events as delivered; null while an event is not in the lake. */
     settleCommits() {
-      if (unsettledCommits.length === 0 || interrupted.length > 0 || buffer.events > 0) return null;
+      if (unsettledCommits.length === 0 || partialCommits.length > 0 || buffer.eventCount > 0) return null;
       const stateChanges: SinkStateChange = encodeSinkStateChange({
         writer: { id: writerId, through: lastPosition },
         stagedCommits: [],
@@ -136,13 +132,13 @@ export function createIdempotentRowInserts(format: LakeTableFormat) {
     if (cachedRowKeys !== undefined) return cachedRowKeys;
     const rowKeys = new Set<string>();
     for (const { key } of await format.listFiles(partition, signal)) {
-      const bytes = await format.readFile(key, signal);
-      if (bytes === null) continue;
+      const fileBytes = await format.readFile(key, signal);
+      if (fileBytes === null) continue;
       const columns = createColumnarRows({
         ...table,
         columns: table.columns.filter(({ name }) => table.key.includes(name)),
       });
-      await readParquetRows(bytes, columns, `${format.location}/${key}`);
+      await readParquetRows(fileBytes, columns, `${format.location}/${key}`);
       for (let row = 0; row < columns.length; row++) rowKeys.add(buildRowKey(columns, row));
     }
     const cachedRowKeyCount = [...rowKeysByFolder.values()].reduce((sum, { size }) => sum + size, rowKeys.size);

@@ -16,9 +16,9 @@ export interface LakeTableFormat extends LakeFileReader {
   /** Throws ConfigError if the table's folder has files of another program. */
   createTable(table: LakeTable, signal: AbortSignal): Promise<void>;
   /** File name of a commit, without the ending. */
-  buildFileName(commit: string): string;
+  buildFileName(commitName: string): string;
   /** Lists the keys that a commit may put; stored before the commit, so that a restart finds the files. */
-  listPossibleKeys(rows: RowsToCommit, name: string): readonly string[];
+  listPossibleKeys(rows: RowsToCommit, fileName: string): readonly string[];
   /** Writes rows; returns the keys of the files that now belong to the lake. */
   commit(lakeCommit: LakeCommit, signal: AbortSignal): Promise<readonly string[]>;
   discardFiles(keys: readonly string[], signal: AbortSignal): Promise<void>;
@@ -47,7 +47,7 @@ export interface LakeCommit extends RowsToCommit {
   /** Writer and last log position; null for redelivered events and events without a log position. */
   readonly writerPosition: {
     readonly writerId: string;
-    readonly through: number;
+    readonly lastPosition: number;
     /** True for a repeated commit: any part of the commit may already be in the lake. */
     readonly isRepeated: boolean;
   } | null;

@@ -15,8 +15,8 @@ export interface StatementParameter {
 }
 
 export interface ColumnWriter {
-  push(cell: Cell): void;
-  take(): StatementParameter;
+  pushCell(cell: Cell): void;
+  takeParameter(): StatementParameter;
 }
 
 /** PostgreSQL type and its object id (part of an encoded array) for each column type. */
@@ -34,13 +34,13 @@ const SQL_ARRAY_HEADER_BYTES = 20;
 const INITIAL_COLUMN_BUFFER_BYTES = 256;
 const EMPTY_BUFFER = Buffer.alloc(0);
 
-/** Creates a column writer. `name` is for messages; with `isAlwaysList` even equal cells become an array. */
-export function createColumnWriter(name: string, type: ColumnType, isAlwaysList = false): ColumnWriter {
+/** Creates a column writer. `columnName` is for messages; with `isAlwaysList` even equal cells become an array. */
+export function createColumnWriter(columnName: string, type: ColumnType, isAlwaysList = false): ColumnWriter {
   const writeCell = CELL_WRITER_BY_COLUMN_TYPE[type];
   let bytes = EMPTY_BUFFER;
   let nextBufferBytes = INITIAL_COLUMN_BUFFER_BYTES;
   let offset = SQL_ARRAY_HEADER_BYTES;
-  let rows = 0;
+  let rowCount = 0;
   let hasNull = false;
   let areCellsEqual = true;
   let lastCell: Cell = null;
@@ -61,10 +61,10 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
       hasNull = true;
     } else {
       reserveBufferBytes(4 + maxCellBytes(cell));
-      const end = writeCell(cell, bytes, offset + 4, name);
-      bytes.writeInt32BE(end - offset - 4, offset);
+      const endOffset = writeCell(cell, bytes, offset + 4, columnName);
+      bytes.writeInt32BE(endOffset - offset - 4, offset);
       lastCellOffset = offset;
-      offset = end;
+      offset = endOffset;
     }
     lastCell = cell;
   }
@@ -78,24 +78,24 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
   }
 
   return {
-    push(cell) {
-      if (rows === 0) appendCell(cell);
+    pushCell(cell) {
+      if (rowCount === 0) appendCell(cell);
       else if (cell === lastCell) {
         if (!areCellsEqual || isAlwaysList) repeatLastCell();
       } else {
-        if (areCellsEqual && !isAlwaysList) for (let row = 1; row < rows; row++) repeatLastCell();
+        if (areCellsEqual && !isAlwaysList) for (let row = 1; row < rowCount; row++) repeatLastCell();
         areCellsEqual = false;
         appendCell(cell);
       }
-      rows++;
+      rowCount++;
     },
-    take() {
+    takeParameter() {
       const isArrayParameter = !areCellsEqual || isAlwaysList;
       const parameter = { isArray: isArrayParameter, bytes: isArrayParameter ? encodeCellArray() : encodeScalar() };
       bytes = EMPTY_BUFFER;
       nextBufferBytes = Math.max(INITIAL_COLUMN_BUFFER_BYTES, offset);
       offset = SQL_ARRAY_HEADER_BYTES;
-      rows = 0;
+      rowCount = 0;
       hasNull = false;
       areCellsEqual = true;
       return parameter;
@@ -106,7 +106,7 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
     let headerEnd = bytes.writeInt32BE(1, 0);
     headerEnd = bytes.writeInt32BE(hasNull ? 1 : 0, headerEnd);
     headerEnd = bytes.writeInt32BE(SQL_TYPES[type].oid, headerEnd);
-    headerEnd = bytes.writeInt32BE(rows, headerEnd);
+    headerEnd = bytes.writeInt32BE(rowCount, headerEnd);
     bytes.writeInt32BE(1, headerEnd);
     return bytes.subarray(0, offset);
   }
@@ -116,20 +116,20 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
   }
 }
 
-type CellEncoder = (cell: Exclude<Cell, null>, buffer: Buffer, offset: number, name: string) => number;
+type CellEncoder = (cell: Exclude<Cell, null>, buffer: Buffer, offset: number, columnName: string) => number;
 
 const CELL_WRITER_BY_COLUMN_TYPE: Readonly<Record<ColumnType, CellEncoder>> = {
-  text: (cell, into, offset) => writeTextCell(toPostgresText(String(cell)), into, offset),
-  json: (cell, into, offset) => writeTextCell(toPostgresJson(String(cell)), into, offset),
-  number: (cell, into, offset) => into.writeDoubleBE(Number(cell), offset),
-  boolean: (cell, into, offset) => into.writeUInt8(cell === true ? 1 : 0, offset),
-  integer: (cell, into, offset, name) => writeIntegerCell(Number(cell), into, offset, name),
-  time: (cell, into, offset, name) => writeTimeCell(Number(cell), into, offset, name),
+  text: (cell, buffer, offset) => writeTextCell(toPostgresText(String(cell)), buffer, offset),
+  json: (cell, buffer, offset) => writeTextCell(toPostgresJson(String(cell)), buffer, offset),
+  number: (cell, buffer, offset) => buffer.writeDoubleBE(Number(cell), offset),
+  boolean: (cell, buffer, offset) => buffer.writeUInt8(cell === true ? 1 : 0, offset),
+  integer: (cell, buffer, offset, columnName) => writeIntegerCell(Number(cell), buffer, offset, columnName),
+  time: (cell, buffer, offset, columnName) => writeTimeCell(Number(cell), buffer, offset, columnName),
 };
 
 const maxCellBytes = (cell: Exclude<Cell, null>): number => (typeof cell === "string" ? 3 * cell.length : 8);
 
-const writeTextCell = (text: string, into: Buffer, offset: number): number => offset + into.write(text, offset, "utf8");
+const writeTextCell = (text: string, dest: Buffer, offset: number): number => offset + dest.write(text, offset, "utf8");
 
 /** Replaces U+0000, which PostgreSQL cannot store, and lone surrogates by U+FFFD. */
 export function toPostgresText(text: string): string {
@@ -150,27 +150,27 @@ function toPostgresJson(json: string): string {
 const TWO_TO_32 = 2 ** 32;
 const INT64_LIMIT = 2 ** 63;
 
-function writeIntegerCell(number: number, into: Buffer, offset: number, name: string): number {
+function writeIntegerCell(number: number, buffer: Buffer, offset: number, columnName: string): number {
   if (!Number.isInteger(number) || number >= INT64_LIMIT || number < -INT64_LIMIT)
-    throw new Rejected(`${name} is ${number}, which is no whole number of 64 bits.`);
-  if (!Number.isSafeInteger(number)) return into.writeBigInt64BE(BigInt(number), offset);
-  return writeInt64(number, into, offset);
+    throw new Rejected(`${columnName} is ${number}, which is no whole number of 64 bits.`);
+  if (!Number.isSafeInteger(number)) return buffer.writeBigInt64BE(BigInt(number), offset);
+  return writeInt64(number, buffer, offset);
 }
 
 /** Epoch of PostgreSQL in microseconds since 1970, and its earliest time (4714-11-24 BC) in milliseconds. */
 const POSTGRES_EPOCH_MICROS = 946_684_800_000_000;
 const EARLIEST_POSTGRES_TIME_MS = -210_866_803_200_000;
 
-function writeTimeCell(ms: number, into: Buffer, offset: number, name: string): number {
-  if (!Number.isFinite(ms) || ms < EARLIEST_POSTGRES_TIME_MS || ms > 8.64e15)
-    throw new Rejected(`${name} is no moment that PostgreSQL knows.`);
-  const microsSincePostgresEpoch = Math.round(ms * 1_000) - POSTGRES_EPOCH_MICROS;
-  if (Number.isSafeInteger(microsSincePostgresEpoch)) return writeInt64(microsSincePostgresEpoch, into, offset);
-  return into.writeBigInt64BE(BigInt(Math.round(ms)) * 1_000n - BigInt(POSTGRES_EPOCH_MICROS), offset);
+function writeTimeCell(timeMs: number, buffer: Buffer, offset: number, columnName: string): number {
+  if (!Number.isFinite(timeMs) || timeMs < EARLIEST_POSTGRES_TIME_MS || timeMs > 8.64e15)
+    throw new Rejected(`${columnName} is no moment that PostgreSQL knows.`);
+  const microsSincePostgresEpoch = Math.round(timeMs * 1_000) - POSTGRES_EPOCH_MICROS;
+  if (Number.isSafeInteger(microsSincePostgresEpoch)) return writeInt64(microsSincePostgresEpoch, buffer, offset);
+  return buffer.writeBigInt64BE(BigInt(Math.round(timeMs)) * 1_000n - BigInt(POSTGRES_EPOCH_MICROS), offset);
 }
 
-function writeInt64(number: number, into: Buffer, offset: number): number {
+function writeInt64(number: number, buffer: Buffer, offset: number): number {
   const highWord = Math.floor(number / TWO_TO_32);
-  into.writeInt32BE(highWord, offset);
-  return into.writeUInt32BE(number - highWord * TWO_TO_32, offset + 4);
+  buffer.writeInt32BE(highWord, offset);
+  return buffer.writeUInt32BE(number - highWord * TWO_TO_32, offset + 4);
 }

@@ -11,7 +11,7 @@ import {
   buildCreateTableSql,
   buildCreateVersionTableSql,
   buildPrimaryKey,
-  columnPath,
+  formatColumnPath,
   joinQuotedColumnNames,
   qualifiedName,
   type TableSettings,
@@ -52,14 +52,14 @@ export async function prepareTables(session: PostgresSession, requirements: Tabl
     const createdColumns = [
       ...newTables.flatMap((table) => table.columns.map((column) => ({ table, column }))),
       ...columns,
-    ].map(({ table, column }) => columnPath(table, column));
+    ].map(({ table, column }) => formatColumnPath(table, column));
     const versionTableName = qualifiedName(target, VERSION_TABLE);
     await session.query(
       `insert into ${versionTableName} (version, columns) select coalesce(max(version), 0) + 1, $1::text[] from ${versionTableName}`,
       [createdColumns],
     );
     const names = newTables.map(({ name }) => name);
-    const addedColumns = columns.map(({ table, column }) => columnPath(table, column));
+    const addedColumns = columns.map(({ table, column }) => formatColumnPath(table, column));
     log.info({ schema: target.schema, tables: names, columns: addedColumns }, "made what was missing in the database");
   });
   return true;
@@ -104,11 +104,11 @@ const ADVISORY_LOCK_KEY = 0x706c656e;
 const hasMissingTableParts = ({ tables, columns }: MissingTableParts): boolean => tables.length + columns.length > 0;
 
 function createMissingTablesError({ tables, columns }: MissingTableParts, { schema }: TableSettings): ConfigError {
-  const names = [
+  const missingNames = [
     ...tables.map(({ name }) => `the table ${name}`),
     ...columns.map(({ table, column }) => `the column ${table.name}.${column.name}`),
   ];
-  const [firstName = "", ...otherNames] = names;
+  const [firstName = "", ...otherNames] = missingNames;
   const otherMissingText = otherNames.length === 0 ? "" : ` and ${otherNames.length} more`;
   return new ConfigError(`The schema ${schema} lacks ${firstName}${otherMissingText}.`, {
     field: "create",
@@ -203,7 +203,7 @@ function findMissingTableParts(tables: readonly LakeTable[], catalog: DatabaseCa
     if (catalogTable === undefined) return [];
     checkTableColumns(table, catalogTable, target);
     const missingColumns = table.columns.filter(({ name }) => !catalogTable.columns.has(name));
-    const droppedColumn = missingColumns.find((column) => catalog.createdColumns.has(columnPath(table, column)));
+    const droppedColumn = missingColumns.find((column) => catalog.createdColumns.has(formatColumnPath(table, column)));
     if (droppedColumn === undefined) return missingColumns.map((column) => ({ table, column }));
     throw tableError(
       `The table ${formatTableName(target, table)} has lost its column ${droppedColumn.name}.`,

@@ -27,28 +27,28 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     return openPostgresSession(options, signal);
   }
 
-  async function endOnAbort<T>(session: PostgresSession, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async function endOnAbort<T>(session: PostgresSession, signal: AbortSignal, operation: () => Promise<T>): Promise<T> {
     const endSession = () => session.cut(signal.reason);
     signal.addEventListener("abort", endSession, { once: true });
     try {
       signal.throwIfAborted();
-      return await work();
+      return await operation();
     } finally {
       signal.removeEventListener("abort", endSession);
     }
   }
 
-  async function mapSqlErrors<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async function mapSqlErrors<T>(signal: AbortSignal, operation: () => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     try {
-      return await work();
+      return await operation();
     } catch (error) {
       throw signal.aborted ? signal.reason : sqlErrorToFailure(error, address);
     }
   }
 
   async function prepareSession(signal: AbortSignal): Promise<PostgresSession> {
-    if (currentSession !== null && currentSession.lost() === null) return currentSession;
+    if (currentSession !== null && currentSession.lostReason() === null) return currentSession;
     await closeSession();
     const newSession = await connectToPostgres(signal);
     try {
@@ -79,7 +79,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     async open(signal) {
       await mapSqlErrors(signal, () => prepareSession(signal));
     },
-    async write(batch, signal, _accepted, batchInfo) {
+    async write(batch, signal, _acceptEvents, batchInfo) {
       const offeredEvents = batch.map((event, n) => ({
         event,
         position: batchInfo?.positions[n] ?? 0,
@@ -106,11 +106,11 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
         }
       });
     },
-    async detectRestart(before, signal) {
+    async detectRestart(previousId, signal) {
       const session = currentSession;
       if (session === null) return null;
       try {
-        return await endOnAbort(session, signal, () => readServerInstance(session, before));
+        return await endOnAbort(session, signal, () => readServerInstance(session, previousId));
       } catch (error) {
         if (signal.aborted) throw signal.reason;
         context.log.debug({ err: error }, "the database server does not say which of its lives this is");
@@ -132,7 +132,7 @@ function warnOfCrashDataLoss(
 }
 
 /** Identifies the server: a promoted replica (new timeline) or a restart without synced commits may lack commits. */
-async function readServerInstance(session: PostgresSession, before: string | null): Promise<ServerInstance> {
+async function readServerInstance(session: PostgresSession, previousId: string | null): Promise<ServerInstance> {
   const { rows } = await session.query(
     `select substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
   (extract(epoch from pg_postmaster_start_time()) * 1000)::bigint::text,
@@ -140,5 +140,5 @@ async function readServerInstance(session: PostgresSession, before: string | nul
   );
   const [timeline, startedAt, losesCommitsInCrash] = rows[0] ?? [];
   const serverInstanceId = losesCommitsInCrash === true ? `${timeline} ${startedAt}` : String(timeline);
-  return { instanceId: serverInstanceId, isNew: before !== null && before !== serverInstanceId };
+  return { instanceId: serverInstanceId, isNew: previousId !== null && previousId !== serverInstanceId };
 }

@@ -15,10 +15,10 @@ export const joinQuotedColumnNames = (names: readonly string[]): string => names
 
 /** Lists the primary key columns, sort columns first if possible. A hypertable needs its time column in the key. */
 export function buildPrimaryKey(table: LakeTable, { timescale }: Pick<TableSettings, "timescale">): readonly string[] {
-  const names = timescale && table.rowPolicy === "append" ? new Set([...table.key, table.time]) : table.key;
-  const key = [...names];
-  const leadingSortColumns = table.sortedBy.every((name) => key.includes(name)) ? table.sortedBy : [];
-  return [...leadingSortColumns, ...key.filter((name) => !leadingSortColumns.includes(name))];
+  const keyColumnNames = timescale && table.rowPolicy === "append" ? new Set([...table.key, table.time]) : table.key;
+  const keyColumns = [...keyColumnNames];
+  const leadingSortColumns = table.sortedBy.every((name) => keyColumns.includes(name)) ? table.sortedBy : [];
+  return [...leadingSortColumns, ...keyColumns.filter((name) => !leadingSortColumns.includes(name))];
 }
 
 /**
@@ -27,8 +27,8 @@ export function buildPrimaryKey(table: LakeTable, { timescale }: Pick<TableSetti
  * the event id, otherwise the row with the higher `observed_at` and position.
  */
 export function buildInsertSql(table: LakeTable, target: TableSettings, isArrayColumn: readonly boolean[]): string {
-  const key = buildPrimaryKey(table, target);
-  const names = table.columns.map(({ name }) => name);
+  const keyColumns = buildPrimaryKey(table, target);
+  const columnNames = table.columns.map(({ name }) => name);
   const arrayParameterColumns = table.columns.flatMap((column, n) => (isArrayColumn[n] ? [{ column, n }] : []));
   const unnestSql = `unnest(${arrayParameterColumns.map(({ column, n }) => `$${n + 1}::${sqlParameterType(column)}[]`).join(", ")})`;
   const selectedCellsSql = table.columns.map((column, n) => {
@@ -36,16 +36,16 @@ export function buildInsertSql(table: LakeTable, target: TableSettings, isArrayC
     return `${cellSql}${column.type === "json" ? "::jsonb" : ""} as ${quoteSqlName(column.name)}`;
   });
   const selectSql = `select ${selectedCellsSql.join(", ")} from ${unnestSql} as sent (${joinQuotedColumnNames(arrayParameterColumns.map(({ column }) => column.name))})`;
-  const replacedColumns = names.filter((name) => !key.includes(name));
+  const replacedColumns = columnNames.filter((name) => !keyColumns.includes(name));
   const updateClause = `do update set ${replacedColumns.map((name) => `${quoteSqlName(name)} = excluded.${quoteSqlName(name)}`).join(", ")}`;
-  const insertClause = `insert into ${qualifiedName(target, table)} as stored (${joinQuotedColumnNames(names)})`;
-  const onConflictClause = `on conflict (${joinQuotedColumnNames(key)})`;
+  const insertClause = `insert into ${qualifiedName(target, table)} as stored (${joinQuotedColumnNames(columnNames)})`;
+  const onConflictClause = `on conflict (${joinQuotedColumnNames(keyColumns)})`;
   if (table.rowPolicy === "versions") return `${insertClause}\n${selectSql}\n${onConflictClause} ${updateClause}`;
   if (table.key.includes("event_id")) return `${insertClause}\n${selectSql}\n${onConflictClause} do nothing`;
   // An upsert does not allow duplicate keys within a statement.
   return `${insertClause}
-select distinct on (${joinQuotedColumnNames(key)}) * from (${selectSql}) as every
-order by ${joinQuotedColumnNames(key)}, "observed_at" desc, "position" desc
+select distinct on (${joinQuotedColumnNames(keyColumns)}) * from (${selectSql}) as every
+order by ${joinQuotedColumnNames(keyColumns)}, "observed_at" desc, "position" desc
 ${onConflictClause} ${updateClause}
 where (excluded."observed_at", excluded."position") > (stored."observed_at", stored."position")`;
 }
@@ -59,26 +59,26 @@ export const VERSION_TABLE = { name: "schema_version" } as const;
 export const buildCreateSchemaSql = ({ schema }: TableSettings): string => `create schema ${quoteSqlName(schema)}`;
 
 export function buildCreateVersionTableSql(target: TableSettings): string {
-  const name = qualifiedName(target, VERSION_TABLE);
-  return `create table if not exists ${name} (
+  const tableName = qualifiedName(target, VERSION_TABLE);
+  return `create table if not exists ${tableName} (
   version integer not null primary key,
   applied_at timestamp with time zone not null default now(),
   columns text[] not null
 );
-comment on table ${name} is 'Which columns Plenum has made, as table.column: one row for each time that it made some.'`;
+comment on table ${tableName} is 'Which columns Plenum has made, as table.column: one row for each time that it made some.'`;
 }
 
-export const columnPath = (table: LakeTable, column: Column): string => `${table.name}.${column.name}`;
+export const formatColumnPath = (table: LakeTable, column: Column): string => `${table.name}.${column.name}`;
 
 export function buildCreateTableSql(table: LakeTable, target: TableSettings): string {
-  const name = qualifiedName(target, table);
-  const key = buildPrimaryKey(table, target);
+  const tableName = qualifiedName(target, table);
+  const keyColumns = buildPrimaryKey(table, target);
   const columns = table.columns.map(
     (column) => `  ${quoteSqlName(column.name)} ${SQL_TYPES[column.type].name}${column.isNullable ? "" : " not null"}`,
   );
   return [
-    `create table if not exists ${name} (\n${[...columns, `  primary key (${joinQuotedColumnNames(key)})`].join(",\n")}\n)`,
-    `comment on table ${name} is ${quoteSqlText(table.about)}`,
+    `create table if not exists ${tableName} (\n${[...columns, `  primary key (${joinQuotedColumnNames(keyColumns)})`].join(",\n")}\n)`,
+    `comment on table ${tableName} is ${quoteSqlText(table.about)}`,
     ...table.columns.map((column) => buildColumnCommentSql(table, column, target)),
     ...buildCreateIndexesSql(table, target),
   ].join(";\n");
@@ -108,6 +108,6 @@ function buildColumnCommentSql(table: LakeTable, column: Column, target: TableSe
 }
 
 export function buildCreateHypertableSql(table: LakeTable, target: TableSettings, timescaleSchema: string): string {
-  const [relation, time] = [quoteSqlText(qualifiedName(target, table)), quoteSqlText(table.time)];
-  return `select ${quoteSqlName(timescaleSchema)}.create_hypertable(${relation}, ${time}, if_not_exists => true, migrate_data => true)`;
+  const [tableSql, timeSql] = [quoteSqlText(qualifiedName(target, table)), quoteSqlText(table.time)];
+  return `select ${quoteSqlName(timescaleSchema)}.create_hypertable(${tableSql}, ${timeSql}, if_not_exists => true, migrate_data => true)`;
 }

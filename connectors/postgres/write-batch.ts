@@ -47,8 +47,8 @@ export async function writeBatch(batch: readonly CommittedEvent[], context: Batc
     if (!isDataError) throw error;
   }
   const searchResult = await runTransaction(session, options, () => storeByBisection(events, context));
-  const end = searchResult.retry?.from ?? batch.length;
-  return { ...searchResult, rejected: [...rejected.filter(({ index }) => index < end), ...searchResult.rejected] };
+  const endIndex = searchResult.retry?.from ?? batch.length;
+  return { ...searchResult, rejected: [...rejected.filter(({ index }) => index < endIndex), ...searchResult.rejected] };
 }
 
 interface IndexedEvent {
@@ -100,15 +100,15 @@ function buildInsertQuery({ table, columns }: InsertRows, { target, insertStatem
 async function storeByBisection(batch: readonly IndexedEvent[], context: BatchContext): Promise<Receipt> {
   const { session } = context;
   const rejections: EventRejection[] = [];
-  const countHalfOfEvents = (part: readonly IndexedEvent[]) => Math.ceil(part.length / 2);
+  const countHalfOfEvents = (events: readonly IndexedEvent[]) => Math.ceil(events.length / 2);
   const batchPartsToStore = [batch];
   let triedParts = 0;
   for (let part = batchPartsToStore.pop(); part !== undefined; part = batchPartsToStore.pop()) {
-    const [first] = part;
-    if (first === undefined) continue;
+    const [firstEvent] = part;
+    if (firstEvent === undefined) continue;
     if (triedParts >= MAX_REFUSED_EVENT_SEARCH_PARTS) {
       const error = new Retryable("More faulty events than one write can sort out; the rest follows.");
-      return { rejected: rejections, retry: { from: first.index, error } };
+      return { rejected: rejections, retry: { from: firstEvent.index, error } };
     }
     triedParts++;
     await session.query("savepoint part");
@@ -118,7 +118,7 @@ async function storeByBisection(batch: readonly IndexedEvent[], context: BatchCo
     } catch (error) {
       if (!isRowError(error)) throw error;
       await session.query("rollback to part");
-      if (part.length === 1) rejections.push({ index: first.index, reason: describePostgresRejection(error) });
+      if (part.length === 1) rejections.push({ index: firstEvent.index, reason: describePostgresRejection(error) });
       else batchPartsToStore.push(part.slice(countHalfOfEvents(part)), part.slice(0, countHalfOfEvents(part)));
     }
   }
@@ -144,7 +144,7 @@ function buildTableRows(committedEvents: Iterable<CommittedEvent>): InsertsAndRo
   const updates = new Map<LakeTable, LakeRow[]>();
   const tableWriterByTable = new Map<LakeTable, ReturnType<typeof createTableWriter>>();
 
-  function add(table: LakeTable, row: LakeRow): void {
+  function addRow(table: LakeTable, row: LakeRow): void {
     if (table.rowPolicy === "versions") {
       const storableCells = row.map((cell) => (typeof cell === "string" ? toPostgresText(cell) : cell));
       const tableUpdates = updates.get(table) ?? [];
@@ -154,19 +154,19 @@ function buildTableRows(committedEvents: Iterable<CommittedEvent>): InsertsAndRo
     }
     const writer = tableWriterByTable.get(table) ?? createTableWriter(table);
     tableWriterByTable.set(table, writer);
-    writer.add(row);
-    if (writer.length() === MAX_INSERT_STATEMENT_ROWS) rows.push(writer.take());
+    writer.addRow(row);
+    if (writer.rowCount() === MAX_INSERT_STATEMENT_ROWS) rows.push(writer.takeRows());
   }
 
-  for (const committedEvent of committedEvents) emitEventRows(committedEvent, add);
-  for (const writer of tableWriterByTable.values()) if (writer.length() > 0) rows.push(writer.take());
+  for (const committedEvent of committedEvents) emitEventRows(committedEvent, addRow);
+  for (const writer of tableWriterByTable.values()) if (writer.rowCount() > 0) rows.push(writer.takeRows());
   return { rows, updates };
 }
 
 export function encodeTableRows(table: LakeTable, rows: readonly LakeRow[]): InsertRows {
   const writer = createTableWriter(table);
-  for (const row of rows) writer.add(row);
-  return writer.take();
+  for (const row of rows) writer.addRow(row);
+  return writer.takeRows();
 }
 
 function createTableWriter(table: LakeTable) {
@@ -174,16 +174,16 @@ function createTableWriter(table: LakeTable) {
   const columns = table.columns.map(({ name, type }) =>
     createColumnWriter(`${table.name}.${name}`, type, name === table.time),
   );
-  let length = 0;
+  let rowCount = 0;
   return {
-    add(row: LakeRow): void {
-      for (let n = 0; n < columns.length; n++) (columns[n] as ColumnWriter).push(row[n] ?? null);
-      length++;
+    addRow(row: LakeRow): void {
+      for (let n = 0; n < columns.length; n++) (columns[n] as ColumnWriter).pushCell(row[n] ?? null);
+      rowCount++;
     },
-    length: () => length,
-    take(): InsertRows {
-      length = 0;
-      return { table, columns: columns.map((column) => column.take()) };
+    rowCount: () => rowCount,
+    takeRows(): InsertRows {
+      rowCount = 0;
+      return { table, columns: columns.map((column) => column.takeParameter()) };
     },
   };
 }

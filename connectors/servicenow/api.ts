@@ -74,13 +74,13 @@ export function createServiceNowTableApi(config: ServiceNowConfig, clock: Clock)
   }
 
   return {
-    async create(json: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<TaskRecord> {
+    async createRecord(json: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<TaskRecord> {
       const path = `${tablePath}?sysparm_fields=${REQUESTED_RECORD_FIELDS}`;
       const response = await callTable({ method: "POST", path, json }, signal);
       return parseResponse(response, z.object({ result: TaskRecord }), client.origin).result;
     },
-    read: (id: string, signal: AbortSignal) => requestTaskRecord("GET", id, undefined, signal),
-    change: (id: string, json: Readonly<Record<string, unknown>>, signal: AbortSignal) =>
+    readRecord: (id: string, signal: AbortSignal) => requestTaskRecord("GET", id, undefined, signal),
+    changeRecord: (id: string, json: Readonly<Record<string, unknown>>, signal: AbortSignal) =>
       requestTaskRecord("PATCH", id, json, signal),
     search: searchTaskRecords,
     progressMs: client.progressMs,

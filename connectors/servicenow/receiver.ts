@@ -44,12 +44,12 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   }
 
   const serviceNowTicketSystem: TicketSystem = {
-    tickets: "incidents",
+    ticketPlural: "incidents",
     idPattern: /^[0-9a-f]{32}$/,
     searchLagMs: RECORD_SEARCH_LAG_MS,
 
-    async create(incident, signal) {
-      const taskRecord = await tableApi.create(
+    async createTicket(incident, signal) {
+      const taskRecord = await tableApi.createRecord(
         {
           ...config.fields,
           ...config.priority[incident.priority],
@@ -68,7 +68,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
     },
 
     async readState(id, signal) {
-      const taskRecord = await tableApi.read(id, signal);
+      const taskRecord = await tableApi.readRecord(id, signal);
       return taskRecord === null ? null : toTicketState(taskRecord);
     },
 
@@ -82,7 +82,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
         work_notes: noteLabels === null ? undefined : formatWorkNote(incident, noteLabels),
         state: reopens ? reopen_state : undefined,
       };
-      return (await tableApi.change(id, fields, signal)) !== null;
+      return (await tableApi.changeRecord(id, fields, signal)) !== null;
     },
 
     async close(id, { incident, noteLabels, reference }, signal) {
@@ -92,7 +92,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
         close_code: config.close_code,
         close_notes: formatWorkNote(incident, noteLabels ?? [], config.close_notes),
       };
-      const changedRecord = await tableApi.change(id, fields, signal);
+      const changedRecord = await tableApi.changeRecord(id, fields, signal);
       // ServiceNow silently ignores fields that the user may not write.
       if (changedRecord !== null && toTicketState(changedRecord) === "open")
         warnOnce("an incident stays open although its alarm is over, because its state did not change", reference);
@@ -105,7 +105,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
     },
 
     async addNote(id, work_notes, signal) {
-      await tableApi.change(id, { work_notes }, signal);
+      await tableApi.changeRecord(id, { work_notes }, signal);
     },
   };
 

@@ -77,15 +77,15 @@ export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext,
 /** Rejects the two other secrets of Slack, which are often confused with the token. */
 function checkBotToken(token: Secret): string {
   const tokenText = token.reveal().trim();
-  const tokenError = (message: string) =>
+  const createTokenError = (message: string) =>
     new ConfigError(message, {
       reason: "unauthenticated",
       field: "token",
       hint: "Slack shows it under OAuth & Permissions, as Bot User OAuth Token; it begins with xoxb-.",
     });
-  if (/^https?:/i.test(tokenText)) throw tokenError("The Slack token is an address, and no bot token.");
-  if (/^xapp-/i.test(tokenText)) throw tokenError("The Slack token is an app-level token, and no bot token.");
-  if (!/^[\x21-\x7e]+$/.test(tokenText)) throw tokenError("The Slack token has characters that no token has.");
+  if (/^https?:/i.test(tokenText)) throw createTokenError("The Slack token is an address, and no bot token.");
+  if (/^xapp-/i.test(tokenText)) throw createTokenError("The Slack token is an app-level token, and no bot token.");
+  if (!/^[\x21-\x7e]+$/.test(tokenText)) throw createTokenError("The Slack token has characters that no token has.");
   return tokenText;
 }
 

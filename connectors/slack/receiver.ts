@@ -83,26 +83,26 @@ function buildOneLineMessage(incident: IncidentMessage, { text, list }: TextLeng
 
 const formatHeading = ({ status, text }: IncidentMessage) => `${EMOJI_BY_STATUS[status]} ${text.status}: ${text.title}`;
 
-function buildFieldSections(fields: IncidentMessage["text"]["fields"], limit: number): SlackBlock[] {
+function buildFieldSections(fields: IncidentMessage["text"]["fields"], maxLength: number): SlackBlock[] {
   return Array.from({ length: Math.ceil(fields.length / MAX_FIELD_PAIRS) }, (_, n) => ({
     type: "section",
     fields: fields
       .slice(n * MAX_FIELD_PAIRS, (n + 1) * MAX_FIELD_PAIRS)
-      .flatMap(({ label, text }) => [toMrkdwn(`*${cutAndEscape(label, 200)}*`), toPlainText(text, limit)]),
+      .flatMap(({ label, text }) => [toMrkdwn(`*${cutAndEscape(label, 200)}*`), toPlainText(text, maxLength)]),
   }));
 }
 
-function buildListSection(list: readonly string[], limit: number): SlackBlock[] {
+function buildListSection(list: readonly string[], maxLength: number): SlackBlock[] {
   if (list.length === 0) return [];
-  const maxListLineLength = Math.floor(limit / list.length) - 1;
+  const maxListLineLength = Math.floor(maxLength / list.length) - 1;
   const listText = list.map((line) => cutText(line, maxListLineLength)).join("\n");
-  return [{ type: "section", text: toPlainText(listText, limit) }];
+  return [{ type: "section", text: toPlainText(listText, maxLength) }];
 }
 
-function buildTimeSeriesSection({ text }: IncidentMessage, limit: number): SlackBlock[] {
+function buildTimeSeriesSection({ text }: IncidentMessage, maxLength: number): SlackBlock[] {
   const texts = listTextsWithFewerTimeSeries(text).map(({ curves }) => curves.join("\n"));
-  const fittingSeriesText = texts.find((lines) => escapeHtml(lines).length <= limit);
-  return fittingSeriesText ? [{ type: "section", text: toPlainText(fittingSeriesText, limit) }] : [];
+  const fittingSeriesText = texts.find((seriesText) => escapeHtml(seriesText).length <= maxLength);
+  return fittingSeriesText ? [{ type: "section", text: toPlainText(fittingSeriesText, maxLength) }] : [];
 }
 
 /** Builds a link instead of a button: Slack warns when an app does not respond to a button. */
@@ -115,8 +115,8 @@ function buildAlarmLinkBlock({ link, text }: IncidentMessage): SlackBlock[] {
   return [{ type: "context", elements: [toMrkdwn(`<${address}|${linkText}>`)] }];
 }
 
-const toPlainText = (text: string, limit: number) =>
-  ({ type: "plain_text", text: cutAndEscape(text, limit), emoji: false }) as const;
+const toPlainText = (text: string, maxLength: number) =>
+  ({ type: "plain_text", text: cutAndEscape(text, maxLength), emoji: false }) as const;
 
 const toMrkdwn = (text: string) => ({ type: "mrkdwn", text, verbatim: true }) as const;
 
@@ -173,15 +173,15 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
 
   /** Posts a message with the request key `client_msg_id`, which Slack may ignore. */
   async function postMessage(
-    target: object,
+    postTarget: object,
     idSeed: string,
     buildContent: (sizes: TextLengths) => SlackMessage,
     signal: AbortSignal,
     handledErrors: readonly string[] = [],
   ): Promise<SlackResponse> {
     function send(sizes: TextLengths, id: object, moreErrors: readonly string[]) {
-      const content = { ...withoutNameLinks(buildContent(sizes)), ...id, unfurl_links: false, unfurl_media: false };
-      return api.post("chat.postMessage", { ...target, ...content }, signal, [...handledErrors, ...moreErrors]);
+      const content = { ...disableNameLinks(buildContent(sizes)), ...id, unfurl_links: false, unfurl_media: false };
+      return api.post("chat.postMessage", { ...postTarget, ...content }, signal, [...handledErrors, ...moreErrors]);
     }
     const clientMessageId = { client_msg_id: createNamedUuid(idSeed) };
     const response = await send(FULL_TEXT_LENGTHS, clientMessageId, [...TOO_LARGE_ERRORS, ...DELETED_DUPLICATE_ERRORS]);
@@ -194,13 +194,13 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     { channel, ts }: SlackMessageReference,
     signal: AbortSignal,
   ): Promise<"edited" | "fixed" | "gone"> {
-    const send = (sizes: TextLengths, moreErrors: readonly string[]) => {
-      const content = withoutNameLinks(buildMessage(incident, sizes));
+    const sendEdit = (sizes: TextLengths, moreErrors: readonly string[]) => {
+      const content = disableNameLinks(buildMessage(incident, sizes));
       const message = { channel, ts, metadata: createMark(incident.key), ...content };
       return api.post("chat.update", message, signal, [...NOT_EDITABLE_ERRORS, "message_not_found", ...moreErrors]);
     };
-    const fullResponse = await send(FULL_TEXT_LENGTHS, TOO_LARGE_ERRORS);
-    const { error } = hasError(fullResponse, TOO_LARGE_ERRORS) ? await send(SHORT_TEXT_LENGTHS, []) : fullResponse;
+    const fullResponse = await sendEdit(FULL_TEXT_LENGTHS, TOO_LARGE_ERRORS);
+    const { error } = hasError(fullResponse, TOO_LARGE_ERRORS) ? await sendEdit(SHORT_TEXT_LENGTHS, []) : fullResponse;
     return error === null ? "edited" : error === "message_not_found" ? "gone" : "fixed";
   }
 
@@ -291,8 +291,8 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     async open(incident, signal) {
       const { channel } = config;
       const postTarget = { channel, metadata: createMark(incident.key) };
-      const seed = `${name} ${channel} ${incident.key}`;
-      const response = await postMessage(postTarget, seed, (sizes) => buildMessage(incident, sizes), signal);
+      const idSeed = `${name} ${channel} ${incident.key}`;
+      const response = await postMessage(postTarget, idSeed, (sizes) => buildMessage(incident, sizes), signal);
       const reference = PostedMessage.safeParse(response.json);
       if (!reference.success) throw new Retryable("Slack says that it took a message, but not where it is.");
       return buildReference(reference.data.channel, reference.data.ts, signal);
@@ -320,15 +320,15 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
 }
 
 /** Sets `parse` and `link_names` so that edits do not turn names in `text` into links. */
-const withoutNameLinks = (message: SlackMessage): object => ({ ...message, parse: "none", link_names: false });
+const disableNameLinks = (message: SlackMessage): object => ({ ...message, parse: "none", link_names: false });
 
 const digestMessage = (message: SlackMessage): string => hash("sha256", JSON.stringify(message)).slice(0, 32);
 
 const hasError = ({ error }: SlackResponse, codes: readonly string[]) => error !== null && codes.includes(error);
 
 /** Returns a UUID of version 5 (RFC 9562), the same for the same text. */
-function createNamedUuid(text: string): string {
-  const hex = createHash("sha1").update(MESSAGE_ID_NAMESPACE).update(text).digest("hex");
+function createNamedUuid(seedText: string): string {
+  const hex = createHash("sha1").update(MESSAGE_ID_NAMESPACE).update(seedText).digest("hex");
   const uuidVariant = "89ab".charAt(Number.parseInt(hex.charAt(16), 16) % 4);
   const uuidParts = [hex.slice(0, 8), hex.slice(8, 12), `5${hex.slice(13, 16)}`, uuidVariant + hex.slice(17, 20)];
   return [...uuidParts, hex.slice(20, 32)].join("-");

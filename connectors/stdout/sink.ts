@@ -21,7 +21,7 @@ export function createStdoutSink(stream: Writable): Sink {
       hasErrorListener = true;
     },
 
-    async write(batch, signal, _accepted, batchInfo) {
+    async write(batch, signal, _acceptEvents, batchInfo) {
       signal.throwIfAborted();
       const jsonLines = batch.map(
         (event, index) => `${JSON.stringify(toCloudEvent(event, sequenceAttributes(batchInfo?.sequences?.[index])))}\n`,

@@ -64,7 +64,7 @@ function checkAlarmOptions(config: WebhookOptions, format: FormatName | "templat
   const formatRequirements = getFormatRequirements(format);
   if (url === undefined && formatRequirements.url === undefined)
     reportIssue("url", `This is needed and missing: where ${format} takes what is posted.`);
-  if (typeof url === "string" && formatRequirements.address === "secret")
+  if (typeof url === "string" && formatRequirements.addressKind === "secret")
     reportIssue(
       "url",
       `Everyone who knows this address can post to ${format}, so keep it out of the configuration: write {file: path} or {env: NAME}.`,

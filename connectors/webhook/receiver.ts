@@ -8,7 +8,7 @@ import {
   type ReceiverResponse,
   sendRequest,
 } from "../../src/core/http/outbound/request.ts";
-import { secretHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
+import { createHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { secretReader } from "../../src/core/runtime/secret.ts";
 import type { AlarmReceiver, IncidentMessage, IncidentReference } from "../shared/receiver/receiver-interface.ts";
@@ -29,7 +29,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
   const format = chooseReceiverFormat(config);
   const readReceiverUrl = createReceiverUrlReader(config, clock);
   const readIntegrationKey = config.key === undefined ? undefined : secretReader(config.key, clock);
-  const readExtraHeaders = secretHeaderReader(config.headers, clock);
+  const readExtraHeaders = createHeaderReader(config.headers, clock);
   const secretHeadersByOperation = createSecretHeaders(config, clock);
   let client: HttpClient | null = null;
 
@@ -61,7 +61,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
     if (failure !== null) throw failure;
   }
 
-  async function send(
+  async function sendIncident(
     incident: IncidentMessage,
     operation: IncidentOperation,
     reference: IncidentReference | null,
@@ -69,9 +69,9 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
   ): Promise<ReceiverResponse | "gone" | null> {
     signal.throwIfAborted();
     const context = buildRequestContext(reference);
-    const message = format.buildRequest(incident, operation, context);
-    if (message === null) return null;
-    const response = await exchange(message, context, secretHeadersByOperation[operation](), signal);
+    const formatRequest = format.buildRequest(incident, operation, context);
+    if (formatRequest === null) return null;
+    const response = await exchange(formatRequest, context, secretHeadersByOperation[operation](), signal);
     if (reference !== null && format.isGone?.(response) === true) return "gone";
     throwResponseFailure(response, context);
     return response;
@@ -80,7 +80,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
   const createIncidentSender =
     (operation: "update" | "close"): AlarmReceiver["update"] =>
     async (incident, reference, signal) =>
-      (await send(incident, operation, reference, signal)) === "gone" ? "gone" : reference;
+      (await sendIncident(incident, operation, reference, signal)) === "gone" ? "gone" : reference;
 
   return {
     repeatedOpenEffect: format.repeatedOpenEffect,
@@ -98,7 +98,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
     progressMs: () => client?.progressMs() ?? Number.NEGATIVE_INFINITY,
 
     async open(incident, signal) {
-      const response = await send(incident, "open", null, signal);
+      const response = await sendIncident(incident, "open", null, signal);
       return (response === null || response === "gone" ? null : format.parseReference?.(response)) ?? NO_REFERENCE;
     },
 
@@ -107,9 +107,9 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
 
     async probe(signal) {
       const context = buildRequestContext(null);
-      const message = format.probe?.(context);
-      if (message === undefined) await (await getClient(context.url)).probeConnection(signal);
-      else throwResponseFailure(await exchange(message, context, {}, signal), context);
+      const formatRequest = format.probe?.(context);
+      if (formatRequest === undefined) await (await getClient(context.url)).probeConnection(signal);
+      else throwResponseFailure(await exchange(formatRequest, context, {}, signal), context);
     },
 
     dispose: closeHttpClient,
@@ -123,11 +123,11 @@ function chooseReceiverFormat({ format, template }: WebhookConfig): ReceiverForm
 }
 
 function createSecretHeaders({ template }: WebhookConfig, clock: Clock): Record<IncidentOperation, () => HttpHeaders> {
-  const createReader = (operation: IncidentOperation) => {
+  const readerOf = (operation: IncidentOperation) => {
     const headers = Object.entries(template?.[operation]?.headers ?? {});
-    return secretHeaderReader(Object.fromEntries(headers.filter(([, value]) => typeof value !== "string")), clock);
+    return createHeaderReader(Object.fromEntries(headers.filter(([, value]) => typeof value !== "string")), clock);
   };
-  return { open: createReader("open"), update: createReader("update"), close: createReader("close") };
+  return { open: readerOf("open"), update: readerOf("update"), close: readerOf("close") };
 }
 
 function createReceiverUrlReader({ format, proxy, url }: WebhookConfig, clock: Clock): () => URL {

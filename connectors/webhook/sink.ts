@@ -4,7 +4,7 @@ import { ConfigError, type Failure, Rejected, Throttled } from "../../src/core/e
 import { asksForTls, needsTlsError } from "../../src/core/http/connection-problem.ts";
 import type { DnsLookup } from "../../src/core/http/outbound/guard.ts";
 import { createHttpClient, describeReceiver, type HttpResponse } from "../../src/core/http/outbound/request.ts";
-import { secretHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
+import { createHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
 import { parseRetryAfterMs } from "../../src/core/http/retry-after.ts";
 import { type EventNumber, sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
 import { type Event, toCloudEvent } from "../../src/core/model/event.ts";
@@ -21,12 +21,12 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
   if (typeof config.url !== "string") throw new Error("an address that is no text passed the schema");
   const url = new URL(config.url);
   const client = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
-  const keyReaders = config.secrets.map((ref) => secretReader(ref, clock));
-  const readExtraHeaders = secretHeaderReader(config.headers, clock);
+  const keyReaders = config.secrets.map((secretRef) => secretReader(secretRef, clock));
+  const readExtraHeaders = createHeaderReader(config.headers, clock);
   let secrets: ReturnType<typeof readSecrets> | null = null;
 
   const readSecrets = () => ({
-    keys: keyReaders.map((secret) => parseSigningKey(secret())),
+    keys: keyReaders.map((readSecret) => parseSigningKey(readSecret())),
     headers: readExtraHeaders(),
   });
 
@@ -38,8 +38,8 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
     const requestHeaders = buildWebhookHeaders(event, payload, { seconds, keys, sequence });
     const headers = { "user-agent": USER_AGENT, ...extraHeaders, ...requestHeaders };
     const request = { method: "POST", path: url.pathname + url.search, headers, body: payload.body } as const;
-    const maxBytes = (status: number) => (status === 400 ? MAX_ERROR_REASON_BYTES : MAX_RESPONSE_BYTES);
-    const response = await client.exchange(request, signal, maxBytes);
+    const chooseMaxBytes = (status: number) => (status === 400 ? MAX_ERROR_REASON_BYTES : MAX_RESPONSE_BYTES);
+    const response = await client.sendHttpRequest(request, signal, chooseMaxBytes);
     const failure = mapResponseFailure(response, url.origin, clock.now());
     if (failure !== null) throw failure;
   }
@@ -56,12 +56,12 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
       secrets = readSecrets();
     },
 
-    async write(batch, signal, accepted, batchInfo) {
+    async write(batch, signal, acceptEvents, batchInfo) {
       signal.throwIfAborted();
       for (const [index, event] of batch.entries()) {
         try {
           await postEvent(event, batchInfo?.sequences?.[index] ?? null, signal);
-          accepted?.(index + 1);
+          acceptEvents?.(index + 1);
         } catch (error) {
           if (index === 0) throw error;
           // A 2xx response settles the event even during a stop, so it is not sent twice.
@@ -85,8 +85,8 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
 
 type WebhookPayload = ReturnType<typeof buildWebhookPayload>;
 
-export function buildWebhookPayload(event: Event, format: WebhookConfig["format"], number?: EventNumber | null) {
-  const sequence = sequenceAttributes(number);
+export function buildWebhookPayload(event: Event, format: WebhookConfig["format"], eventNumber?: EventNumber | null) {
+  const sequence = sequenceAttributes(eventNumber);
   if (format === "cloudevents") {
     const body = Buffer.from(JSON.stringify(toCloudEvent(event, sequence)));
     return { contentType: "application/cloudevents+json; charset=utf-8", body };
@@ -116,9 +116,9 @@ const MIN_SIGNING_KEY_BYTES = 24;
 const MAX_SIGNING_KEY_BYTES = 64;
 
 export function parseSigningKey(secret: Secret): Buffer {
-  const [, text] = /^whsec_([A-Za-z0-9+/]+={0,2})$/.exec(secret.reveal().trim()) ?? [];
-  const key = Buffer.from(text ?? "", "base64");
-  if (text === undefined || key.length < MIN_SIGNING_KEY_BYTES || key.length > MAX_SIGNING_KEY_BYTES) {
+  const [, base64Key] = /^whsec_([A-Za-z0-9+/]+={0,2})$/.exec(secret.reveal().trim()) ?? [];
+  const key = Buffer.from(base64Key ?? "", "base64");
+  if (base64Key === undefined || key.length < MIN_SIGNING_KEY_BYTES || key.length > MAX_SIGNING_KEY_BYTES) {
     const message = "A signing secret has to be whsec_ and 24 to 64 bytes in base64.";
     throw new ConfigError(message, { field: "secrets", hint: "Make one with: echo whsec_$(openssl rand -base64 32)" });
   }

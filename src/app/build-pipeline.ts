@@ -63,7 +63,7 @@ export interface PipelineOptions {
   readonly settingsAffectingWrites: RuleSet;
   /** Section `commands` of the whole fleet; absent if `config` contains all sources. */
   readonly fleetCommandsConfig?: CommandsConfig;
-  readonly armWriting: boolean;
+  readonly armsWriting: boolean;
   readonly startedAtMs: number;
   readonly page: StatusPageSettings;
   readonly environment?: Readonly<Record<string, string | undefined>> | undefined;
@@ -163,7 +163,7 @@ export async function buildPipeline(options: PipelineOptions) {
   for (const built of builtSources) {
     const sourceSync = await buildSourceSync({
       ...{ ...commonContext, store: storeWithTickets, built, ticker: options.ticker, groupCommit, backPressure, state },
-      onRead: plots?.read ?? (() => {}),
+      onValueRead: plots?.addReading ?? (() => {}),
     });
     syncBySource.set(built.name, sourceSync);
   }
@@ -177,7 +177,7 @@ export async function buildPipeline(options: PipelineOptions) {
   const commands = await createWriteCommandService({
     ...{ ...commonContext, config: config.commands, guards: options.guards, around: options.settingsAffectingWrites },
     sources: builtSources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
-    armAtStart: options.armWriting,
+    armAtStart: options.armsWriting,
     ...(options.fleetCommandsConfig && { approvedConfig: options.fleetCommandsConfig }),
   });
   const commandListeners = createCommandListeners(listCommandSources(sinks.built), commands.accept);
@@ -218,12 +218,12 @@ export async function buildPipeline(options: PipelineOptions) {
   const pageApi = createPageApi({
     ...{ clock, store, status, plots, sources: Object.keys(config.sources), sinksAndFilters: () => page },
     live: {
-      reading: (source, id) => activities.get(source)?.reading(id) ?? null,
-      tag: (source, id) => activities.get(source)?.tag(id) ?? null,
+      findReadClass: (source, id) => activities.get(source)?.tagReadClass(id) ?? null,
+      findLiveTagState: (source, id) => activities.get(source)?.liveTagState(id) ?? null,
       sinks: dispatcher.status,
       findSinkAddresses: (event) => listSinkAddresses(page.sinkEntries, event, store),
       findWritableTag: commands.findWritableTag,
-      allowedPerMinute(source) {
+      allowedRequestsPerMinute(source) {
         const quotaBuckets = sources.get(source)?.quota().buckets ?? [];
         return quotaBuckets.reduce((sum, { perMinute }) => sum + perMinute, 0);
       },
@@ -235,7 +235,7 @@ export async function buildPipeline(options: PipelineOptions) {
   });
 
   const allSourceSyncs = [...syncBySource.values()];
-  const groupSourceServices = (name: string, pickService: (built: BuiltSourceSync) => BuiltSourceSync["service"]) =>
+  const groupSourceServices = (name: string, pickService: (sync: BuiltSourceSync) => BuiltSourceSync["service"]) =>
     groupServices(name, allSourceSyncs.map(pickService), log);
   const pipelineServices = orderServices(
     [
@@ -293,18 +293,18 @@ function listReconfigurableParts(parts: RunningPipelineParts): readonly Reconfig
   return [
     {
       name: "log",
-      prepare: async (next) => ({
-        apply() {
-          if (next.log.level !== logLevel) setLogLevel(log, next.log.level);
-          logLevel = next.log.level;
+      prepare: async (newConfig) => ({
+        applyChange() {
+          if (newConfig.log.level !== logLevel) setLogLevel(log, newConfig.log.level);
+          logLevel = newConfig.log.level;
         },
       }),
     },
     {
       name: "page",
-      async prepare(next) {
-        const pageCredentials = readPageCredentials(next.status, environment);
-        return { apply: () => page.change(next, pageCredentials) };
+      async prepare(newConfig) {
+        const pageCredentials = readPageCredentials(newConfig.status, environment);
+        return { applyChange: () => page.changeConfig(newConfig, pageCredentials) };
       },
     },
     {
@@ -314,23 +314,23 @@ function listReconfigurableParts(parts: RunningPipelineParts): readonly Reconfig
         const oldSinks = sinks.built;
         const newSinks = await buildSinks(next.sinks, { ...sinkContext, followsHistory: readsHistory(next) }, oldSinks);
         return {
-          async apply() {
+          async applyChange() {
             sinks.built = newSinks;
             await commandListeners.keepOnly(listCommandSources(newSinks));
-            commands.change(next.commands, settingsAffectingTagWrites(next));
-            await dispatcher.change(listConfiguredSinks(newSinks));
+            commands.changeConfig(next.commands, settingsAffectingTagWrites(next));
+            await dispatcher.changeSinks(listConfiguredSinks(newSinks));
             await commandListeners.openAll(listCommandSources(newSinks));
           },
-          discard: () => closeNewSinks(newSinks, oldSinks),
+          discardChange: () => closeNewSinks(newSinks, oldSinks),
         };
       },
     },
     {
       name: "log of events",
       prepare: async ({ state }) => ({
-        apply() {
+        applyChange() {
           backPressure.setMaxBytes(state.max_bytes);
-          pruning.change({ bounds: retentionBounds(state), sinks: listConfiguredSinks(sinks.built) });
+          pruning.changeOptions({ bounds: retentionBounds(state), sinks: listConfiguredSinks(sinks.built) });
         },
       }),
     },
@@ -347,11 +347,11 @@ function createReconfigurableSource(name: string, sync: BuiltSourceSync, config:
   return {
     name: `source ${name}`,
     prepare: async ({ sources, state }) => ({
-      async apply() {
+      async applyChange() {
         const nextSettings = { entry: sources[name], state };
         if (nextSettings.entry === undefined || isDeepStrictEqual(nextSettings, sourceSettingsInForce)) return;
         sourceSettingsInForce = nextSettings;
-        await sync.change(nextSettings.entry, state);
+        await sync.applyConfig(nextSettings.entry, state);
       },
     }),
   };

@@ -72,7 +72,7 @@ export async function buildPagePlots(options: {
   }
   const lastRequestNumberBySource = new Map<string, number>();
   const plotNumbers: WorkerPlotNumbers = {
-    async currentLevels() {
+    async currentGaugeValues() {
       const sinks = await runningWorker().status.sinks();
       return new Map(
         sinks.map(({ sink, depth, again }) => [

@@ -36,7 +36,7 @@ export interface BuiltSourceSync {
   readonly activity: SourceActivity;
   refreshGauges(): void;
   /** Applies a changed configuration, except for options of the connection. */
-  change(entry: SourceConfigEntry, state: StateConfig): Promise<void>;
+  applyConfig(entry: SourceConfigEntry, state: StateConfig): Promise<void>;
 }
 
 export async function buildSourceSync(
@@ -46,7 +46,7 @@ export async function buildSourceSync(
     readonly groupCommit: GroupCommit;
     readonly state: StateConfig;
     readonly backPressure: Pick<BackPressure, "mayFetchHistory">;
-    readonly onRead: (source: string, id: string, value: TagValue, atMs: number) => void;
+    readonly onValueRead: (source: string, tagId: string, value: TagValue, atMs: number) => void;
   },
 ): Promise<BuiltSourceSync> {
   const { backPressure, built, clock, groupCommit, metrics, ticker } = options;
@@ -74,10 +74,10 @@ export async function buildSourceSync(
     ...{ knownTagIds: sourceSync.listedTagIds, changeNames: sourceSync.changeTagNames },
     commitNames: sourceSync.commitTagNames,
   });
-  const sensorWatchService = buildSensorWatch(name, entry, { store, clock, clockDoubt: options.clockDoubt, log });
+  const sensorWatchService = buildSensorWatch(name, entry, { store, clock, clockCheck: options.clockDoubt, log });
   const onTagValueRead = (id: string, value: TagValue, atMs: number) => {
     sensorWatchService.read(id, value, atMs);
-    options.onRead(name, id, value, atMs);
+    options.onValueRead(name, id, value, atMs);
   };
   const heartbeat = createHeartbeat({ source: name, everyMs: entry.heartbeat, store, clock, log });
   const historyDemand = createHistoryDemand();
@@ -87,7 +87,7 @@ export async function buildSourceSync(
     ...{ classes: entry.history, timeZone: entry.time_zone, valuesMax: settings.valuesMax },
     mayFetchHistory: backPressure.mayFetchHistory,
     onLoggedPoints: sensorWatchService.logged,
-    knowsTagsOf: sourceSync.knowsTagsOf,
+    knowsTagsOf: sourceSync.knowsTagsOfSite,
   });
   const liveReads = createLiveReads({
     ...{ source, store, clock, log, metrics, groupCommit, classes: entry.read, scope, historyDemand },
@@ -99,7 +99,7 @@ export async function buildSourceSync(
     onRead: onTagValueRead,
   });
   // Live reads and history also run without read classes, because a reload may add a class.
-  const sourceService = sourceSync.service([liveReads, historyPull], liveReads);
+  const sourceService = sourceSync.createService([liveReads, historyPull], liveReads);
   const createRequestPlanReport = async () => {
     const { buckets } = source.quota();
     const readQuotaBucket = buckets.find((quotaBucket) => quotaBucket.name.includes("read")) ?? buckets[0];
@@ -109,7 +109,7 @@ export async function buildSourceSync(
     return reportPlan(await loadPlanFacts(store, settings, clock, { quota: quotaForPlan, freshness }));
   };
   const countTagsWithoutValue = () => {
-    const tagsWithoutValue = liveReads.leftOut();
+    const tagsWithoutValue = liveReads.getLeftOutTags();
     if (tagsWithoutValue === null) return null;
     const reasons = [...tagsWithoutValue].flatMap(([id, { kind }]) => (sourceSync.knowsTag(id) ? [kind] : []));
     const unreadableTagCount = reasons.filter((kind) => kind === "unreadable").length;
@@ -117,8 +117,8 @@ export async function buildSourceSync(
   };
   const sourceActivity: SourceActivity = {
     plan: createRequestPlanReport,
-    tag: (id) => describeLiveTag(liveReads, id, clock),
-    reading: (id) => findTagReadClass(liveReads, id),
+    liveTagState: (id) => describeLiveTag(liveReads, id, clock),
+    tagReadClass: (id) => findTagReadClass(liveReads, id),
     requests: () => built.trace.latest(),
     counts() {
       const lastLiveRead = liveReads.lastRead();
@@ -146,20 +146,20 @@ export async function buildSourceSync(
     tagNamesFileWatch,
     activity: sourceActivity,
     refreshGauges: () => liveReads.updateFreshnessMetrics(),
-    async change(next, state) {
+    async applyConfig(newEntry, state) {
       const previousConfig = entry;
       const { valuesMax } = settings;
-      entry = next;
+      entry = newEntry;
       settings = buildPlanSettings(name, entry, state);
       const { requests_per_minute: perMinute, polite, reserve_for_writes: reserve } = entry.quota;
       if (!isDeepStrictEqual(previousConfig.quota, entry.quota)) built.quota.setShare({ perMinute, polite, reserve });
-      if (!isDeepStrictEqual(previousConfig.read, entry.read)) liveReads.change(entry.read);
+      if (!isDeepStrictEqual(previousConfig.read, entry.read)) liveReads.changeClasses(entry.read);
       if (!isDeepStrictEqual(previousConfig.history, entry.history) || settings.valuesMax !== valuesMax)
-        historyPull.change({ classes: entry.history, valuesMax: settings.valuesMax });
-      sourceSync.change(entry);
+        historyPull.changeOptions({ classes: entry.history, valuesMax: settings.valuesMax });
+      sourceSync.changeConfig(entry);
       await tagNamesFileWatch.changeFile(entry.names);
-      heartbeat.change(entry.heartbeat);
-      await sensorWatchService.change(entry);
+      heartbeat.changeInterval(entry.heartbeat);
+      await sensorWatchService.applyConfig(entry);
       warnOfEmptyTagClasses = createEmptyTagClassWarning(entry);
       await warnOfEmptyTagClasses(store);
     },
@@ -189,14 +189,14 @@ const SENSOR_WATCH_STOP_TIMEOUT_MS = 5_000;
 export function buildSensorWatch(
   source: string,
   initialEntry: SourceConfigEntry,
-  parts: Omit<Parameters<typeof createSensorWatch>[0], "source" | "config" | "classOf">,
-): WorkerService & Pick<SensorWatch, "read" | "logged"> & { change(entry: SourceConfigEntry): Promise<void> } {
+  watchOptions: Omit<Parameters<typeof createSensorWatch>[0], "source" | "config" | "classOf">,
+): WorkerService & Pick<SensorWatch, "read" | "logged"> & { applyConfig(entry: SourceConfigEntry): Promise<void> } {
   let runSignal: AbortSignal | null = null;
   let sensorWatch = createSensorWatchFor(initialEntry);
 
   function createSensorWatchFor(entry: SourceConfigEntry): SensorWatch | null {
-    const settings = sensorWatchSettings(entry);
-    return settings === null ? null : createSensorWatch({ ...parts, source, ...settings });
+    const settings = buildWatchSettings(entry);
+    return settings === null ? null : createSensorWatch({ ...watchOptions, source, ...settings });
   }
 
   const sensorWatchService = startServiceOnce({
@@ -215,10 +215,10 @@ export function buildSensorWatch(
     ...sensorWatchService,
     read: (...readingArguments) => sensorWatch?.read(...readingArguments),
     logged: (...loggedArguments) => sensorWatch?.logged(...loggedArguments),
-    async change(entry) {
-      const settings = sensorWatchSettings(entry);
+    async applyConfig(entry) {
+      const settings = buildWatchSettings(entry);
       const previousSensorWatch = sensorWatch;
-      if (previousSensorWatch !== null && settings !== null) return previousSensorWatch.change(settings);
+      if (previousSensorWatch !== null && settings !== null) return previousSensorWatch.changeConfig(settings);
       sensorWatch = createSensorWatchFor(entry);
       await previousSensorWatch?.stop(SENSOR_WATCH_STOP_TIMEOUT_MS);
       if (runSignal !== null) await sensorWatch?.start(runSignal);
@@ -226,7 +226,7 @@ export function buildSensorWatch(
   };
 }
 
-function sensorWatchSettings({ silent_sensors: config, read }: SourceConfigEntry) {
+function buildWatchSettings({ silent_sensors: config, read }: SourceConfigEntry) {
   if (config === false) return null;
   const findTagClass = createClassFinder(read);
   return { config, classOf: (locatedTag: Parameters<typeof findTagClass>[0]) => findTagClass(locatedTag)?.name };

@@ -15,20 +15,20 @@ export interface StatusPageSettings extends StatusPageConfig {
   readonly credentials: PageCredentials | null;
   readonly areWritesEnabled: boolean;
   readonly sinkEntries: Config["sinks"];
-  change(config: Config, credentials: PageCredentials | null): void;
+  changeConfig(config: Config, credentials: PageCredentials | null): void;
 }
 
 export function createStatusPageSettings(config: Config, credentials: PageCredentials | null): StatusPageSettings {
-  const buildSettings = (next: Config, pageCredentials: PageCredentials | null) => ({
-    ...toPageConfig(next),
+  const buildSettings = (nextConfig: Config, pageCredentials: PageCredentials | null) => ({
+    ...toPageConfig(nextConfig),
     credentials: pageCredentials,
-    areWritesEnabled: next.commands.enabled,
-    sinkEntries: next.sinks,
+    areWritesEnabled: nextConfig.commands.enabled,
+    sinkEntries: nextConfig.sinks,
   });
   const pageSettings = {
     ...buildSettings(config, credentials),
-    change: (next: Config, pageCredentials: PageCredentials | null) =>
-      void Object.assign(pageSettings, buildSettings(next, pageCredentials)),
+    changeConfig: (nextConfig: Config, pageCredentials: PageCredentials | null) =>
+      void Object.assign(pageSettings, buildSettings(nextConfig, pageCredentials)),
   };
   return pageSettings;
 }
@@ -66,12 +66,12 @@ function listPollDueTimes({ schedules, read, history, spread }: SourceConfigEntr
 
 function dueTimeOfShortestInterval(classes: readonly { readonly every: number }[], graceMs: number): JobDueTime {
   const shortestIntervalMs = Math.min(...classes.map(({ every }) => every));
-  return (lastMs) => lastMs + shortestIntervalMs + graceMs;
+  return (lastRunMs) => lastRunMs + shortestIntervalMs + graceMs;
 }
 
 function dueTimeOfCronSchedule(nextMatch: (afterMs: number) => number, spreadMs: number): JobDueTime {
-  return (lastMs) => {
-    const nextDueMs = nextMatch(lastMs);
+  return (lastRunMs) => {
+    const nextDueMs = nextMatch(lastRunMs);
     const scheduleIntervalMs = nextMatch(nextDueMs) - nextDueMs;
     return nextDueMs + spreadMs + Math.max(POLL_LATENESS_GRACE_MS, scheduleIntervalMs * POLL_LATENESS_GRACE_SHARE);
   };
@@ -79,10 +79,10 @@ function dueTimeOfCronSchedule(nextMatch: (afterMs: number) => number, spreadMs:
 
 export function readLiveSourceStatus(
   source: Source | undefined,
-  work: SourceActivity | undefined,
+  activity: SourceActivity | undefined,
 ): RunningSource | null {
-  if (source === undefined || work === undefined) return null;
-  const { plan, historyStarvesSince, suddenChanges, firstInventory, counts } = work;
+  if (source === undefined || activity === undefined) return null;
+  const { plan, historyStarvesSince, suddenChanges, firstInventory, counts } = activity;
   const sourceActivity = { plan, historyStarvesSince, suddenChanges, firstInventory, counts };
   return { quota: source.quota(), clockSkewMs: source.clockSkewMs(), ...sourceActivity };
 }

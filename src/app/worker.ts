@@ -3,7 +3,7 @@ import { type Clock, systemClock } from "../core/runtime/clock.ts";
 import { createClockCheck, createClockWatchService } from "../core/runtime/clock-check.ts";
 import { createServiceRunner, orderServices } from "../core/runtime/lifecycle.ts";
 import { createLog, type Log } from "../core/runtime/log.ts";
-import { addProcessMetrics, createMetrics, metricsText } from "../core/runtime/metrics.ts";
+import { addProcessMetrics, createMetrics, formatMetrics } from "../core/runtime/metrics.ts";
 import { VERSION } from "../core/runtime/version.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
 import { createFolderWritingGuards } from "../engine/commands/writing-guards.ts";
@@ -64,7 +64,7 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
   const startedAtMs = clock.now();
   const [latestEvent] = await openedStore.outbox.latest(1);
   const latestCommitMs = Date.parse(latestEvent?.committedAt ?? "1970-01-01T00:00:00Z");
-  const clockCheck = createClockCheck({ clock, log, metrics, lastKnownMs: latestCommitMs });
+  const clockCheck = createClockCheck({ clock, log, metrics, storedTimeMs: latestCommitMs });
   const commonContext = { clock, clockDoubt: clockCheck, log, metrics };
   const pageSettings = createStatusPageSettings(config, readPageCredentials(config.status, environment));
 
@@ -75,7 +75,7 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
     ticker: createCronTicker(clock, clockCheck),
     guards: createFolderWritingGuards(config.state.folder),
     settingsAffectingWrites: settingsAffectingTagWrites(config),
-    armWriting: options.armWriting ?? false,
+    armsWriting: options.armWriting ?? false,
     processStatus: {
       configuration: () => reloader?.state() ?? null,
       notices: () => [...(reloader?.notices() ?? []), ...clockCheck.notices()],
@@ -89,14 +89,14 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
   const notReadyReason = () => (runner.isReady() ? null : "The worker is starting or stopping.");
   const operatorRoutesByPath = operatorRoutes({
     sources,
-    accept,
+    acceptCommand: accept,
     changeLock,
     expectedWaitMs,
     clock,
     report: status.report,
     notReadyReason,
-    work: { sources: activities },
-    log: options.recentLog ?? (() => []),
+    sourcePlanOptions: { sources: activities },
+    logLines: options.recentLog ?? (() => []),
     configuration() {
       const liveConfig = reloader?.configInForce() ?? config;
       return {
@@ -109,7 +109,7 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
   const controlSocket = createControlSocket({ stateFolder: config.state.folder, routes: operatorRoutesByPath });
   const pageServer = createStatusServer({
     ...{ config: config.status, clock, log, status, pageApi, outbox: store.outbox },
-    metrics: { contentType: metrics.registry.contentType, metrics: () => metricsText(metrics.registry) },
+    metrics: { contentType: metrics.registry.contentType, metrics: () => formatMetrics(metrics.registry) },
     get credentials() {
       return pageSettings.credentials;
     },

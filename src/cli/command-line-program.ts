@@ -5,7 +5,7 @@ import { EXIT_CODES_TEXT } from "./shell/exit-codes.ts";
 import { createParserOutput } from "./shell/terminal-output.ts";
 
 interface CommandModule {
-  define(command: Command, context: CliContext): void;
+  defineCommand(command: Command, context: CliContext): void;
 }
 
 const COMMAND_DESCRIPTIONS = {
@@ -125,12 +125,12 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
       import("./shell/command-context.ts"),
       loadModule(),
     ]);
-    commandModule.define(command, createCliContext(program, command.name(), signal, defineAllCommands));
+    commandModule.defineCommand(command, createCliContext(program, command.name(), signal, defineAllCommands));
   }
   /** Defines nested commands such as `outbox dead`; returns false for an unknown command. */
-  async function defineNestedCommand(names: readonly string[]): Promise<boolean> {
+  async function defineNestedCommand(commandNames: readonly string[]): Promise<boolean> {
     let parentCommand = program;
-    for (const name of names) {
+    for (const name of commandNames) {
       const subcommand = parentCommand.commands.find((command) => command.name() === name);
       if (subcommand === undefined) return false;
       await defineCommandOnce(subcommand);
@@ -152,10 +152,10 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
     .command("help")
     .description("the help of a command")
     .argument("[command...]", "its name")
-    .action(async (names: readonly string[]) => {
-      const isKnownCommand = await defineNestedCommand(names);
+    .action(async (commandNames: readonly string[]) => {
+      const isKnownCommand = await defineNestedCommand(commandNames);
       // An unknown command fails as it does without `help`.
-      await program.parseAsync(isKnownCommand ? [...names, "--help"] : names, { from: "user" });
+      await program.parseAsync(isKnownCommand ? [...commandNames, "--help"] : commandNames, { from: "user" });
     });
   return program;
 }

@@ -22,10 +22,10 @@ export async function runCommandLine(): Promise<never> {
     await program.parseAsync();
   } catch (error) {
     const { json, utc } = program.opts();
-    const { say } = createTerminal({ json: json === true, utc: utc === true });
-    if (stopController.signal.aborted) say("Stopped before the command was done.");
+    const { info: printLines } = createTerminal({ json: json === true, utc: utc === true });
+    if (stopController.signal.aborted) printLines("Stopped before the command was done.");
     else if (!(error instanceof CommanderError) || error instanceof InvalidArgumentError)
-      say(...formatErrorLines(error).map((line) => insertProgramName(line)));
+      printLines(...formatErrorLines(error).map((line) => insertProgramName(line)));
     process.exitCode = stopController.signal.aborted ? EXIT_CODE.failure : toExitCode(error);
   }
   // Exit after 1 s even if a library still has a running timer.

@@ -51,9 +51,9 @@ export interface SinkDiagnostics {
   /** Tests the connection without writing an event, for `plenum check`. Rejects with the problem. */
   probe?(signal: AbortSignal): Promise<void>;
   /** Opens, changes and closes a marked test alarm, e.g. for `plenum sink test slack`. Prints one line per step. */
-  test?(say: (line: string) => void, signal: AbortSignal): Promise<void>;
+  test?(printLine: (line: string) => void, signal: AbortSignal): Promise<void>;
   /** Detects a restart that may have lost acknowledged events. Called after `open` and every 30 s. */
-  detectRestart?(before: string | null, signal: AbortSignal): Promise<ServerInstance | null>;
+  detectRestart?(lastInstanceId: string | null, signal: AbortSignal): Promise<ServerInstance | null>;
   /** How long the server keeps data, in milliseconds; infinite when it deletes nothing, null when unknown. */
   retentionMs?(signal: AbortSignal): Promise<number | null>;
   /** Monotonic time at which a write last made progress; the time limit of the write starts there. */
@@ -238,7 +238,7 @@ export interface CommandSource {
   close(): Promise<void>;
 }
 
-export type AcceptCommand = (arrival: CommandMessage) => Promise<void>;
+export type AcceptCommand = (message: CommandMessage) => Promise<void>;
 
 export interface CommandMessage {
   /** The connector instance, e.g. the sink's name in the configuration. */
@@ -306,7 +306,7 @@ export interface ConnectorDefinition<C = unknown> {
   /** Topic or query with which a person finds the event at the server; null when the server does not store it. */
   locateEvent?(config: C, event: Event, sinkState: Pick<SinkState, "get">): string | null | Promise<string | null>;
   /** Names a resource that two sinks must not share, such as a folder; null when they share nothing. */
-  findSharedStore?(one: C, other: C): StoreSharedBySinks | null;
+  findSharedStore?(config: C, otherConfig: C): StoreSharedBySinks | null;
   /** Returns a promise if the connector loads its libraries only when it is configured. */
   sink?(config: C, context: ConnectorContext): Sink | Promise<Sink>;
   /** Patterns of the event kinds that the sink receives; undefined for all kinds. */

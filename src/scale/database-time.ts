@@ -52,10 +52,10 @@ export async function openDatabaseTime(options: {
   }
 
   /** Stores the total clock step, unless another member stored one first, and returns the stored value. */
-  async function storeTotalClockStep(before: number, totalStepMs: number): Promise<number> {
+  async function storeTotalClockStep(previousStepMs: number, totalStepMs: number): Promise<number> {
     const updateClockStepSql = `update ${database.table("meta")} set clock_set_by_ms = $2::double precision
       where clock_set_by_ms = $1::double precision returning 1`;
-    const { rows } = await database.query(updateClockStepSql, [String(before), String(totalStepMs)]);
+    const { rows } = await database.query(updateClockStepSql, [String(previousStepMs), String(totalStepMs)]);
     return rows.length > 0 ? totalStepMs : (await readDatabaseClock()).totalStepMs;
   }
 
@@ -105,7 +105,7 @@ export async function openDatabaseTime(options: {
       ];
     },
     readAndCorrectClock,
-    watch: (signal: AbortSignal) =>
+    watchClock: (signal: AbortSignal) =>
       runLoop({
         clock,
         signal,
@@ -114,7 +114,7 @@ export async function openDatabaseTime(options: {
           await readAndCorrectClock();
           return CLOCK_READ_INTERVAL_MS;
         },
-        fault: (error) => log.debug({ reason: errorText(error) }, "the database's time could not be asked for"),
+        onFault: (error) => log.debug({ reason: errorText(error) }, "the database's time could not be asked for"),
       }),
   };
 }
@@ -142,7 +142,7 @@ export function storeQuotaInSteadyTime(
     load: async (key) => (await store.load(key)).map((slot) => convertQuotaSlot(fromSteadyMs, slot)),
     save: (key, slot) => store.save(key, convertQuotaSlot(toSteadyMs, slot)),
     saveDeferred: (key, slot) => store.saveDeferred(key, convertQuotaSlot(toSteadyMs, slot)),
-    forget: (key, beforeMs) => store.forget(key, Math.floor(toSteadyMs(beforeMs))),
+    forgetSlots: (key, beforeMs) => store.forgetSlots(key, Math.floor(toSteadyMs(beforeMs))),
     async loadPause(key) {
       const { orderedAtMs, untilMs } = (await store.loadPause(key)) ?? {};
       if (orderedAtMs === undefined || untilMs === undefined) return undefined;

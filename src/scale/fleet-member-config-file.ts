@@ -28,7 +28,7 @@ export function createMemberConfigFile(options: {
   function readConfigChanges(): Pick<ReloadReport, "pending" | "refused"> {
     const how = "a fleet takes a change over when all of its members are stopped and started";
     try {
-      const changes = findConfigChanges(config, configFile.load());
+      const changes = findConfigChanges(config, configFile.loadConfig());
       return { pending: changes.map((change) => ({ ...change, effect: "restart" as const, how })), refused: null };
     } catch (error) {
       return { pending: fileState.pending, refused: formatConfigProblems(error) };

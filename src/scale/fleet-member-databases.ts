@@ -1,6 +1,6 @@
 import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
-import { secondsText } from "../core/values/duration.ts";
+import { formatSeconds } from "../core/values/duration.ts";
 import type { PostgresState } from "../engine/store/state-config.ts";
 import { utcTextSql } from "./fleet/fleet-tables.ts";
 import { FLEET_LEASE_TIMING } from "./fleet/lease-timing.ts";
@@ -19,7 +19,7 @@ export async function openMemberDatabases(options: {
   readonly log: Log;
 }) {
   const urgentDatabase = await openStateDatabase({
-    ...{ ...options, migrate: true, connections: URGENT_POOL_SIZE, limitMs: URGENT_STATEMENT_TIMEOUT_MS },
+    ...{ ...options, migrate: true, connections: URGENT_POOL_SIZE, statementTimeoutMs: URGENT_STATEMENT_TIMEOUT_MS },
   });
   try {
     // Add the connection that is reserved for listening to notifications.
@@ -51,8 +51,8 @@ const SERVER_IDENTITY_SQL = `select concat_ws(' ', (pg_control_system()).system_
  * Detects a restored backup or a failover before this member joins. While no other member runs, every sink then starts a new
  * sequence, because receivers have seen the next numbers with other events. A disk that was set back cannot be detected.
  */
-export async function detectBackupRestore({ table, work }: StateDatabase) {
-  return work(async (session) => {
+export async function detectBackupRestore({ table, transaction }: StateDatabase) {
+  return transaction(async (session) => {
     // This lock makes members start one after the other, so that only the first notices a restore.
     await session.query(`select digest from ${table("meta")} for update`);
     const { rows: currentIdentityRows } = await session.query(SERVER_IDENTITY_SQL, [table("source")]);
@@ -76,15 +76,15 @@ export async function detectBackupRestore({ table, work }: StateDatabase) {
        from ${table("member")}`,
       [String(FLEET_LEASE_TIMING.ttlMs / 1_000)],
     );
-    const [lastHeardAt = null, seconds = null, hasRunningMember] = rows[0] ?? [];
+    const [lastHeardAt = null, backupAgeSeconds = null, hasRunningMember] = rows[0] ?? [];
     if (hasRunningMember === true) return null;
     await session.query(
       `update ${table("sink")} set counted = 0, epoch = left(replace(gen_random_uuid()::text, '-', ''), 16)`,
     );
     const backupAgeText =
-      seconds === null
+      backupAgeSeconds === null
         ? "no member was heard of in it"
-        : `it lies back ${secondsText(Math.max(0, Number(seconds)))}: a member was heard of last at ${lastHeardAt}`;
+        : `it lies back ${formatSeconds(Math.max(0, Number(backupAgeSeconds)))}: a member was heard of last at ${lastHeardAt}`;
     return {
       lastHeardAt: lastHeardAt === null ? null : String(lastHeardAt),
       message: `The database is not the one that the members used last (a backup was restored, or another server took over), and ${backupAgeText}. Receivers may get events again, with the same ids, and their sequence numbers start again.`,

@@ -58,7 +58,7 @@ export function createMemberStatusView(options: {
             healthReports.flatMap((part) => part.sinks),
             ({ name }) => name,
           ).values(),
-        ].flatMap(reportsInWorstState),
+        ].flatMap(selectWorstReports),
         commands: healthReports[0]?.commands ?? null,
         // Unknown, because the state is on the disk of the database server.
         disk: { free: null, diskBytes: null },
@@ -114,7 +114,7 @@ export function createMemberStatusView(options: {
     },
   };
 
-  const memberResponses: PageApi = {
+  const memberPageApi: PageApi = {
     get sources() {
       return [...pipelines.keys()];
     },
@@ -128,7 +128,7 @@ export function createMemberStatusView(options: {
         clock,
         store: joinedStore(),
         sources: [...pipelines.keys()],
-        findReadClass: (source, id) => pipelines.get(source)?.activities.get(source)?.reading(id) ?? null,
+        findReadClass: (source, id) => pipelines.get(source)?.activities.get(source)?.tagReadClass(id) ?? null,
       }).list(query);
     },
     tag: async (source, id) => pageApiOfSource(source).tag(source, id),
@@ -161,12 +161,12 @@ export function createMemberStatusView(options: {
   };
 
   const outbox: Pick<Outbox, "latest" | "resendDeadLetters"> = {
-    latest: (...query) => joinedStore().outbox.latest(...query),
-    resendDeadLetters: (...query) => joinedStore().outbox.resendDeadLetters(...query),
+    latest: (...args) => joinedStore().outbox.latest(...args),
+    resendDeadLetters: (...args) => joinedStore().outbox.resendDeadLetters(...args),
   };
 
   return {
-    ...{ status, pageApi: memberResponses, outbox },
+    ...{ status, pageApi: memberPageApi, outbox },
     findSilenceStore: (source: string): SilenceStore | null => pipelines.get(source)?.store ?? null,
   };
 }
@@ -203,7 +203,7 @@ export async function endSilenceOfFleet(
 /** States of a sink from best to worst; a sink of several sources is shown in the worst state. */
 const SINK_STATE_ORDER = ["idle", "delivering", "starting", "never started", "not running"];
 
-function reportsInWorstState<T extends { readonly state: string }>(parts: readonly T[]): readonly T[] {
+function selectWorstReports<T extends { readonly state: string }>(parts: readonly T[]): readonly T[] {
   const sinkStateRank = ({ state }: T) =>
     SINK_STATE_ORDER.indexOf(state) + (SINK_STATE_ORDER.includes(state) ? 0 : SINK_STATE_ORDER.length + 1);
   return parts.toSorted((a, b) => sinkStateRank(b) - sinkStateRank(a)).slice(0, 1);
@@ -211,7 +211,7 @@ function reportsInWorstState<T extends { readonly state: string }>(parts: readon
 
 function sumSinkReports(reports: readonly SinkReport[]): readonly SinkReport[] {
   return [...Map.groupBy(reports, ({ sink }) => sink).values()].flatMap((parts) =>
-    reportsInWorstState(parts).map((worstReport) => ({
+    selectWorstReports(parts).map((worstReport) => ({
       ...worstReport,
       depth: sumKnownNumbers(parts.map(({ depth }) => depth)),
       again: sumKnownNumbers(parts.map(({ again }) => again)),
@@ -239,9 +239,9 @@ function sumSinkResponses(parts: readonly SinkResponse[], report: SinkReport): S
 function sumPlotColumns(parts: readonly PlotColumns[]): PlotColumns {
   const sumByMs = new Map<number, number | null>();
   for (const { t, value } of parts)
-    for (const [n, at] of t.entries()) sumByMs.set(at, sumKnownNumbers([sumByMs.get(at) ?? null, value[n] ?? null]));
+    for (const [n, ms] of t.entries()) sumByMs.set(ms, sumKnownNumbers([sumByMs.get(ms) ?? null, value[n] ?? null]));
   const sortedMinuteSums = [...sumByMs].toSorted(([a], [b]) => a - b);
-  return { t: sortedMinuteSums.map(([at]) => at), value: sortedMinuteSums.map(([, value]) => value) };
+  return { t: sortedMinuteSums.map(([ms]) => ms), value: sortedMinuteSums.map(([, value]) => value) };
 }
 
 function sumAlarmDays(parts: readonly AlarmDayCounts[], clock: Clock): AlarmDayCounts {

@@ -107,7 +107,7 @@ async function buildFleetMember(
     stateFolder: config.state.folder,
     approvalsFile: approvalsFilePath(config.commands.approval ?? null, null),
   });
-  if (options.armWriting === true) await writingGuards.arm(`the person who started the member ${name}`);
+  if (options.armWriting === true) await writingGuards.armWriting(`the person who started the member ${name}`);
   const pageSettings = createStatusPageSettings(config, readPageCredentials(config.status, environment));
   const statusCache = createValueCache(clock);
   const describeDatabase = () => statusCache("database", MAX_DATABASE_INFO_AGE_MS, () => urgent.describe());
@@ -123,8 +123,8 @@ async function buildFleetMember(
     });
     const { pipeline } = heldSource;
     pipelines.set(source, pipeline);
-    for (const [each, client] of pipeline.sources) sources.set(each, client);
-    for (const [each, work] of pipeline.activities) activityBySource.set(each, work);
+    for (const [sourceName, client] of pipeline.sources) sources.set(sourceName, client);
+    for (const [sourceName, activity] of pipeline.activities) activityBySource.set(sourceName, activity);
     log.debug({ source, epoch }, "this member works for the source now");
     return {
       async stop(deadlineMs) {
@@ -145,11 +145,11 @@ async function buildFleetMember(
       const entry = config.sources[source];
       return entry === undefined || canReachService(entry, clock, environment, signal);
     },
-    digest: digestSharedConfig(config),
-    page: () => statusServer.url(),
+    configDigest: digestSharedConfig(config),
+    pageUrl: () => statusServer.url(),
   });
   const fleetStatus = () => statusCache("fleet", WATCHED_DATA_AGE_MS, fleet.status);
-  const explainNotReady = () => (run.isReady() ? null : "The member is starting or stopping.");
+  const explainNotReady = () => (serviceRunner.isReady() ? null : "The member is starting or stopping.");
   const findOtherHolder = async (source: string) =>
     sourceNames.includes(source) ? describeSourceHolder(source, await fleetStatus()) : null;
   const explainMissingSource = async (source: string) => (await findOtherHolder(source))?.message ?? "No such source.";
@@ -177,11 +177,11 @@ async function buildFleetMember(
   });
   const controlRoutes = operatorRoutes({
     sources,
-    accept: acceptCommand,
+    acceptCommand: acceptCommand,
     clock,
     notReadyReason: explainNotReady,
     missingSourceMessage: explainMissingSource,
-    work: { sources: activityBySource },
+    sourcePlanOptions: { sources: activityBySource },
     changeLock: async (change) => (await findCommandsOfSource(change.target.source)).changeLock(change),
     expectedWaitMs: (source) => pipelines.get(source ?? singleSource ?? "")?.commands.expectedWaitMs(source) ?? 0,
     report: memberStatusView.status.report,
@@ -189,31 +189,31 @@ async function buildFleetMember(
       file: configFile?.file ?? null,
       config: { ...config, state: withAbsoluteStatePaths(config.state) },
     }),
-    fleetWrites: { stop: throwKillSwitch, resume: () => releaseFleetKillSwitch(urgent) },
-    log: options.recentLog ?? (() => []),
+    fleetWrites: { stopWrites: throwKillSwitch, resumeWrites: () => releaseFleetKillSwitch(urgent) },
+    logLines: options.recentLog ?? (() => []),
     ...(memberConfigFile && { reload: (isDryRun: boolean) => memberConfigFile.reload("command", isDryRun) }),
   });
   const controlSocket = createControlSocket({ stateFolder: options.folder, routes: controlRoutes });
-  const ownReadiness = createReadinessCheck({
+  const checkOwnReadiness = createReadinessCheck({
     clock,
     health: memberStatusView.status.health,
-    isRunning: () => run.isReady(),
+    isRunning: () => serviceRunner.isReady(),
     currentCommitFailure: () =>
-      [...pipelines.values()].map((each) => each.commitFailure()).find((trouble) => trouble !== null) ?? null,
+      [...pipelines.values()].map((each) => each.commitFailure()).find((failure) => failure !== null) ?? null,
   });
   const statusServer = createStatusServer({
     ...{ config: config.status, credentials: pageSettings.credentials, clock, log, fleet: fleetStatus },
     ...memberStatusView,
-    endSilence: (...which) => endSilenceOfFleet(pipelines, database, { clock, log }, ...which),
+    endSilence: (...silenceArgs) => endSilenceOfFleet(pipelines, database, { clock, log }, ...silenceArgs),
     actions: buildPageActions({ clock, accept: acceptCommand, notReadyReason: explainNotReady }),
     metrics: {
       contentType: metrics.registry.contentType,
       async metrics() {
-        const all = [metrics, ...[...pipelines.values()].map((each) => each.metrics)];
-        return joinMetricTexts(await mapInSlices(all, ({ registry }) => registry.metrics()));
+        const allMetrics = [metrics, ...[...pipelines.values()].map((each) => each.metrics)];
+        return joinMetricTexts(await mapInSlices(allMetrics, ({ registry }) => registry.metrics()));
       },
     },
-    readiness: () => memberReadiness(ownReadiness, fleetStatus),
+    readiness: () => memberReadiness(checkOwnReadiness, fleetStatus),
     refreshMetrics: async () => {
       await Promise.all([...pipelines.values()].map((each) => each.refreshGauges()));
     },
@@ -234,10 +234,10 @@ async function buildFleetMember(
     ],
     { clock, log },
   );
-  const run = createServiceRunner(orderedServices, {
+  const serviceRunner = createServiceRunner(orderedServices, {
     log,
     onStarted(signal) {
-      void time.watch(signal);
+      void time.watchClock(signal);
       log.info({ version: VERSION, member: name, status: statusServer.url() }, "started");
     },
     async onEnded() {
@@ -252,8 +252,8 @@ async function buildFleetMember(
     fleet: fleetStatus,
     statusUrl: () => statusServer.url(),
     reload: memberConfigFile?.reload ?? null,
-    start: run.start,
-    stop: run.stop,
+    start: serviceRunner.start,
+    stop: serviceRunner.stop,
   };
 }
 
@@ -266,6 +266,6 @@ async function memberReadiness(own: () => Promise<Readiness>, status: () => Prom
     subject: "state",
     message: "The fleet's database cannot be asked; the log says why.",
   };
-  const all = trouble === null ? reasons : [databaseFailure, ...reasons];
-  return { ready: all.length === 0, reasons: all };
+  const allReasons = trouble === null ? reasons : [databaseFailure, ...reasons];
+  return { ready: allReasons.length === 0, reasons: allReasons };
 }

@@ -14,7 +14,7 @@ import type { StateDatabase } from "./postgres/state-database.ts";
 
 export interface FleetWritingGuards extends WritingGuards {
   /** Allows tag writes for all sources of the fleet, and on this machine. */
-  arm(by: string): Promise<void>;
+  armWriting(by: string): Promise<void>;
   close(): void;
 }
 
@@ -60,9 +60,9 @@ export async function openFleetWritingGuards(options: {
       get by() {
         return armRequestDocument.read()?.by ?? "the fleet";
       },
-      isRequested: () => armRequestDocument.read() !== null,
+      isArmingRequested: () => armRequestDocument.read() !== null,
       // Keep the request of `plenum writes arm`, because the request counts for every source.
-      acknowledge() {},
+      acknowledgeRequest() {},
     },
     approverStore: {
       read() {
@@ -71,18 +71,18 @@ export async function openFleetWritingGuards(options: {
         return storedApprovers && { ...storedApprovers, file: approvalsFile ?? storedApprovers.file };
       },
       version: approversDocument.version,
-      async write(next) {
+      async write(newApprovers) {
         try {
-          await (next === null ? approversDocument.remove() : approversDocument.write(next));
+          await (newApprovers === null ? approversDocument.remove() : approversDocument.write(newApprovers));
         } catch (error) {
           log.warn({ reason: errorText(error) }, "who approved what may be written could not be remembered yet");
         }
       },
     },
     // Unknown, because the state is on the disk of the database server.
-    freeBytes: () => null,
-    async arm(by) {
-      await armWritingHere(database, stateFolder, { by, at: isoUtc(clock.now()) });
+    freeDiskBytes: () => null,
+    async armWriting(by) {
+      await armThisMachine(database, stateFolder, { by, at: isoUtc(clock.now()) });
       await Promise.all([armRequestDocument.refresh(), databaseId.refresh()]);
     },
     close() {
@@ -98,7 +98,7 @@ const WRITING_ARMED_FILE_NAME = "ARMED-DATABASE";
 const DATABASE_ID_DIGEST_LENGTH = 64;
 
 /** Allows tag writes in the fleet and on this machine. If the folder cannot be written, allows neither. */
-export async function armWritingHere(database: StateDatabase, stateFolder: string, request: ArmRequest): Promise<void> {
+export async function armThisMachine(database: StateDatabase, stateFolder: string, request: ArmRequest): Promise<void> {
   const newDatabaseId = JSON.stringify(randomBytes(16).toString("hex"));
   const databaseId = await readOrWriteFleetDocument(database, DATABASE_ID_KEY, newDatabaseId);
   mkdirSync(stateFolder, { recursive: true, mode: 0o700 });

@@ -74,14 +74,14 @@ export async function runSource(
       // Measure the lateness of polls from the takeover by this member.
       startedAtMs: clock.now(),
       config: sourceConfig,
-      transport: reportOutages(httpTransport.send, lease.reached, clock),
-      store: createFencedStore(store, lease.noteFenced),
+      transport: reportOutages(httpTransport.send, lease.noteReached, clock),
+      store: createFencedStore(store, lease.noteLeaseFenced),
       settingsAffectingWrites: settingsAffectingTagWrites(config),
       fleetCommandsConfig: config.commands,
-      armWriting: false,
+      armsWriting: false,
       page: createStatusPageSettings(sourceConfig, null),
       lease: createLeaseContext(lease, options.fleet, time, clock),
-      metrics: sourceMetrics(source),
+      metrics: createSourceMetrics(source),
       // The member reports configuration and notices once for all its sources.
       processStatus: { configuration: () => null, notices: () => [] },
     });
@@ -99,26 +99,26 @@ export async function runSource(
 /** Logger that lowers warnings of a stop to `debug`, because the next holder of the source continues the work. */
 function quietLogAfterAbort(abortSignal: AbortSignal, log: Log): Log {
   const quietLog = Object.create(log) as Log;
-  const isExpectedStop = (first: unknown) =>
-    abortSignal.aborted || isOrderlyStop((first as { readonly err?: unknown } | null)?.err ?? first);
+  const isExpectedStop = (firstArgument: unknown) =>
+    abortSignal.aborted || isOrderlyStop((firstArgument as { readonly err?: unknown } | null)?.err ?? firstArgument);
   for (const logLevel of ["warn", "error", "fatal"] as const)
-    quietLog[logLevel] = ((...line: Parameters<Log["warn"]>) =>
-      log[isExpectedStop(line[0]) ? "debug" : logLevel](...line)) as Log["warn"];
+    quietLog[logLevel] = ((...logArguments: Parameters<Log["warn"]>) =>
+      log[isExpectedStop(logArguments[0]) ? "debug" : logLevel](...logArguments)) as Log["warn"];
   quietLog.child = ((bindings: object) =>
     quietLogAfterAbort(abortSignal, log.child(bindings))) as unknown as Log["child"];
   return quietLog;
 }
 
 function createLeaseContext(
-  { leftMs, source }: Lease,
+  { remainingMs, source }: Lease,
   fleet: string,
   time: DatabaseTime,
   clock: Clock,
 ): SourceLeaseContext {
-  const onSend: CheckBeforeRequest = (since) => {
-    if (leftMs() <= 0)
+  const onSend: CheckBeforeRequest = (slotTakenAt) => {
+    if (remainingMs() <= 0)
       throw new LocalFailure(`The lease on the source ${source} is over, so nothing is asked any more.`);
-    const sendDelayMs = elapsedMs(clock, since);
+    const sendDelayMs = elapsedMs(clock, slotTakenAt);
     if (sendDelayMs > MAX_SEND_DELAY_MS)
       throw new LocalFailure(
         `A request was held up for ${Math.round(sendDelayMs)} ms after its slot was taken, and is not sent.`,
@@ -152,7 +152,7 @@ function reduceConfigToSource(
   return { entry: sourceEntry, sourceConfig: { ...config, ...configSectionsOfSource } };
 }
 
-function sourceMetrics(source: string): Metrics {
+function createSourceMetrics(source: string): Metrics {
   const metrics = createMetrics();
   metrics.registry.setDefaultLabels({ source });
   for (const name of PROCESS_METRIC_NAMES) metrics.registry.removeSingleMetric(name);

@@ -1,7 +1,7 @@
 import type { AccessTokenOptions } from "./options.ts";
 
 export interface AccessToken {
-  readonly text: string;
+  readonly tokenText: string;
   readonly name: string;
   readonly user: { readonly id: number; readonly name: string; readonly email: string };
   readonly abilities: readonly string[];
@@ -34,15 +34,15 @@ export function createAccessTokens(settings: readonly AccessTokenOptions[], epoc
       const token = bearerTokenText === undefined ? undefined : tokensByText.get(bearerTokenText);
       return token !== undefined && !token.revoked && nowMs < token.expiresAtMs ? token : undefined;
     },
-    change(text: string, change: AccessTokenChange): void {
+    changeToken(text: string, change: AccessTokenChange): void {
       const token = tokensByText.get(text);
       if (token === undefined) throw new Error("No such token.");
       tokenChangesByText.set(text, { ...tokenChangesByText.get(text), ...change });
-      const { visible_tags: tags, expires_at, ...otherChanges } = change;
+      const { visible_tags: tagIds, expires_at, ...otherChanges } = change;
       tokensByText.set(text, {
         ...token,
         ...otherChanges,
-        ...(tags === undefined ? {} : { visibleTags: tags === null ? null : new Set(tags) }),
+        ...(tagIds === undefined ? {} : { visibleTags: tagIds === null ? null : new Set(tagIds) }),
         ...(expires_at === undefined ? {} : { expiresAtMs: Date.parse(expires_at) }),
       });
     },
@@ -50,9 +50,9 @@ export function createAccessTokens(settings: readonly AccessTokenOptions[], epoc
 }
 
 function createAccessToken(setting: AccessTokenOptions, epochMs: number): AccessToken {
-  const { token: text, name, abilities, permissions, sites, revoked, visible_tags, expires_at } = setting;
+  const { token: tokenText, name, abilities, permissions, sites, revoked, visible_tags, expires_at } = setting;
   return {
-    text,
+    tokenText,
     name,
     user: { id: setting.user_id, name: setting.user_name, email: setting.user_email },
     abilities,

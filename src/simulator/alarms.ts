@@ -64,11 +64,11 @@ export function createAlarmStore(world: SimulatedSites, devices: Devices, option
   const resolvedAlarmRetentionMs = options.alarms.resolved_retention_h * 3_600_000;
   const recoveryDurationMs = options.alarms.recovering_s * 1000;
 
-  function computeAlarmEpisodeTimes({ timeline }: Site, { raised, resolved }: AlarmEpisode, pass: number) {
+  function computeAlarmEpisodeTimes({ timeline }: Site, { raisedMs, resolvedMs }: AlarmEpisode, pass: number) {
     const passStartPosition = pass * timeline.lengthMs;
     return {
-      raisedMs: roundDownToSecond(timeline.wallMsAt(passStartPosition + raised)),
-      resolvedMs: roundDownToSecond(timeline.wallMsAt(passStartPosition + resolved)),
+      raisedMs: roundDownToSecond(timeline.wallMsAt(passStartPosition + raisedMs)),
+      resolvedMs: roundDownToSecond(timeline.wallMsAt(passStartPosition + resolvedMs)),
     };
   }
 
@@ -103,11 +103,11 @@ export function createAlarmStore(world: SimulatedSites, devices: Devices, option
   function computeAlarmState(base: OriginalAlarm, nowMs: number): Alarm | undefined {
     const alarmChange = alarmChangesById.get(base.id);
     if (alarmChange?.deleted === true) return undefined;
-    const { resolvesAtMs, ...facts } = base;
+    const { resolvesAtMs, ...alarmIdentity } = base;
     const isAlarmResolved = resolvesAtMs !== null && resolvesAtMs <= nowMs;
     const isAlarmRecovering = resolvesAtMs !== null && !isAlarmResolved && nowMs >= resolvesAtMs - recoveryDurationMs;
     return {
-      ...facts,
+      ...alarmIdentity,
       resolvedAtMs: isAlarmResolved ? resolvesAtMs : null,
       recoveringUntilMs: isAlarmRecovering ? resolvesAtMs : null,
       acknowledged: null,
@@ -156,7 +156,7 @@ export function createAlarmStore(world: SimulatedSites, devices: Devices, option
   }
 
   return {
-    stored: manualAlarms,
+    manualAlarms: manualAlarms,
     changes: alarmChangesById,
     controlTransitions: manualTransitions,
     list: listAlarms,
@@ -164,14 +164,14 @@ export function createAlarmStore(world: SimulatedSites, devices: Devices, option
       const originalAlarm = findOriginalAlarm(id, nowMs);
       return originalAlarm === undefined ? undefined : computeAlarmState(originalAlarm, nowMs);
     },
-    change(id: string, nowMs: number, change: AlarmChange): void {
+    changeAlarm(id: string, nowMs: number, change: AlarmChange): void {
       const originalAlarm = findOriginalAlarm(id, nowMs);
       if (originalAlarm === undefined) return;
       manualAlarms.set(id, originalAlarm);
       alarmChangesById.set(id, { ...alarmChangesById.get(id), ...change });
     },
     addTransition: (transition: AlarmTransition) => manualTransitions.push(transition),
-    transitions(fromMs: number, toMs: number): AlarmTransition[] {
+    listTransitions(fromMs: number, toMs: number): AlarmTransition[] {
       const recordedAlarms = [...world.sites.values()].flatMap((site) => [...listRecordedAlarms(site, fromMs, toMs)]);
       const recordedTransitions = recordedAlarms.flatMap(({ site, id, raisedMs, resolvedMs }): AlarmTransition[] => {
         const transitionFields = { alarmId: id, siteId: site.id, triggeredAtMs: raisedMs };

@@ -24,7 +24,7 @@ export function createSimulatedInventory() {
       const changedAttributes = inventoryChangesByKey.get(`${kind}/${id}`)?.attributes;
       return changedAttributes === undefined ? attributes : { ...attributes, ...changedAttributes };
     },
-    change(kind: InventoryKind, id: string | number, { removed, attributes }: InventoryObjectChange): void {
+    changeObject(kind: InventoryKind, id: string | number, { removed, attributes }: InventoryObjectChange): void {
       const earlierInventoryChange = inventoryChangesByKey.get(`${kind}/${id}`);
       inventoryChangesByKey.set(`${kind}/${id}`, {
         removed: removed ?? earlierInventoryChange?.removed,
@@ -56,7 +56,7 @@ const GATEWAY_HARDWARE_MODELS = ["GW-200", "GW-200", "GW-310"];
 export function buildGatewayRecord({ inventory, devices }: ResponseRecordContext, gateway: Gateway, nowMs: number) {
   const attributes = inventory.withChanges("gateways", gateway.id, {
     display_name: gateway.display_name,
-    online: devices.online(gateway.id, nowMs),
+    online: devices.isGatewayOnline(gateway.id, nowMs),
     version: seededChoice(GATEWAY_VERSIONS, `version ${gateway.id}`),
     hardware: seededChoice(GATEWAY_HARDWARE_MODELS, `hardware ${gateway.id}`),
     ip_address: inventIpAddress(gateway.id, "10.20"),
@@ -148,17 +148,17 @@ export function buildTriggerRecord({ world, inventory }: ResponseRecordContext, 
   });
 }
 
-export const utc = (atMs: number): string => `${new Date(atMs).toISOString().slice(0, 19)}Z`;
+export const toUtc = (atMs: number): string => `${new Date(atMs).toISOString().slice(0, 19)}Z`;
 
 function formatLocalTime(atMs: number, offsetMs: number): string {
   const minutes = Math.abs(Math.round(offsetMs / 60_000));
-  const twoDigits = (value: number) => String(value).padStart(2, "0");
+  const padTwoDigits = (value: number) => String(value).padStart(2, "0");
   const localTime = new Date(atMs + offsetMs).toISOString().slice(0, 19);
-  return `${localTime}${offsetMs < 0 ? "-" : "+"}${twoDigits(Math.floor(minutes / 60))}:${twoDigits(minutes % 60)}`;
+  return `${localTime}${offsetMs < 0 ? "-" : "+"}${padTwoDigits(Math.floor(minutes / 60))}:${padTwoDigits(minutes % 60)}`;
 }
 
-function seededChoice(choices: readonly string[], text: string): string {
-  return choices[Math.floor(seededFraction(0, text) * choices.length)] ?? "";
+function seededChoice(choices: readonly string[], seed: string): string {
+  return choices[Math.floor(seededFraction(0, seed) * choices.length)] ?? "";
 }
 
 const inventIpAddress = (id: number, network: string) => `${network}.${Math.floor(id / 250) % 250}.${(id % 250) + 2}`;

@@ -34,37 +34,37 @@ export function createSimulatedDevices(world: SimulatedSites, options: Simulator
   const logIntervalMs = (options.history.log_every_s ?? 0) * 1000;
 
   function readRecordedTagSeries(tag: Tag) {
-    const { timesMs, columns } = world.series(tag.file);
+    const { timesMs, columns } = world.loadSeriesTable(tag.file);
     return { times: timesMs, values: columns.get(tag.column) ?? new Float64Array(timesMs.length) };
   }
 
   function readRecordedSample(tag: Tag, values: Float64Array, index: number, pass: number): RawTagValue {
     const value = values[index] ?? Number.NaN;
     if (Number.isNaN(value)) return null;
-    if (!tag.cumulative || pass === 0 || options.history.meters_on_loop === "restart") return value;
+    if (!tag.isCumulative || pass === 0 || options.history.meters_on_loop === "restart") return value;
     const lastReading = lastMeterReadingByColumn.get(values) ?? values.findLast((other) => !Number.isNaN(other)) ?? 0;
     lastMeterReadingByColumn.set(values, lastReading);
     return value + pass * lastReading;
   }
 
   function findRecordedTagValue(tag: Tag, atMs: number): RawTagValue {
-    const { timeline, firstMs } = tag.site;
+    const { timeline, firstSampleMs } = tag.site;
     const timelinePosition = timeline.positionAt(atMs + 0.5);
     const pass = Math.floor(timelinePosition / timeline.lengthMs);
     if (pass < 0) return null;
     const { times, values } = readRecordedTagSeries(tag);
-    const index = lastIndexUpTo(times, timelinePosition - pass * timeline.lengthMs + firstMs);
+    const index = lastIndexUpTo(times, timelinePosition - pass * timeline.lengthMs + firstSampleMs);
     if (index >= 0) return readRecordedSample(tag, values, index, pass);
     return pass === 0 ? null : readRecordedSample(tag, values, times.length - 1, pass - 1);
   }
 
   function visitRecordedTagSamples(tag: Tag, fromMs: number, toMs: number, visit: VisitTagSample): void {
-    const { timeline, firstMs } = tag.site;
+    const { timeline, firstSampleMs } = tag.site;
     const { times, values } = readRecordedTagSeries(tag);
     const startPosition = Math.max(0, timeline.positionAt(fromMs - 1));
     const endPosition = timeline.positionAt(toMs);
     for (let pass = Math.floor(startPosition / timeline.lengthMs); pass * timeline.lengthMs <= endPosition; pass += 1) {
-      const passStart = pass * timeline.lengthMs - firstMs;
+      const passStart = pass * timeline.lengthMs - firstSampleMs;
       for (let index = lastIndexUpTo(times, startPosition - passStart - 1) + 1; index < times.length; index += 1) {
         const atMs = timeline.wallMsAt(passStart + (times[index] ?? 0));
         if (atMs >= toMs) return;
@@ -119,10 +119,10 @@ export function createSimulatedDevices(world: SimulatedSites, options: Simulator
     gatewayChanges: changesByGatewayId,
     valueAt: computeTagValueAt,
     visitSamples: visitTagSamples,
-    online: isGatewayOnline,
+    isGatewayOnline: isGatewayOnline,
     override: (tag: Tag, atMs: number, value: RawTagValue) => addTagOverride(tag, { atMs, held: { value } }),
     release: (tag: Tag, atMs: number) => addTagOverride(tag, { atMs, held: null }),
-    setOnline(gatewayId: number, atMs: number, isOnline: boolean): void {
+    setGatewayOnline(gatewayId: number, atMs: number, isOnline: boolean): void {
       if (isGatewayOnline(gatewayId, atMs) === isOnline) return;
       changesByGatewayId.set(gatewayId, [...(changesByGatewayId.get(gatewayId) ?? []), { atMs, online: isOnline }]);
     },

@@ -165,12 +165,12 @@ interface ActiveFaultRule {
 
 export type FaultPlan = ReturnType<typeof createFaultPlan>;
 
-export function createFaultPlan(initial: readonly FaultRule[], nowMs: number, random: Random) {
+export function createFaultPlan(initialRules: readonly FaultRule[], nowMs: number, random: Random) {
   const createActiveFaultRules = (rules: readonly FaultRule[], setAtMs: number): ActiveFaultRule[] =>
     rules.map((rule) => ({ rule, setAtMs, matchCount: 0, appliedCount: 0 }));
-  let activeRules = createActiveFaultRules(initial, nowMs);
+  let activeRules = createActiveFaultRules(initialRules, nowMs);
   return {
-    set(rules: readonly FaultRule[], atMs: number) {
+    setRules(rules: readonly FaultRule[], atMs: number) {
       activeRules = createActiveFaultRules(rules, atMs);
     },
     faultsFor(describeRequest: () => FaultableRequest, atMs: number): Fault[] {

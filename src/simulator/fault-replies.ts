@@ -137,18 +137,18 @@ function setReplyValuesToNull(reply: ServiceReply, isAffected: (tagId: string) =
   );
 }
 
-function setGatewaysOffline(reply: ServiceReply, offline: ReadonlySet<string>, world: SimulatedSites): ServiceReply {
-  const isTagBehindOfflineGateway = (tagId: string) => offline.has(String(world.tags.get(tagId)?.gatewayId));
+function setGatewaysOffline(reply: ServiceReply, offlineIds: ReadonlySet<string>, world: SimulatedSites): ServiceReply {
+  const isTagBehindOfflineGateway = (tagId: string) => offlineIds.has(String(world.tags.get(tagId)?.gatewayId));
   return changeReplyRecords(setReplyValuesToNull(reply, isTagBehindOfflineGateway), (row) => {
-    const isOfflineGateway = row.type === "gateways" && offline.has(String(row.id));
+    const isOfflineGateway = row.type === "gateways" && offlineIds.has(String(row.id));
     return isOfflineGateway ? { ...row, attributes: { ...copyAsJsonObject(row.attributes), online: false } } : row;
   });
 }
 
-function removeListedRecords(body: ReplyJsonBody, keep: number): ReplyJsonBody {
+function removeListedRecords(body: ReplyJsonBody, keptFraction: number): ReplyJsonBody {
   const meta = copyAsJsonObject(body.meta);
   if (!Array.isArray(body.data) || typeof meta.total !== "number" || typeof meta.per_page !== "number") return body;
-  const keptRecordCount = Math.floor(meta.total * keep);
+  const keptRecordCount = Math.floor(meta.total * keptFraction);
   const lastPageNumber = Math.max(1, Math.ceil(keptRecordCount / meta.per_page));
   const page = Number(meta.current_page);
   const start = (page - 1) * meta.per_page;

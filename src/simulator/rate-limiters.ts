@@ -2,7 +2,7 @@ import type { RateLimitOptions } from "./options.ts";
 
 export interface LimitVerdict {
   readonly allowed: boolean;
-  readonly remaining: number;
+  readonly remainingCount: number;
   /** Waiting time in whole seconds that the reply to a refused request states. */
   readonly retryAfterS: number;
 }
@@ -30,10 +30,10 @@ export function createRateLimiter({ model, limit, window_s, burst }: RateLimitOp
 }
 
 function allowRequest(remaining: number): LimitVerdict {
-  return { allowed: true, remaining: Math.max(0, Math.floor(remaining)), retryAfterS: 0 };
+  return { allowed: true, remainingCount: Math.max(0, Math.floor(remaining)), retryAfterS: 0 };
 }
 
-const refuseRequest = (retryAfterS: number): LimitVerdict => ({ allowed: false, remaining: 0, retryAfterS });
+const refuseRequest = (retryAfterS: number): LimitVerdict => ({ allowed: false, remainingCount: 0, retryAfterS });
 
 const roundUpToSeconds = (ms: number): number => Math.max(1, Math.ceil(ms / 1000));
 

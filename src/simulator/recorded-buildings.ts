@@ -88,10 +88,10 @@ export function loadBuildingRecording(folder: string): BuildingRecording {
 }
 
 function loadRecordedAlarms(path: string): RecordedAlarm[] {
-  const { names, rows } = loadCsvFile(path);
+  const { columnNames, rows } = loadCsvFile(path);
   return rows.map((row) => {
     const csvCells = row.split(",");
-    const readCsvCell = (name: string) => csvCells[names.indexOf(name)] ?? "";
+    const readCsvCell = (name: string) => csvCells[columnNames.indexOf(name)] ?? "";
     return {
       id: Number(readCsvCell("alarm_id")),
       triggerId: Number(readCsvCell("trigger_id")),
@@ -108,9 +108,9 @@ function loadRecordedAlarms(path: string): RecordedAlarm[] {
 export type RecordedSeriesTable = ReturnType<typeof loadRecordedSeries>;
 
 export function loadRecordedSeries(path: string) {
-  const { names, rows } = loadCsvFile(path);
+  const { columnNames, rows } = loadCsvFile(path);
   const timesMs = new Float64Array(rows.length);
-  const seriesColumns = names.map(() => new Float64Array(rows.length));
+  const seriesColumns = columnNames.map(() => new Float64Array(rows.length));
   rows.forEach((row, index) => {
     const csvCells = row.split(",");
     timesMs[index] = Date.parse(csvCells[0] ?? "");
@@ -119,7 +119,7 @@ export function loadRecordedSeries(path: string) {
       if (seriesColumn !== undefined) seriesColumn[index] = csvCells[n] ? Number(csvCells[n]) : Number.NaN;
     }
   });
-  return { timesMs, columns: new Map(seriesColumns.map((column, n) => [names[n] ?? "", column])) };
+  return { timesMs, columns: new Map(seriesColumns.map((column, n) => [columnNames[n] ?? "", column])) };
 }
 
 /** Returns the index of the last time that is not after `timeMs`; -1 without such a time. */
@@ -136,5 +136,5 @@ export function lastIndexUpTo(timesMs: Float64Array, timeMs: number): number {
 
 function loadCsvFile(path: string) {
   const [header = "", ...rows] = readFileSync(path, "utf8").trim().split(/\r?\n/);
-  return { names: header.split(","), rows };
+  return { columnNames: header.split(","), rows };
 }

@@ -76,7 +76,7 @@ export function tooManyRequestsReply(retryAfterS: number, { form, places }: Retr
 }
 
 export interface ListPageRequest {
-  readonly address: string;
+  readonly listAddress: string;
   readonly query: URLSearchParams;
   readonly page: number;
   readonly perPage: number;
@@ -86,16 +86,16 @@ export interface ListPageRequest {
 
 export function listPageReply<Row>(
   rows: readonly Row[],
-  record: (row: Row) => unknown,
-  { address, query, page, perPage, links, emptyMeta }: ListPageRequest,
+  toRecord: (row: Row) => unknown,
+  { listAddress, query, page, perPage, links, emptyMeta }: ListPageRequest,
 ): ServiceReply {
   const lastPageNumber = Math.max(1, Math.ceil(rows.length / perPage));
   const firstRowIndex = (page - 1) * perPage;
-  const data = rows.slice(firstRowIndex, firstRowIndex + perPage).map(record);
-  const buildPageLink = (to: number) => {
+  const data = rows.slice(firstRowIndex, firstRowIndex + perPage).map(toRecord);
+  const buildPageLink = (pageNumber: number) => {
     const linkParameters = new URLSearchParams(links === "keep" ? query : undefined);
-    linkParameters.set("page", String(to));
-    return `${address}?${linkParameters.toString()}`;
+    linkParameters.set("page", String(pageNumber));
+    return `${listAddress}?${linkParameters.toString()}`;
   };
   const emptyPagePosition = emptyMeta === "zero" ? 0 : null;
   return jsonReply(200, {
@@ -110,7 +110,7 @@ export function listPageReply<Row>(
       current_page: page,
       from: data.length === 0 ? emptyPagePosition : firstRowIndex + 1,
       last_page: lastPageNumber,
-      path: address,
+      path: listAddress,
       per_page: perPage,
       to: data.length === 0 ? emptyPagePosition : firstRowIndex + data.length,
       total: rows.length,

@@ -1,5 +1,5 @@
 import type { AccessToken, AccessTokens } from "./access-tokens.ts";
-import { utc } from "./build-response-records.ts";
+import { toUtc } from "./build-response-records.ts";
 import type { ApiCall, Endpoint, SimulatedServiceContext } from "./endpoints/endpoint.ts";
 import { createQueryParameterReader } from "./endpoints/endpoint.ts";
 import { alarms, gateways, hosts, listVisibleSites, sites, systems, tags } from "./endpoints/paginated-lists.ts";
@@ -29,7 +29,7 @@ const ownUserEndpoint: Endpoint = {
   needsNoSite: true,
   respond(call: ApiCall) {
     const { name, abilities, expiresAtMs, user } = call.token;
-    const token = { name, abilities, expires_at: utc(expiresAtMs), sites: listVisibleSites(call) };
+    const token = { name, abilities, expires_at: toUtc(expiresAtMs), sites: listVisibleSites(call) };
     return jsonReply(200, { data: { user, token } });
   },
 };
@@ -60,7 +60,7 @@ export function createRequestHandler(context: SimulatedServiceContext, tokens: A
   let health = options.health;
 
   function handleRequest(request: ServiceRequest): ServiceReply {
-    const number = log.nextNumber();
+    const requestNumber = log.nextRequestNumber();
     const path = request.path.replace(/(.)\/$/, "$1");
     const endpoint = endpointByPath.get(path);
     const endpointName = path === HEALTH_CHECK_PATH ? "healthcheck" : (endpoint?.name ?? null);
@@ -68,11 +68,11 @@ export function createRequestHandler(context: SimulatedServiceContext, tokens: A
     const faults = faultPlan.faultsFor(() => describeRequest(context, request, endpointName), request.receivedAtMs);
 
     let reply =
-      firstReply(faults, proxyFaultReply) ?? respond({ ...request, path }, number, endpoint, faults, progress);
+      firstReply(faults, proxyFaultReply) ?? respond({ ...request, path }, requestNumber, endpoint, faults, progress);
     for (const fault of faults) reply = applyFaultToReply(reply, fault, context.world);
     const errorStatus = FIRST_ERROR_STATUS_PATTERN.exec(reply.body.slice(0, 40))?.[1];
-    log.add({
-      ...{ number, atMs: request.receivedAtMs, method: request.method, path: request.path, ...progress },
+    log.addRequest({
+      ...{ number: requestNumber, atMs: request.receivedAtMs, method: request.method, path: request.path, ...progress },
       query: request.query.toString(),
       httpStatus: reply.status,
       errorStatus: errorStatus === undefined ? null : Number(errorStatus),
@@ -116,7 +116,7 @@ export function createRequestHandler(context: SimulatedServiceContext, tokens: A
   }
 
   function countRequest(endpoint: Endpoint, token: AccessToken, nowMs: number): LimitVerdict | undefined {
-    const rateLimitKey = key === "user" ? `user ${token.user.id}` : `token ${token.text}`;
+    const rateLimitKey = key === "user" ? `user ${token.user.id}` : `token ${token.tokenText}`;
     if (!endpoint.limited) return countListRequest?.(rateLimitKey, nowMs);
     return countTagRequest(scope === "shared" ? rateLimitKey : `${rateLimitKey} ${endpoint.name}`, nowMs);
   }
@@ -124,7 +124,7 @@ export function createRequestHandler(context: SimulatedServiceContext, tokens: A
   function addLimitHeaders(reply: ServiceReply, endpoint: Endpoint, verdict: LimitVerdict | undefined): ServiceReply {
     if (verdict === undefined || !options.limits.headers) return reply;
     const { limit } = (endpoint.limited ? tag_endpoints : list_endpoints) ?? { limit: 0 };
-    const headers = { "x-ratelimit-limit": String(limit), "x-ratelimit-remaining": String(verdict.remaining) };
+    const headers = { "x-ratelimit-limit": String(limit), "x-ratelimit-remaining": String(verdict.remainingCount) };
     return { ...reply, headers: { ...reply.headers, ...headers } };
   }
 
@@ -138,7 +138,7 @@ export function createRequestHandler(context: SimulatedServiceContext, tokens: A
 
 function healthCheckReply(health: SimulatorOptions["health"], nowMs: number): ServiceReply {
   const status = health === "healthy" ? "healthy" : "unhealthy";
-  return jsonReply(HEALTH_CHECK_HTTP_STATUS[health], { status, timestamp: utc(nowMs) }, HEALTH_CHECK_HEADERS);
+  return jsonReply(HEALTH_CHECK_HTTP_STATUS[health], { status, timestamp: toUtc(nowMs) }, HEALTH_CHECK_HEADERS);
 }
 
 function mayTokenUseEndpoint(token: AccessToken, { ability, permission, needsNoSite }: Endpoint): boolean {

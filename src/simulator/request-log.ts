@@ -36,11 +36,11 @@ export function createRequestLog(maxRetainedRequests: number) {
     requests: loggedRequests as readonly LoggedRequest[],
     writes: loggedTagWrites as readonly LoggedTagWrite[],
     totals: requestTotalsByStatus as Readonly<Record<string, number>>,
-    nextNumber(): number {
+    nextRequestNumber(): number {
       lastRequestNumber += 1;
       return lastRequestNumber;
     },
-    add(request: LoggedRequest): void {
+    addRequest(request: LoggedRequest): void {
       loggedRequests.push(request);
       // Delete many logged requests at once, because deleting one per request is slow.
       if (loggedRequests.length > maxRetainedRequests * 2 + 100)

@@ -7,10 +7,10 @@ export function createSeededRandom(seed: number) {
   let randomState = seed >>> 0;
   function nextRandomNumber(): number {
     randomState = (randomState + 0x6d2b79f5) >>> 0;
-    let mixed = randomState;
-    mixed = Math.imul(mixed ^ (mixed >>> 15), mixed | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
+    let mixedBits = randomState;
+    mixedBits = Math.imul(mixedBits ^ (mixedBits >>> 15), mixedBits | 1);
+    mixedBits ^= mixedBits + Math.imul(mixedBits ^ (mixedBits >>> 7), mixedBits | 61);
+    return ((mixedBits ^ (mixedBits >>> 14)) >>> 0) / 4_294_967_296;
   }
   function shuffleItems<T>(items: readonly T[]): T[] {
     return items

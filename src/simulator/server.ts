@@ -76,16 +76,16 @@ async function sendReply(reply: ServiceReply, request: IncomingMessage, response
 
   const responseBytes = Buffer.from(reply.body);
   response.writeHead(reply.status, { ...reply.headers, "content-length": responseBytes.length });
-  const end = Math.min(cutAfterBytes ?? responseBytes.length, responseBytes.length);
-  const bytesPerPiece = dripBytes ?? Math.max(1, end);
+  const endOffset = Math.min(cutAfterBytes ?? responseBytes.length, responseBytes.length);
+  const bytesPerPiece = dripBytes ?? Math.max(1, endOffset);
   response.flushHeaders();
-  for (let start = 0; start < end; start += bytesPerPiece) {
-    const responseBodyPiece = responseBytes.subarray(start, Math.min(end, start + bytesPerPiece));
+  for (let start = 0; start < endOffset; start += bytesPerPiece) {
+    const responseBodyPiece = responseBytes.subarray(start, Math.min(endOffset, start + bytesPerPiece));
     await new Promise<void>((resolve) => response.write(responseBodyPiece, () => resolve()));
-    if (dripBytes !== undefined && start + bytesPerPiece < end) await pause(dripEveryMs, undefined, { signal });
+    if (dripBytes !== undefined && start + bytesPerPiece < endOffset) await pause(dripEveryMs, undefined, { signal });
     if (response.destroyed) return;
   }
-  if (end < responseBytes.length) return void request.socket.destroy();
+  if (endOffset < responseBytes.length) return void request.socket.destroy();
   response.end();
 }
 

@@ -15,17 +15,17 @@ export interface Site {
   readonly displayName: string;
   readonly timezone: string;
   /** Number of the copy; 0 for the recorded site. */
-  readonly copy: number;
+  readonly copyNumber: number;
   /** Time of the first recorded sample, milliseconds since 1970. */
-  readonly firstMs: number;
+  readonly firstSampleMs: number;
   readonly timeline: SiteTimeline;
   readonly alarms: readonly AlarmEpisode[];
 }
 
 /** Positions of an alarm in the replayed recording of its site. */
 interface AlarmPositions {
-  readonly raised: number;
-  readonly resolved: number;
+  readonly raisedMs: number;
+  readonly resolvedMs: number;
 }
 
 export interface AlarmEpisode extends AlarmPositions {
@@ -46,7 +46,7 @@ export interface Tag {
   readonly unit: string | null;
   readonly kind: "analog" | "boolean";
   /** True for a meter reading that only grows; the names of such tags end with `_Teller`. */
-  readonly cumulative: boolean;
+  readonly isCumulative: boolean;
   readonly file: string;
   readonly column: string;
 }
@@ -63,7 +63,7 @@ export interface SimulatedSites {
   readonly systems: ReadonlyMap<number, SimulatedSystem>;
   readonly triggers: ReadonlyMap<number, RecordedTrigger>;
   readonly tags: ReadonlyMap<string, Tag>;
-  series(file: string): RecordedSeriesTable;
+  loadSeriesTable(file: string): RecordedSeriesTable;
 }
 
 const ID_STEP_PER_SITE_COPY = 1_000_000;
@@ -95,8 +95,8 @@ export function buildSites(recording: BuildingRecording, options: SimulatorOptio
         id: id + siteCopyIdOffset,
         displayName: copy === 0 ? display_name : `${display_name} (${copy + 1})`,
         timezone,
-        copy,
-        firstMs: span.firstMs,
+        copyNumber: copy,
+        firstSampleMs: span.firstMs,
         timeline: createSiteTimeline(epochMs, speed, timelinePosition, span.lengthMs),
         alarms: buildSiteAlarmEpisodes(recording, span, copy),
       });
@@ -116,7 +116,7 @@ export function buildSites(recording: BuildingRecording, options: SimulatorOptio
         systemId,
         ...{ description, unit, kind, file, column },
         displayName: tag.display_name,
-        cumulative: tag.display_name.endsWith("_Teller"),
+        isCumulative: tag.display_name.endsWith("_Teller"),
       });
     }
   }
@@ -136,7 +136,7 @@ export function buildSites(recording: BuildingRecording, options: SimulatorOptio
       datapoints_count: tagCountBySystemId.get(row.id + copy * ID_STEP_PER_SITE_COPY) ?? 0,
     })),
     triggers: copyRows(recording.triggers, sites, (row, copy) => ({ ...row, tag_id: tagIdOfCopy(row.tag_id, copy) })),
-    series(file) {
+    loadSeriesTable(file) {
       const seriesTable = seriesByFile.get(file) ?? loadRecordedSeries(join(recording.folder, file));
       seriesByFile.set(file, seriesTable);
       return seriesTable;
@@ -152,7 +152,7 @@ function measureSiteRecording(recording: BuildingRecording, siteId: number, spee
   const endMs = Math.max(...tags.map((tag) => Date.parse(tag.last) + tag.resolution_seconds * 1000));
   const resolvedAlarms = recording.alarms.flatMap((alarm) =>
     alarm.siteId === siteId && alarm.resolvedAtMs !== null
-      ? [{ raised: alarm.triggeredAtMs - firstMs, resolved: alarm.resolvedAtMs - firstMs }]
+      ? [{ raisedMs: alarm.triggeredAtMs - firstMs, resolvedMs: alarm.resolvedAtMs - firstMs }]
       : [],
   );
   return { id: siteId, firstMs, lengthMs: computeReplayPassLengthMs(endMs - firstMs, speed), episodes: resolvedAlarms };
@@ -166,8 +166,8 @@ function buildSiteAlarmEpisodes(recording: BuildingRecording, span: SiteRecordin
       id: alarm.id + copy * ALARM_ID_STEP_PER_COPY,
       triggerId: alarm.triggerId + copy * ID_STEP_PER_SITE_COPY,
       tagId: tagIdOfCopy(alarm.tagId, copy),
-      raised: alarm.triggeredAtMs - span.firstMs,
-      resolved: alarm.resolvedAtMs === null ? span.lengthMs : alarm.resolvedAtMs - span.firstMs,
+      raisedMs: alarm.triggeredAtMs - span.firstMs,
+      resolvedMs: alarm.resolvedAtMs === null ? span.lengthMs : alarm.resolvedAtMs - span.firstMs,
       value: alarm.value,
     }));
 }
@@ -178,10 +178,10 @@ function copyRows<Row extends { readonly id: number; readonly site_id: number },
   copyRow: (row: Row, copy: number) => Copy,
 ): Map<number, Copy> {
   const copiedObjects = [...sites.values()].flatMap((site) => {
-    const siteCopyIdOffset = site.copy * ID_STEP_PER_SITE_COPY;
+    const siteCopyIdOffset = site.copyNumber * ID_STEP_PER_SITE_COPY;
     return rows
       .filter((row) => row.site_id + siteCopyIdOffset === site.id)
-      .map((row) => ({ ...copyRow(row, site.copy), id: row.id + siteCopyIdOffset, site_id: site.id }));
+      .map((row) => ({ ...copyRow(row, site.copyNumber), id: row.id + siteCopyIdOffset, site_id: site.id }));
   });
   return new Map(copiedObjects.map((copy) => [copy.id, copy]));
 }
@@ -193,11 +193,11 @@ export type SiteTimeline = ReturnType<typeof createSiteTimeline>;
 const DAY_MS = 86_400_000;
 const WEEK_MS = 7 * DAY_MS;
 
-function createSiteTimeline(epochMs: number, speed: number, anchor: number, lengthMs: number) {
+function createSiteTimeline(epochMs: number, speed: number, anchorPosition: number, lengthMs: number) {
   return {
     lengthMs,
-    positionAt: (wallMs: number) => anchor + (wallMs - epochMs) * speed,
-    wallMsAt: (position: number) => Math.round(epochMs + (position - anchor) / speed),
+    positionAt: (wallMs: number) => anchorPosition + (wallMs - epochMs) * speed,
+    wallMsAt: (position: number) => Math.round(epochMs + (position - anchorPosition) / speed),
   };
 }
 
@@ -232,10 +232,10 @@ function chooseTimelineAnchors(
       const chosenAlarmEpisode = chooseBestAlarmEpisode(site, speed);
       return chosenAlarmEpisode === undefined ? [] : [{ site, episode: chosenAlarmEpisode }];
     })
-    .sort((a, b) => durationError(a.episode, speed) - durationError(b.episode, speed) || a.site.id - b.site.id);
+    .sort((a, b) => durationGap(a.episode, speed) - durationGap(b.episode, speed) || a.site.id - b.site.id);
   sitesWithChosenAlarm.forEach(({ site, episode }, index) => {
     const recordedMsBeforeAlarm = (SECONDS_TO_FIRST_ALARM + SECONDS_BETWEEN_SITE_ALARMS * index) * 1000 * speed;
-    timelineAnchorBySiteId.set(site.id, Math.max(0, episode.raised - recordedMsBeforeAlarm));
+    timelineAnchorBySiteId.set(site.id, Math.max(0, episode.raisedMs - recordedMsBeforeAlarm));
   });
   return timelineAnchorBySiteId;
 }
@@ -248,10 +248,10 @@ function weekAlignedPosition({ firstMs, lengthMs }: SiteRecordingSpan, epochMs: 
 }
 
 function chooseBestAlarmEpisode({ episodes, lengthMs }: SiteRecordingSpan, speed: number): AlarmPositions | undefined {
-  const laterAlarmEpisodes = episodes.filter(({ raised }) => raised >= lengthMs * MIN_ALARM_POSITION_FRACTION);
+  const laterAlarmEpisodes = episodes.filter(({ raisedMs }) => raisedMs >= lengthMs * MIN_ALARM_POSITION_FRACTION);
   const candidates = laterAlarmEpisodes.length > 0 ? laterAlarmEpisodes : episodes;
-  return candidates.toSorted((a, b) => durationError(a, speed) - durationError(b, speed) || a.raised - b.raised)[0];
+  return candidates.toSorted((a, b) => durationGap(a, speed) - durationGap(b, speed) || a.raisedMs - b.raisedMs)[0];
 }
 
-const durationError = ({ raised, resolved }: AlarmPositions, speed: number) =>
-  Math.abs((resolved - raised) / speed / 1000 - PREFERRED_ALARM_DURATION_S);
+const durationGap = ({ raisedMs, resolvedMs }: AlarmPositions, speed: number) =>
+  Math.abs((resolvedMs - raisedMs) / speed / 1000 - PREFERRED_ALARM_DURATION_S);

@@ -40,7 +40,7 @@ export function createSimulatorControl(
     const alarm = alarms.find(id, atMs);
     if (alarm === undefined) throw new Error(`There is no alarm ${id}.`);
     const alarmChange = makeChange(atMs);
-    alarms.change(id, atMs, alarmChange);
+    alarms.changeAlarm(id, atMs, alarmChange);
     const triggeredAtMs = alarmChange.triggeredAtMs ?? alarm.triggeredAtMs;
     alarms.addTransition({ atMs, alarmId: id, siteId: alarm.siteId, kind, triggeredAtMs });
   }
@@ -54,7 +54,7 @@ export function createSimulatorControl(
       const value = alarm.value ?? (tag === undefined ? null : devices.valueAt(tag, atMs)) ?? 0;
       const description = alarm.description ?? null;
       const alarmTimes = { triggeredAtMs: atMs, resolvesAtMs: null };
-      alarms.stored.set(id, { id, siteId, triggerId, tagId, value, description, ...alarmTimes });
+      alarms.manualAlarms.set(id, { id, siteId, triggerId, tagId, value, description, ...alarmTimes });
       alarms.addTransition({ atMs, alarmId: id, siteId, kind: "raised", triggeredAtMs: atMs });
       return id;
     },
@@ -73,13 +73,13 @@ export function createSimulatorControl(
     deleteAlarm: (id: string) => changeAlarm(id, "deleted", () => ({ deleted: true })),
     setGateway(id: number, online: boolean): void {
       if (!world.gateways.has(id)) throw new Error(`There is no gateway ${id}.`);
-      devices.setOnline(id, now(), online);
+      devices.setGatewayOnline(id, now(), online);
     },
     setTag: (id: string, value: TagValue) => devices.override(getTag(id), now(), toRawTagValue(getTag(id), value)),
     releaseTag: (id: string) => devices.release(getTag(id), now()),
-    changeToken: tokens.change,
-    changeInventory: inventory.change,
-    setFaults: (rules: readonly unknown[]) => faults.set(FaultRule.array().parse(rules), now()),
+    changeToken: tokens.changeToken,
+    changeInventory: inventory.changeObject,
+    setFaults: (rules: readonly unknown[]) => faults.setRules(FaultRule.array().parse(rules), now()),
     setHealth,
   };
 }

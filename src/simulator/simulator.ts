@@ -64,7 +64,7 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
       nextAlarm: raisedAlarmCount,
       holds: [...devices.overrides],
       gatewayChanges: [...devices.gatewayChanges],
-      manualAlarms: [...alarms.stored.values()],
+      manualAlarms: [...alarms.manualAlarms.values()],
       alarmChanges: [...alarms.changes],
       transitions: alarms.controlTransitions,
       tokenChanges: [...tokens.changes],
@@ -79,7 +79,7 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
     world: simulatedSites,
     control: createSimulatorControl(context, tokens, faultPlan, now, getTag, nextRaisedAlarmNumber, setHealth),
     truth: {
-      alarms: { list: alarms.list, find: alarms.find, transitions: alarms.transitions },
+      alarms: { list: alarms.list, find: alarms.find, transitions: alarms.listTransitions },
       gatewayChanges: () =>
         [...devices.gatewayChanges].flatMap(([gatewayId, all]) => all.map((change) => ({ gatewayId, ...change }))),
       writes: () => log.writes,
@@ -100,10 +100,10 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
       raisedAlarmCount = state.nextAlarm;
       for (const [id, overrides] of state.holds) devices.overrides.set(id, [...overrides]);
       for (const [id, changes] of state.gatewayChanges) devices.gatewayChanges.set(id, [...changes]);
-      for (const alarm of state.manualAlarms) alarms.stored.set(alarm.id, alarm);
+      for (const alarm of state.manualAlarms) alarms.manualAlarms.set(alarm.id, alarm);
       for (const [id, change] of state.alarmChanges) alarms.changes.set(id, change);
       for (const transition of state.transitions) alarms.addTransition(transition);
-      for (const [text, change] of state.tokenChanges) if (tokens.has(text)) tokens.change(text, change);
+      for (const [token, change] of state.tokenChanges) if (tokens.has(token)) tokens.changeToken(token, change);
       for (const [key, change] of state.inventoryChanges) inventory.changes.set(key, change);
     },
   };

@@ -23,18 +23,18 @@ export function createHistoryBuckets() {
   const zoneOffsetsByName = new Map<string, { readonly zone: IANAZone; readonly offsetsOfDays: Map<number, number> }>();
   const calendarBucketByKey = new Map<string, HistoryBucket>();
 
-  function timeZoneOffsetMs(name: string, atMs: number): number {
-    const zoneOffsets = zoneOffsetsByName.get(name) ?? { zone: IANAZone.create(name), offsetsOfDays: new Map() };
-    zoneOffsetsByName.set(name, zoneOffsets);
+  function timeZoneOffsetMs(zone: string, atMs: number): number {
+    const zoneOffsets = zoneOffsetsByName.get(zone) ?? { zone: IANAZone.create(zone), offsetsOfDays: new Map() };
+    zoneOffsetsByName.set(zone, zoneOffsets);
     const day = Math.floor(atMs / DAY_MS);
-    let minutes = zoneOffsets.offsetsOfDays.get(day);
-    if (minutes === undefined) {
+    let offsetMinutes = zoneOffsets.offsetsOfDays.get(day);
+    if (offsetMinutes === undefined) {
       const offsetAtDayStart = zoneOffsets.zone.offset(day * DAY_MS);
       // NaN marks a day on which daylight saving time begins or ends.
-      minutes = zoneOffsets.zone.offset((day + 1) * DAY_MS) === offsetAtDayStart ? offsetAtDayStart : Number.NaN;
-      zoneOffsets.offsetsOfDays.set(day, minutes);
+      offsetMinutes = zoneOffsets.zone.offset((day + 1) * DAY_MS) === offsetAtDayStart ? offsetAtDayStart : Number.NaN;
+      zoneOffsets.offsetsOfDays.set(day, offsetMinutes);
     }
-    return (Number.isNaN(minutes) ? zoneOffsets.zone.offset(atMs) : minutes) * 60_000;
+    return (Number.isNaN(offsetMinutes) ? zoneOffsets.zone.offset(atMs) : offsetMinutes) * 60_000;
   }
 
   function findHistoryBucket(resolution: HistoryResolution, zone: string, atMs: number): HistoryBucket {
@@ -49,13 +49,13 @@ export function createHistoryBuckets() {
     if (cachedCalendarBucket !== undefined) return cachedCalendarBucket;
     const calendarUnit = CALENDAR_UNIT_BY_RESOLUTION[resolution];
     const bucketStart = DateTime.fromMillis(atMs, { zone }).startOf(calendarUnit);
-    const end = bucketStart.plus({ [calendarUnit]: 1 }).startOf(calendarUnit);
-    const historyBucket = { startMs: bucketStart.toMillis(), endMs: end.toMillis() };
+    const bucketEnd = bucketStart.plus({ [calendarUnit]: 1 }).startOf(calendarUnit);
+    const historyBucket = { startMs: bucketStart.toMillis(), endMs: bucketEnd.toMillis() };
     calendarBucketByKey.set(calendarBucketKey, historyBucket);
     return historyBucket;
   }
 
-  return { offsetMs: timeZoneOffsetMs, at: findHistoryBucket };
+  return { offsetMs: timeZoneOffsetMs, bucketAt: findHistoryBucket };
 }
 
 export interface HistoryPeriod {
@@ -106,27 +106,27 @@ export function createTagHistory(devices: Devices, buckets: HistoryBuckets, { hi
   function readPoints(tag: Tag, requested: HistoryPeriod, resolution: HistoryResolution, zone: string): HistoryPoint[] {
     let historyPeriod = includeHistoryRangeEnd(requested);
     if (history.unaligned_range === "whole" && historyPeriod.toMs > historyPeriod.fromMs) {
-      const firstHistoryBucket = buckets.at(resolution, zone, historyPeriod.fromMs);
+      const firstHistoryBucket = buckets.bucketAt(resolution, zone, historyPeriod.fromMs);
       historyPeriod = {
         ...historyPeriod,
         fromMs: firstHistoryBucket.startMs < historyPeriod.fromMs ? firstHistoryBucket.endMs : historyPeriod.fromMs,
-        toMs: buckets.at(resolution, zone, historyPeriod.toMs - 1).endMs,
+        toMs: buckets.bucketAt(resolution, zone, historyPeriod.toMs - 1).endMs,
       };
     }
-    const usesLastBucketValue = tag.cumulative || tag.kind === "boolean";
+    const usesLastBucketValue = tag.isCumulative || tag.kind === "boolean";
     const historyPoints: HistoryPoint[] = [];
     let historyBucket: HistoryBucket | undefined;
     let bucketValues: number[] = [];
     const closeHistoryBucket = () => {
       if (historyBucket === undefined) return;
-      const raw = usesLastBucketValue ? (bucketValues.at(-1) ?? null) : computeRoundedMean(bucketValues);
-      historyPoints.push({ startMs: historyBucket.startMs, value: fromRawTagValue(tag, raw) });
+      const rawValue = usesLastBucketValue ? (bucketValues.at(-1) ?? null) : computeRoundedMean(bucketValues);
+      historyPoints.push({ startMs: historyBucket.startMs, value: fromRawTagValue(tag, rawValue) });
       bucketValues = [];
     };
     visitLoggedTagSamples(tag, historyPeriod, (atMs, value) => {
       if (historyBucket === undefined || atMs >= historyBucket.endMs) {
         closeHistoryBucket();
-        historyBucket = buckets.at(resolution, zone, atMs);
+        historyBucket = buckets.bucketAt(resolution, zone, atMs);
       }
       if (value !== null) bucketValues.push(value);
     });

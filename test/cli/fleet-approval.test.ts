@@ -3,7 +3,7 @@ import { copyFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
-import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
+import { derivePublicKeyText } from "#src/engine/commands/approval/signature.ts";
 import { createFleetStage } from "../member/stage.ts";
 import { absent } from "../real-servers.ts";
 import { createMachine, fleetOf, type Machine } from "./fleet-stage.ts";
@@ -31,7 +31,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
         })),
       },
     });
-    const approval = { approvers: { anna: publicKeyText(privateKey) } };
+    const approval = { approvers: { anna: derivePublicKeyText(privateKey) } };
     const machines = ["here", "there"].map((name) => createMachine(stage, configured(100, approval), name));
     const stopAll = () => Promise.all(machines.map((machine) => machine.stop()));
     onTestFinished(() => void stopAll());

@@ -128,7 +128,6 @@ const MANY = FEW.replaceAll("size=4", "size=8").replace("percent=20", "percent=6
 test.each([
   ["9 sources keep the flags of the start script", 9, FEW, {}, null],
   ["10 sources get a larger heap", 10, FEW, {}, MANY],
-  ["99 sources get the same heap as 10", 99, FEW, {}, MANY],
   ["100 sources get semi-spaces of 64 MB", 100, FEW, {}, MANY.replaceAll("size=8", "size=64")],
   ["10 sources with a larger heap keep the flags", 10, MANY, {}, null],
   ["200 sources keep other flags that a user chose", 200, "--max-semi-space-size=1 --optimize-for-size", {}, null],

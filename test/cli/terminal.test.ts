@@ -53,7 +53,7 @@ describe("rows printed by a command", () => {
 
   test("are a table without control characters", () => {
     const shell = terminal();
-    shell.rows(
+    shell.printRows(
       [
         { id: "1", name: "\u001b[2J\u001b]0;owned\u0007Boi\nler\u009b" },
         { id: "22", name: null },
@@ -68,7 +68,7 @@ describe("rows printed by a command", () => {
     ["the word nothing on standard error", false, "", "nothing\n"],
   ])("are, for an empty list, %s", (_, json, out, err) => {
     const shell = terminal({ json });
-    shell.rows([], columns);
+    shell.printRows([], columns);
     expect([shell.out.text(), shell.err.text()]).toEqual([out, err]);
   });
 });
@@ -109,10 +109,10 @@ describe("times printed by a command", () => {
     const printWith = (options: { readonly json?: boolean; readonly utc?: boolean }) => {
       const out = stream();
       const terminal = createTerminal({ json: false, ...options, streams: { out, err: out } });
-      terminal.object({ at: "2026-11-23T07:52:10Z" }, ["at 2026-11-23T07:52:10Z"]);
-      terminal.rows([1], { at: () => "2026-11-23T07:52:10Z" });
-      terminal.say("said 2026-11-23T07:52:10Z");
-      terminal.text(["text 2026-11-23T07:52:10Z"]);
+      terminal.print({ at: "2026-11-23T07:52:10Z" }, ["at 2026-11-23T07:52:10Z"]);
+      terminal.printRows([1], { at: () => "2026-11-23T07:52:10Z" });
+      terminal.info("said 2026-11-23T07:52:10Z");
+      terminal.printText(["text 2026-11-23T07:52:10Z"]);
       return out.text();
     };
     expect(printWith({ json: true })).not.toContain("08:52:10");

@@ -1,7 +1,7 @@
 import { generateKeyPairSync } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { expect, onTestFinished, test } from "vitest";
-import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
+import { derivePublicKeyText } from "#src/engine/commands/approval/signature.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
 import { type Ended, knowsTags, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
@@ -9,7 +9,7 @@ import { type Ended, knowsTags, simulatedServer, type Workplace, WRITING, workpl
 function createKey(cli: Workplace, name: string): string {
   const { privateKey } = generateKeyPairSync("ed25519");
   writeFileSync(cli.path(`${name}.pem`), privateKey.export({ format: "pem", type: "pkcs8" }));
-  return publicKeyText(privateKey);
+  return derivePublicKeyText(privateKey);
 }
 
 const data = (ended: Ended): unknown => JSON.parse(ended.stdout);

@@ -88,9 +88,9 @@ test("the clock check reads the wall clock every few seconds, signals a step, an
   const watchEnded = doubt.watch(watchEnd.signal);
   await clock.advance(60_000);
   clock.stepWall(5_000);
-  expect(doubt.stepWakeup.wakeups()).toBe(0);
+  expect(doubt.stepWakeup.wakeupCount()).toBe(0);
   await clock.advance(5_000);
-  expect(doubt.stepWakeup.wakeups()).toBe(1);
+  expect(doubt.stepWakeup.wakeupCount()).toBe(1);
   watchEnd.abort();
   await watchEnded;
   expect(clock.sleepers()).toBe(0);
@@ -99,7 +99,7 @@ test("the clock check reads the wall clock every few seconds, signals a step, an
 test("a clock that is behind the last stored time at the start is reported as a backward step", () => {
   const { clock } = createCheckRig();
   const log = pino({ level: "silent" });
-  const doubtWith = (lastKnownMs: number) => createClockCheck({ clock, log, lastKnownMs }).latestStep();
+  const doubtWith = (lastKnownMs: number) => createClockCheck({ clock, log, storedTimeMs: lastKnownMs }).latestStep();
   expect(doubtWith(START_MS)).toBeNull();
   expect(doubtWith(START_MS + HOUR_MS)).toMatchObject({ byMs: -HOUR_MS });
 });

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { readApprovers } from "#src/engine/commands/approval/approval-files.ts";
 import { collectWriteRules } from "#src/engine/commands/approval/check-approval.ts";
 import { readApprovalState, signWriteRules } from "#src/engine/commands/approval/sign-write-approval.ts";
-import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
+import { derivePublicKeyText } from "#src/engine/commands/approval/signature.ts";
 import { CommandsConfig, WriteApprovalConfig } from "#src/engine/commands/config.ts";
 import type { ConfigInput } from "./rig.ts";
 import { allowed, TAG, TAGS, testRig } from "./test-rig.ts";
@@ -13,7 +13,7 @@ import { allowed, TAG, TAGS, testRig } from "./test-rig.ts";
 function person() {
   const { privateKey } = generateKeyPairSync("ed25519");
   const pem = privateKey.export({ format: "pem", type: "pkcs8" }).toString();
-  return { pem, publicKey: publicKeyText(privateKey) };
+  return { pem, publicKey: derivePublicKeyText(privateKey) };
 }
 
 const anna = person();

@@ -15,8 +15,8 @@ function spaceOf(bytes: () => number, free: number | null, maxBytes = 100 * MEBI
   const lines: string[] = [];
   const metrics = createMetrics();
   const log = pino({ level: "warn" }, { write: (line: string) => void lines.push(line) });
-  const size = { bytes, records: () => 0, add: () => undefined, storeSize: () => Promise.resolve() };
-  return { ...createAuditLogSpace({ size, maxBytes, freeBytes: () => free, metrics, log }), lines, metrics };
+  const size = { bytes, recordCount: () => 0, add: () => undefined, storeSize: () => Promise.resolve() };
+  return { ...createAuditLogSpace({ size, maxBytes, freeDiskBytes: () => free, metrics, log }), lines, metrics };
 }
 
 describe("the space limit of the audit log", () => {

@@ -26,7 +26,7 @@ function step(present: number, value: number, max_step: number): string | null {
     entry: entry({ min: -1e9, max: 1e9, max_step }),
     currentReading: { value: present, quality: "good", time: new Date(NOW).toISOString() },
     forMs: null,
-    pastWrites: { timesOfTagMs: [], countLastHour: 0 },
+    pastWrites: { writeTimesMs: [], writesLastHour: 0 },
     maxPerHour: 100,
     gateways: [],
     timeZone: "Europe/Oslo",

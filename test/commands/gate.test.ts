@@ -6,10 +6,10 @@ import {
   checkCommandArrival,
   checkDispatch,
   type DispatchInput,
+  isSameValue,
   isValueSetAlready,
   needsFreshValue,
   type PastTagWrites,
-  sameValue,
   type TimedTagValue,
   tagValueIfFresh,
 } from "#src/engine/commands/gate.ts";
@@ -42,8 +42,8 @@ const token: TokenInfo = {
 };
 
 const past = (ofTag: readonly number[], lastHour = 0): PastTagWrites => ({
-  timesOfTagMs: ofTag,
-  countLastHour: lastHour,
+  writeTimesMs: ofTag,
+  writesLastHour: lastHour,
 });
 const many = (count: number) => Array.from({ length: count }, (_, i) => NOW - 3_500_000 + i * 30_000);
 const plainRequest = {
@@ -274,7 +274,7 @@ describe("the check of a command before sending", () => {
       [null, false, false],
       [false, null, false],
     ];
-    for (const [a, b, expected] of same) expect(sameValue(a, b), `${a} and ${b}`).toBe(expected);
+    for (const [a, b, expected] of same) expect(isSameValue(a, b), `${a} and ${b}`).toBe(expected);
   });
 
   test("treats a value as already set only when the numbers are equal, or equal in single precision", () => {

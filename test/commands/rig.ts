@@ -56,7 +56,7 @@ export const BOOLEAN_SITE = 3;
 
 export function tagsOf(simulator: Simulator, count: number): readonly string[] {
   const found = [...simulator.world.tags.values()].filter(
-    (tag) => tag.site.id === SITE && tag.kind === "analog" && !tag.cumulative,
+    (tag) => tag.site.id === SITE && tag.kind === "analog" && !tag.isCumulative,
   );
   return found.slice(0, count).map((tag) => tag.id);
 }

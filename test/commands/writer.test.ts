@@ -36,7 +36,7 @@ test("a timed write is not sent without a fresh value that can be restored", asy
     store,
     clock,
     rehearsal: false,
-    estimateCost: () => ({ waitsMs: [], requests: 0, seconds: 0 }),
+    estimateCost: () => ({ waitsMs: [], requestCount: 0, totalSeconds: 0 }),
   });
   await journal.accept([{ command, entry }]);
 
@@ -48,7 +48,7 @@ test("a timed write is not sent without a fresh value that can be restored", asy
       const time = isoUtc(clock.now() - (looks === 3 ? 60_001 : 1_000));
       return { value: 20, quality: "good", time };
     },
-    refresh: async () => undefined,
+    readMissingValues: async () => undefined,
     isValueMissing: async () => false,
     recordReadings: () => undefined,
   };
@@ -60,7 +60,7 @@ test("a timed write is not sent without a fresh value that can be restored", asy
     isStillAllowed: () => true,
     view: {
       tag: async () => undefined,
-      token: async () => undefined,
+      tokenInfo: async () => undefined,
       gateways: async () => [],
       value: async () => undefined,
       systemIds: async () => [],
@@ -81,7 +81,7 @@ test("a timed write is not sent without a fresh value that can be restored", asy
     log: pino({ level: "silent" }),
   });
   const stopping = new AbortController();
-  const running = writer.run(stopping.signal, stopping.signal);
+  const running = writer.runSending(stopping.signal, stopping.signal);
   writer.add({ command, entry });
   await clock.advance(10_000);
   expect(looks).toBeGreaterThan(3);

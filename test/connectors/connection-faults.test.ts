@@ -164,7 +164,7 @@ const SERVER_INFO = {
   name: "https://there.example",
   failureText: "could not be asked",
   addressOption: "url",
-  authorityOption: "ca_file",
+  caOption: "ca_file",
   secureSetting: "https://",
   plaintextSetting: "http://",
 } as const;

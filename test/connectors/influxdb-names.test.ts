@@ -47,7 +47,7 @@ const storeObject = (set: string, key: string, value: unknown) =>
 
 async function readNameTags(events: readonly Event[], wanted: readonly (typeof NAME_TAGS)[number][] = NAME_TAGS) {
   const names = createNameLookup(wanted, context);
-  await names.prepare(events);
+  await names.loadNames(events);
   const settings = { prefix: "", tags: {}, nameTagsOf: names.nameTagsOf };
   return events.map((event) => {
     const texts = [...encodeEventLines(event, settings)].flatMap(({ text }) => text.toString().split("\n"));
@@ -84,7 +84,7 @@ describe("the name tags of InfluxDB points (tags_from)", () => {
       sampleOfEveryKind().flatMap((event) => [...encodeEventLines(event, settings)].map(({ text }) => String(text)));
     const plainLines = encodeAll({ prefix: "", tags: {} });
     const names = createNameLookup([], context);
-    await names.prepare(sampleOfEveryKind());
+    await names.loadNames(sampleOfEveryKind());
     const settings = { prefix: "", tags: {}, nameTagsOf: names.nameTagsOf };
     expect(encodeAll(settings)).toEqual(plainLines);
     expect(reads).toEqual([]);
@@ -100,16 +100,16 @@ describe("the name tags of InfluxDB points (tags_from)", () => {
   test("names are looked up at most once a minute, and a changed name is then used", async () => {
     const names = createNameLookup(NAME_TAGS, context);
     const batch = Array.from({ length: 500 }, (_, n) => valueEvent(n));
-    await names.prepare(batch);
+    await names.loadNames(batch);
     const firstReadCount = reads.length;
     expect(firstReadCount).toBeLessThanOrEqual(6);
     passedMs = 59_000;
-    await names.prepare(batch);
+    await names.loadNames(batch);
     expect(reads).toHaveLength(firstReadCount);
     await storeObject("site/main", String(SITE.id), { ...SITE, displayName: "Renamed" });
     expect(names.nameTagsOf(valueEvent(1)).site_name).toBe(SITE.displayName);
     passedMs = 60_000;
-    await names.prepare(batch);
+    await names.loadNames(batch);
     expect(names.nameTagsOf(valueEvent(1)).site_name).toBe("Renamed");
   });
 
@@ -124,45 +124,45 @@ describe("the name tags of InfluxDB points (tags_from)", () => {
     await removeDocument("tag-seen/main", String(SITE.id));
     const names = createNameLookup(NAME_TAGS, context);
     const gapEvent = sampleEvent("delivery-gap");
-    expect(await names.prepare([gapEvent, valueEvent(1)])).toMatchObject({ from: 1, error: { retryAfterMs: 1_000 } });
+    expect(await names.loadNames([gapEvent, valueEvent(1)])).toMatchObject({ from: 1, error: { retryAfterMs: 1_000 } });
     await storeObject("site/main", String(SITE.id), SITE);
-    expect(await names.prepare([valueEvent(1)])).toMatchObject({ from: 0 });
+    expect(await names.loadNames([valueEvent(1)])).toMatchObject({ from: 0 });
     await put("tag-system/main", TAG.id, { systemIds: ["6"] });
-    expect(await names.prepare([valueEvent(1)])).toBeNull();
+    expect(await names.loadNames([valueEvent(1)])).toBeNull();
     const firstLine = encodeEvent(names, valueEvent(1));
     expect(parseLine(firstLine).tags).toMatchObject({ site_name: SITE.displayName, system: "320.001" });
     const restarted = createNameLookup(NAME_TAGS, context);
-    await restarted.prepare([valueEvent(1)], ["2026-11-02T00:00:00.000Z"]);
+    await restarted.loadNames([valueEvent(1)], ["2026-11-02T00:00:00.000Z"]);
     expect(encodeEvent(restarted, valueEvent(1))).toBe(firstLine);
   });
 
   test("a point of a tag without systems is not delayed once the systems of its site are known", async () => {
-    expect(await createNameLookup(NAME_TAGS, context).prepare([valueEvent(1, "9")])).toBeNull();
+    expect(await createNameLookup(NAME_TAGS, context).loadNames([valueEvent(1, "9")])).toBeNull();
   });
 
   test("points do not wait for systems when the source does not read the systems of tags", async () => {
     await removeDocument("tag-seen/main", String(SITE.id));
     const names = createNameLookup(["system"], context);
-    expect(await names.prepare([valueEvent(1, "9")])).toMatchObject({ from: 0 });
+    expect(await names.loadNames([valueEvent(1, "9")])).toMatchObject({ from: 0 });
     await put("poll/main", "tags", { lastSuccess: "2026-01-01T00:00:00.000Z" });
-    expect(await names.prepare([valueEvent(1, "9")])).toBeNull();
+    expect(await names.loadNames([valueEvent(1, "9")])).toBeNull();
   });
 
   test("points wait once, for a minute, for a missing site, and keep their name tags when redelivered", async () => {
     await removeDocument("site/main", String(SITE.id));
     const names = createNameLookup(["site_name"], context);
-    expect(await names.prepare([valueEvent(1)])).toMatchObject({ from: 0 });
+    expect(await names.loadNames([valueEvent(1)])).toMatchObject({ from: 0 });
     passedMs = 60_000;
     const at = "2026-01-01T00:00:10.000Z";
-    expect(await names.prepare([valueEvent(1)], [at])).toBeNull();
+    expect(await names.loadNames([valueEvent(1)], [at])).toBeNull();
     const firstLine = encodeEvent(names, valueEvent(1));
     expect(parseLine(firstLine).tags.site_name).toBeUndefined();
-    expect(await createNameLookup(["site_name"], context).prepare([valueEvent(2)])).toBeNull();
+    expect(await createNameLookup(["site_name"], context).loadNames([valueEvent(2)])).toBeNull();
     await storeObject("site/main", String(SITE.id), SITE);
     const restarted = createNameLookup(["site_name"], context);
-    await restarted.prepare([valueEvent(1), valueEvent(2)], [at, "2026-01-01T00:01:00.000Z"]);
+    await restarted.loadNames([valueEvent(1), valueEvent(2)], [at, "2026-01-01T00:01:00.000Z"]);
     const [again, later] = [valueEvent(1), valueEvent(2)];
-    await restarted.prepare([again, later], [at, "2026-01-01T00:01:00.000Z"]);
+    await restarted.loadNames([again, later], [at, "2026-01-01T00:01:00.000Z"]);
     expect(encodeEvent(restarted, again)).toBe(firstLine);
     expect(parseLine(encodeEvent(restarted, later)).tags.site_name).toBe(SITE.displayName);
   });

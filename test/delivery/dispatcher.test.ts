@@ -63,7 +63,7 @@ describe("delivery", () => {
     await started({ a: sink });
     await commit(values(0, 1));
     const { folder, clock } = rig;
-    const operator = await openStore({ folder, clock, lock: false });
+    const operator = await openStore({ folder, clock, locksFolder: false });
     expect(await operator.outbox.replay("a", "2026-11-01T00:00:00Z")).toBe(1);
     await operator.close();
     await clock.advance(1_000);
@@ -243,7 +243,7 @@ describe("delivery", () => {
       sink.answer = () => ({ rejected: [] });
       await commit(values(1, 1), 10_000);
       expect(sink.writes).toHaveLength(1);
-      const beside = await openStore({ folder: rig.folder, clock: rig.clock, lock: false });
+      const beside = await openStore({ folder: rig.folder, clock: rig.clock, locksFolder: false });
       await beside.outbox.setEnded("a", null);
       await beside.close();
       await rig.clock.advance(2_000);

@@ -66,7 +66,7 @@ describe("the tracker of filtered events", () => {
     await filtered.addBatch(batchThrough(7, 1));
     await filtered.addBatch(batchThrough(9, 1, true));
     expect(settled).toEqual([past(9, true)]);
-    expect(filtered.through()).toBe(7);
+    expect(filtered.lastPosition()).toBe(7);
   });
 
   test("discards filtered events that a later settlement covers, not those of an earlier settlement or a replay", async () => {

@@ -128,7 +128,7 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
         clock: {
           ...systemClock,
           now: () => systemClock.now() + aheadMs(),
-          sinceBoot: () => ({ boot: "9f0e1d2c", ms: systemClock.monotonic() + aheadMs() }),
+          sinceBoot: () => ({ bootId: "9f0e1d2c", ms: systemClock.monotonic() + aheadMs() }),
         },
       });
 

@@ -22,9 +22,9 @@ test("a change of the sinks delivers to an added sink, does not reopen an unchan
   const [stays, goes, comes] = [scriptedSink(), scriptedSink(), scriptedSink()];
   const dispatcher = await started({});
   const staying = configured("stays", stays);
-  await dispatcher.change([staying, configured("goes", goes)]);
+  await dispatcher.changeSinks([staying, configured("goes", goes)]);
   await commit(values(0, 2));
-  await dispatcher.change([staying, configured("comes", comes)]);
+  await dispatcher.changeSinks([staying, configured("comes", comes)]);
   await commit(values(2, 1));
   expect([stays, goes, comes].map(({ opens, closes }) => [opens, closes])).toEqual([
     [1, 0],
@@ -47,7 +47,7 @@ test("a replacement sink starts with the next event after the previous sink has 
   const after = scriptedSink();
   const dispatcher = await started({ a: before });
   await commit(values(0, 2));
-  await dispatcher.change([configured("a", after)]);
+  await dispatcher.changeSinks([configured("a", after)]);
   await commit(values(2, 2));
   expect([before.closes, after.opens]).toEqual([0, 0]);
   before.finish();
@@ -62,7 +62,7 @@ test("a renamed sink with the same files starts after the old sink has closed, a
   const dispatcher = await started({ before });
   await commit(values(0, 2));
   const conflictsWith = ({ name }: { readonly name: string }) => name === "before";
-  await dispatcher.change([{ ...configured("after", after), conflictsWith }, configured("elsewhere", elsewhere)]);
+  await dispatcher.changeSinks([{ ...configured("after", after), conflictsWith }, configured("elsewhere", elsewhere)]);
   await commit(values(2, 2));
   expect([before.closes, after.opens, elsewhere.opens]).toEqual([0, 0, 1]);
   before.finish();
@@ -101,7 +101,7 @@ describe("a removed sink while the state cannot be written", () => {
   test("is marked as ended once the state is writable, without further attempts", async () => {
     const state = refuseEnds();
     const dispatcher = await started({ goes: scriptedSink() });
-    await dispatcher.change([]);
+    await dispatcher.changeSinks([]);
     await rig.clock.advance(60_000);
     expect(await endedOf("goes")).toBeNull();
     expect(state.tries()).toBeGreaterThan(3);
@@ -129,10 +129,10 @@ describe("a removed sink while the state cannot be written", () => {
   test("stays in use when it is added again, while another removed sink is ended", async () => {
     const state = refuseEnds();
     const dispatcher = await started({ back: scriptedSink(), gone: scriptedSink() });
-    await dispatcher.change([]);
+    await dispatcher.changeSinks([]);
     await rig.clock.advance(10_000);
     const back = scriptedSink();
-    await dispatcher.change([configured("back", back)]);
+    await dispatcher.changeSinks([configured("back", back)]);
     state.heal();
     await rig.clock.advance(60_000);
     expect([await endedOf("back"), await endedOf("gone")]).toEqual([null, "not in the configuration"]);
@@ -144,8 +144,8 @@ describe("a removed sink while the state cannot be written", () => {
     const state = refuseEnds();
     const dispatcher = await started({ goes: scriptedSink() });
     for (let n = 0; n < 20; n += 1) {
-      await dispatcher.change([configured(`sink-${n}`, scriptedSink())]);
-      await dispatcher.change([]);
+      await dispatcher.changeSinks([configured(`sink-${n}`, scriptedSink())]);
+      await dispatcher.changeSinks([]);
       await rig.clock.advance(100);
     }
     await rig.clock.advance(60_000);
@@ -158,7 +158,7 @@ describe("a removed sink while the state cannot be written", () => {
   test("is not retried after the dispatcher has stopped", async () => {
     const state = refuseEnds();
     const dispatcher = await started({ goes: scriptedSink() });
-    await dispatcher.change([]);
+    await dispatcher.changeSinks([]);
     await rig.clock.advance(10_000);
     await stop(dispatcher);
     const before = state.tries();
@@ -175,12 +175,12 @@ test("a removed sink stays in use when it is added again while the dispatcher is
   const ends = vi.spyOn(outbox, "setEnded").mockImplementation(async (name, reason) => {
     if (!hasComeBack) {
       hasComeBack = true;
-      await dispatcher.change([configured("second", scriptedSink())]);
+      await dispatcher.changeSinks([configured("second", scriptedSink())]);
     }
     return setEnded.call(outbox, name, reason);
   });
   onTestFinished(() => ends.mockRestore());
-  await dispatcher.change([]);
+  await dispatcher.changeSinks([]);
   await rig.clock.advance(1_000);
   expect([await endedOf("first"), await endedOf("second")]).toEqual(["not in the configuration", null]);
 });
@@ -188,11 +188,11 @@ test("a removed sink stays in use when it is added again while the dispatcher is
 test("an added sink is not opened before the dispatcher's start or after its stop", async () => {
   const [early, late] = [scriptedSink(), scriptedSink()];
   const dispatcher = rig.dispatcher({});
-  await dispatcher.change([configured("a", early)]);
+  await dispatcher.changeSinks([configured("a", early)]);
   await dispatcher.start(new AbortController().signal);
   await commit(values(0, 1));
   await dispatcher.stop(1_000);
-  await dispatcher.change([configured("a", late)]);
+  await dispatcher.changeSinks([configured("a", late)]);
   await commit(values(1, 1));
   expect([early.opens, late.opens]).toEqual([0, 0]);
 });

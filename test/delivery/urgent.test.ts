@@ -17,7 +17,7 @@ test("an event that is being sent when another process starts a replay is sent a
   await store.outbox.settle("a", { isRepeat: false, through: 1, rejected: [] });
   await store.commit({ events: [valueEvent(1)] });
   await ids();
-  const operator = await openStore({ folder, clock, lock: false });
+  const operator = await openStore({ folder, clock, locksFolder: false });
   await operator.outbox.replay("a", "2020-01-01T00:00:00Z");
   await operator.close();
   await store.outbox.settle("a", { isRepeat: false, through: 2, rejected: [] });

@@ -28,7 +28,7 @@ describe.skipIf(absent("postgres"))("a fleet with failures", () => {
     a.clock.pause();
     await expect.poll(() => b.holding().length, { interval: 20 }).toBe(SOURCES.length);
     // The suspended process has run nothing, but its leases are already invalid.
-    expect(leases.every(({ lease }) => lease.leftMs() === 0)).toBe(true);
+    expect(leases.every(({ lease }) => lease.remainingMs() === 0)).toBe(true);
     a.clock.resume();
     await rig.settled(a, b);
     expect(leases.every(({ lease }) => lease.signal.aborted)).toBe(true);

@@ -59,7 +59,7 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
       rig.member(...options).catch((error: unknown) => errorText(error));
     const a = await rig.member("a");
     await rig.settled(a);
-    const other = { digest: "fedcba9876543210" };
+    const other = { configDigest: "fedcba9876543210" };
     expect(await refusal("a")).toMatch(
       /^Another member with the name a runs in this fleet already, on .+\. Give each member a name of its own, or stop the other one\.$/,
     );
@@ -72,7 +72,7 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
     await rig.settled(again);
     await again.stop();
     await rig.settled(await rig.member("b", other));
-    expect(await rig.ask("select digest from meta")).toEqual([[other.digest]]);
+    expect(await rig.ask("select digest from meta")).toEqual([[other.configDigest]]);
   });
 
   test("a fleet retains the newest 1,000 takeovers and deletes members that left long ago", async () => {

@@ -208,7 +208,7 @@ export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 })
         database: {
           ...{ name: "in memory", table: (name) => name, query },
           transact: queries,
-          work: (work) => reached(() => work({ query, runQueries: queries })),
+          transaction: (work) => reached(() => work({ query, runQueries: queries })),
           describe: () =>
             reached(() => ({
               ...{ bytes: 0, schemaVersion: 1, server: "memory", synchronousCommit: "on" },

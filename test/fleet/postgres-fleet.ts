@@ -20,7 +20,7 @@ export const SOURCES = Array.from({ length: 9 }, (_, n) => `building${n}`);
 export type PostgresFleet = ReturnType<typeof createPostgresFleet>;
 export type TestMember = Awaited<ReturnType<PostgresFleet["member"]>>;
 
-type MemberOptions = Partial<Pick<FleetOptions, "digest" | "startHeldSource" | "timing" | "clock">>;
+type MemberOptions = Partial<Pick<FleetOptions, "configDigest" | "startHeldSource" | "timing" | "clock">>;
 
 let schemas = 0;
 
@@ -54,7 +54,7 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
   const log = createLog({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
 
   function judge(): void {
-    const valid = begun.filter(({ lease }) => lease.leftMs() > 0);
+    const valid = begun.filter(({ lease }) => lease.remainingMs() > 0);
     for (const { member, lease } of valid) {
       const other = valid.find((each) => each.lease.source === lease.source && each.lease !== lease);
       if (other !== undefined) faults.push(`${member} and ${other.member} hold ${lease.source} at once`);
@@ -80,7 +80,7 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
 
   const heldBy = (member: string) =>
     begun
-      .filter((each) => each.member === member && !each.isOver && each.lease.leftMs() > 0)
+      .filter((each) => each.member === member && !each.isOver && each.lease.remainingMs() > 0)
       .map(({ lease }) => lease.source)
       .toSorted();
 
@@ -100,11 +100,11 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
       database,
       name,
       sources: SOURCES,
-      digest: "0123456789abcdef",
+      configDigest: "0123456789abcdef",
       startHeldSource: hold,
       metrics,
       timing: TIMING,
-      ...{ page: () => "http://127.0.0.1:8080", clock: systemClock, log: log.child({ member: name }) },
+      ...{ pageUrl: () => "http://127.0.0.1:8080", clock: systemClock, log: log.child({ member: name }) },
       ...options,
     });
     return { fleet, metrics };

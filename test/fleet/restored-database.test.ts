@@ -20,7 +20,7 @@ function databaseWith(lastHeartbeat: readonly [at: string | null, seconds: numbe
   const query = async (text: string, values: SqlValues = []) => ({ command: "", rows: run(text, values) });
   const database = {
     table: (name: string) => name,
-    work: (work: (session: object) => unknown) => work({ query, runQueries: async () => [] }),
+    transaction: (work: (session: object) => unknown) => work({ query, runQueries: async () => [] }),
   } as unknown as StateDatabase;
   return { state, detect: () => detectBackupRestore(database) };
 }

@@ -38,7 +38,7 @@ describe("the local lease time of a member", () => {
     const clock: Clock = {
       ...createVirtualClock(0),
       monotonic: () => (isLater ? monotonicMs : 0),
-      sinceBoot: () => (sinceBootMs === null ? null : { boot: "this", ms: isLater ? 1_000 + sinceBootMs : 1_000 }),
+      sinceBoot: () => (sinceBootMs === null ? null : { bootId: "this", ms: isLater ? 1_000 + sinceBootMs : 1_000 }),
     };
     const trust = create(clock);
     trust.noteRenewal(readClocks(clock));
@@ -58,20 +58,20 @@ describe("the heartbeat monitor", () => {
 
   test("the heartbeat monitor reports a member as silent after one lease duration without a renewal", async () => {
     const { clock, heartbeats } = observer();
-    expect([heartbeats.observe([]), heartbeats.nextMs()]).toEqual([[], Number.POSITIVE_INFINITY]);
+    expect([heartbeats.observe([]), heartbeats.msUntilNextExpiry()]).toEqual([[], Number.POSITIVE_INFINITY]);
     heartbeats.observe([beat(7)]);
     await clock.advance(5_000);
     clock.stepWall(3_600_000);
-    expect([heartbeats.observe([beat(8), beat(1, "b")]), heartbeats.nextMs()]).toEqual([[], 9_000]);
+    expect([heartbeats.observe([beat(8), beat(1, "b")]), heartbeats.msUntilNextExpiry()]).toEqual([[], 9_000]);
     await clock.advance(5_000);
     clock.stepWall(-7_200_000);
-    expect([heartbeats.observe([beat(8), beat(2, "b")]), heartbeats.nextMs()]).toEqual([[], 4_000]);
+    expect([heartbeats.observe([beat(8), beat(2, "b")]), heartbeats.msUntilNextExpiry()]).toEqual([[], 4_000]);
     await clock.advance(3_999);
     expect(heartbeats.observe([beat(8), beat(2, "b")])).toEqual([]);
     await clock.advance(1);
     expect(heartbeats.observe([beat(8), beat(2, "b")])).toEqual([beat(8)]);
     expect(heartbeats.observe([{ ...beat(8), incarnation: "another" }])).toEqual([]);
-    expect([heartbeats.observe([]), heartbeats.nextMs()]).toEqual([[], Number.POSITIVE_INFINITY]);
+    expect([heartbeats.observe([]), heartbeats.msUntilNextExpiry()]).toEqual([[], Number.POSITIVE_INFINITY]);
   });
 
   test("the heartbeat monitor starts measuring again after its own process was suspended", async () => {
@@ -89,15 +89,15 @@ describe("the heartbeat monitor", () => {
 test("a source that fails to start is left to other members for growing times until a start succeeds", async () => {
   const clock = createVirtualClock(0);
   const unable = createFailedStarts(clock, () => 1);
-  expect([unable.sources(), unable.nextMs()]).toEqual([[], Number.POSITIVE_INFINITY]);
+  expect([unable.sources(), unable.waitMs()]).toEqual([[], Number.POSITIVE_INFINITY]);
   for (const waitMs of [10_000, 20_000, 40_000, 80_000, 160_000, 300_000, 300_000]) {
-    unable.failed("b", new Error("no route"));
-    expect([unable.sources(), unable.nextMs()]).toEqual([["b"], waitMs]);
+    unable.noteFailure("b", new Error("no route"));
+    expect([unable.sources(), unable.waitMs()]).toEqual([["b"], waitMs]);
     await clock.advance(waitMs);
     expect(unable.sources()).toEqual([]);
   }
-  unable.succeeded("b");
-  for (const source of ["b", "a"]) unable.failed(source, new Error("no route"));
-  expect([unable.sources(), unable.nextMs()]).toEqual([["a", "b"], 10_000]);
+  unable.noteSuccess("b");
+  for (const source of ["b", "a"]) unable.noteFailure(source, new Error("no route"));
+  expect([unable.sources(), unable.waitMs()]).toEqual([["a", "b"], 10_000]);
   expect(unable.notices()).toContain("The source a could not be started here, and is left to other members: no route");
 });

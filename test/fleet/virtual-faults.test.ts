@@ -104,7 +104,7 @@ describe("a member without renewals", () => {
     const { clock, tables } = startNewFleet();
     const [a, b] = await started("a", "b");
     for (const { link } of [a, b]) link.state = "stalls";
-    const c = fleet.member("c", { digest: "fedcba9876543210" });
+    const c = fleet.member("c", { configDigest: "fedcba9876543210" });
     await c.start();
     await clock.advance(100);
     expect([c.holding().length, tables.digest()]).toEqual([9, "fedcba9876543210"]);
@@ -133,14 +133,14 @@ describe("a member without renewals", () => {
     const [a] = await started("a");
     const [lease] = a.leases;
     Object.assign(tables.sources.get("s0") ?? {}, { epoch: 7, holder: "x", incarnation: "x" });
-    lease?.noteFenced();
-    expect([lease?.leftMs(), a.holding().length]).toEqual([0, 8]);
+    lease?.noteLeaseFenced();
+    expect([lease?.remainingMs(), a.holding().length]).toEqual([0, 8]);
     await clock.advance(100);
     expect(a.stops).toEqual([["s0", 5_000]]);
     // No member is named x, so the source is free and is taken again with a higher epoch.
     await clock.advance(100);
     expect(a.leases.at(-1)).toMatchObject({ source: "s0", epoch: 8 });
-    lease?.noteFenced();
+    lease?.noteLeaseFenced();
     await clock.advance(100);
     expect(a.holding()).toHaveLength(9);
   });

@@ -46,7 +46,7 @@ export function createVirtualFleet(sources: readonly string[]): VirtualFleet {
   function judge(member: string, lease: Lease): void {
     for (const other of all) {
       if (other.lease.source !== lease.source) continue;
-      if (other.lease.leftMs() > 0) faults.push(`${member} holds ${lease.source}, and ${other.member} does`);
+      if (other.lease.remainingMs() > 0) faults.push(`${member} holds ${lease.source}, and ${other.member} does`);
       if (other.lease.epoch >= lease.epoch) faults.push(`${member} holds ${lease.source} with an old epoch`);
     }
     all.push({ member, lease });
@@ -97,12 +97,12 @@ export function createVirtualFleet(sources: readonly string[]): VirtualFleet {
       database: link.database,
       name,
       sources,
-      digest: "0123456789abcdef",
+      configDigest: "0123456789abcdef",
       startHeldSource: hold,
       clock,
       log,
       metrics,
-      page: () => `http://${name}.example:9850`,
+      pageUrl: () => `http://${name}.example:9850`,
       random: () => 1,
       async checkServiceHealth(source) {
         network.checks += 1;
@@ -115,7 +115,7 @@ export function createVirtualFleet(sources: readonly string[]): VirtualFleet {
       ...{ fleet, link, metrics, leases, stops, does, network, warnings: lines, refused },
       holding: () =>
         [...running]
-          .filter(([, lease]) => lease.leftMs() > 0)
+          .filter(([, lease]) => lease.remainingMs() > 0)
           .map(([source]) => source)
           .toSorted(),
       async start() {

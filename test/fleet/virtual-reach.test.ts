@@ -20,7 +20,7 @@ async function live(seconds: number, members: readonly VirtualMember[], polls: P
   for (let n = 0; n < seconds; n += 1) {
     if (n % 3 === 0)
       for (const member of members)
-        for (const lease of member.leases) if (lease.leftMs() > 0) lease.reached(polls(member, lease.source));
+        for (const lease of member.leases) if (lease.remainingMs() > 0) lease.noteReached(polls(member, lease.source));
     await fleet.clock.advance(1_000);
   }
 }

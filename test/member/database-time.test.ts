@@ -77,7 +77,7 @@ function memory(): QuotaStore {
     load: async (key) => slots.get(key) ?? [],
     save,
     saveDeferred: save,
-    async forget() {},
+    async forgetSlots() {},
     loadPause: async (key) => holds.get(key),
     savePause: async (key, hold) => void holds.set(key, hold),
     loadClock: async () => ({ wallMs: 0, sinceBootMs: 0 }),

@@ -22,7 +22,7 @@ test("the fenced store throws OrderlyStop and reports the lost lease when anothe
     () => store.commit({}),
     () => store.document("a", "b"),
     () => store.outbox.lag(),
-    () => store.outbox.changed(new AbortController().signal),
+    () => store.outbox.waitForChange(new AbortController().signal),
     () => store.quotaStore.load("north/read"),
   ];
   for (const call of calls) expect(isOrderlyStop(await call().catch((reason: unknown) => reason))).toBe(true);

@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
 import { KILL_SWITCH_FILE } from "#src/engine/commands/kill-switch.ts";
 import { openWriteArming } from "#src/engine/commands/write-arming.ts";
-import { armWritingHere, DATABASE_ID_KEY, openFleetWritingGuards } from "#src/scale/fleet-tag-write-guards.ts";
+import { armThisMachine, DATABASE_ID_KEY, openFleetWritingGuards } from "#src/scale/fleet-tag-write-guards.ts";
 import { createMemoryTables, type MemoryTables } from "../fleet/memory-tables.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -49,7 +49,7 @@ describe("a machine of a fleet", () => {
   test("a machine of a fleet writes no tag for an armed database before the machine itself was armed for that database", async () => {
     const documents = createMemoryTables();
     const { database, guards } = await guardsOf(documents);
-    await armWritingHere(database, newFolder(), { by: "another machine", at: AT });
+    await armThisMachine(database, newFolder(), { by: "another machine", at: AT });
     const armed = { at: AT, by: "another machine", damaged: 0 };
     const arming = await openWriteArming({
       store: { damagedKeys: async () => [], document: async () => armed as never, describe: async () => ({}) as never },
@@ -64,26 +64,26 @@ describe("a machine of a fleet", () => {
       message:
         "Writing was never armed on this machine for the fleet in memory, so nothing is written: run plenum writes arm here once.",
     });
-    await armWritingHere(database, folder, { by: "the command line", at: AT });
+    await armThisMachine(database, folder, { by: "the command line", at: AT });
     expect(arming.findRefusal()).toBeNull();
   });
 
   test("a machine of a fleet is armed for one database only, also after a restart", async () => {
     const first = createMemoryTables();
     const second = createMemoryTables();
-    await armWritingHere(second.connect().database, newFolder(), { by: "its own operator", at: AT });
-    await (await guardsOf(first)).guards.arm("the person who started the member");
+    await armThisMachine(second.connect().database, newFolder(), { by: "its own operator", at: AT });
+    await (await guardsOf(first)).guards.armWriting("the person who started the member");
     const refusals = async () =>
       Promise.all([first, second].map(async (each) => (await guardsOf(each)).guards.findUnarmedReason() === null));
     expect(await refusals()).toEqual([true, false]);
-    await (await guardsOf(second)).guards.arm("the person who started the member");
+    await (await guardsOf(second)).guards.armWriting("the person who started the member");
     expect(await refusals()).toEqual([false, true]);
   });
 
   test("a machine of a fleet is not armed by a symbolic link or by a database id from its own folder", async () => {
     const documents = createMemoryTables();
     const { guards, database } = await guardsOf(documents);
-    await armWritingHere(database, folder, { by: "the command line", at: AT });
+    await armThisMachine(database, folder, { by: "the command line", at: AT });
     expect(guards.findUnarmedReason()).toBeNull();
     const digest = readFileSync(join(folder, FILE), "utf8");
 
@@ -103,7 +103,7 @@ describe("a machine of a fleet", () => {
     const file = join(folder, "file");
     writeFileSync(file, "");
     await expect(
-      armWritingHere(documents.connect().database, join(file, "state"), { by: "a test", at: AT }),
+      armThisMachine(documents.connect().database, join(file, "state"), { by: "a test", at: AT }),
     ).rejects.toThrow();
     expect([...documents.bodies.keys()]).toEqual([DATABASE_ID_KEY]);
   });

@@ -14,7 +14,7 @@ function configWith(level: string): Config {
 test("a member does not apply a changed configuration file, and reports pending changes and errors of the file", async () => {
   let inFile = () => configWith("info");
   const file = createMemberConfigFile({
-    configFile: { file: "plenum.yaml", load: () => inFile(), isWatched: false },
+    configFile: { file: "plenum.yaml", loadConfig: () => inFile(), isWatched: false },
     config: configWith("info"),
     clock: createVirtualClock(0),
     log: createLog({ level: "silent" }),

@@ -14,7 +14,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "connectors/kafka/config.ts": [["exec(text)?.[2]« ?? 0 → »);", "NaN is no port, as 0 is none."]],
   "connectors/kafka/broker-connections.ts": [
-    ["«openConnections.clear(); → ;»", "A connection that has ended is not used again."],
+    ["«connectionByBroker.clear(); → ;»", "A connection that has ended is not used again."],
     ["maxInflights: «1 → (1 * 2)»,", "A broker gets the next request after the response to the last."],
     ["endBrokerConnections, { once: «true → false» });", "A signal aborts once, and the listener is removed."],
     ['«signal.removeEventListener("abort", destroyConnection); → ;»', "The connection is closed already."],
@@ -34,7 +34,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ['error« ?? new Retryable("The Kafka cluster did not acknowledge it.") → »;', TYPES_ONLY],
   ],
   "connectors/parquet/staged-commits.ts": [
-    ["buffer.characters «>= → >» MAX_BUFFERED_CHARACTERS", "One character of a bound of 16 million."],
+    ["buffer.characterCount «>= → >» MAX_BUFFERED_CHARACTERS", "One character of a bound of 16 million."],
   ],
   "connectors/parquet/delta-table-format.ts": [
     ["column, rows[n]« ?? 0 → »));", TYPES_ONLY],
@@ -64,8 +64,8 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "connectors/parquet/folder-store.ts": [["draftPath, { force: «true → false» });", "The draft file always exists."]],
   "connectors/parquet/row-buffer.ts": [
-    ["columns.characters, «0 → 1»);", "One character of a bound of 16 million."],
-    ["events += «1 → (1 * 2)»;", "The counter is only compared with 0."],
+    ["columns.characterCount, «0 → 1»);", "One character of a bound of 16 million."],
+    ["eventCount += «1 → (1 * 2)»;", "The counter is only compared with 0."],
   ],
   "connectors/parquet/s3-store.ts": [
     ["const MAX_S3_CONFLICT_ATTEMPTS = «3 → (3 * 2)»;", ANY_BOUND],
@@ -80,7 +80,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["positions[n] ?? «0 → 1», batchInfo.committedAt", TYPES_ONLY],
   ],
   "connectors/shared/lake/event-rows.ts": [
-    ['d\\d$/.exec(raw« ?? "" → »)?.[0] ??', 'The pattern does not match "null".'],
+    ['d\\d$/.exec(rawTime« ?? "" → »)?.[0] ??', 'The pattern does not match "null".'],
   ],
   "connectors/shared/lake/table-model.ts": [
     ['"valid_from")]« ?? null → »,', TYPES_ONLY],
@@ -112,7 +112,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "src/core/codec/points.ts": [
     ["MAX_POINT_BYTES = «60 → (60 * 2)»;", ANY_BOUND],
-    ["if (index > «0 → 1») bytes[at", "The first two points are always one interval apart."],
+    ["if (index > «0 → 1») bytes[writeOffset", "The first two points are always one interval apart."],
   ],
   "src/engine/delivery/event-log-pruning.ts": [
     ["MAX_RUN_MS) : «0 → 1»;", "One millisecond of a minute."],
@@ -139,7 +139,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "src/engine/silence/alarm-silences.ts": [["alignSleeps: «true → false»,", FIRST_CHECK]],
   "src/engine/source/quota/refusal-slowdown.ts": [
-    ["&& windowMarginMs > «0 → 1» && now -", "The margin is 0 or at least 52 ms."],
+    ["&& windowMarginMs > «0 → 1» && nowMs -", "The margin is 0 or at least 52 ms."],
   ],
   "src/engine/source/quota/quota.ts": [
     ["allRateLimiters().length > «1 → (1 * 2)») return;", "There is one limiter, or three."],
@@ -162,7 +162,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ],
   ],
   "src/engine/sync/plan/next-read-group.ts": [
-    ["if (missingRows «<= → <» 0) continue", "With nothing missing, nothing is chosen."],
+    ["if (missingRowCount «<= → <» 0) continue", "With nothing missing, nothing is chosen."],
     ["periodOfOtherTag ? tagIdOfRow(a) «< → <=» tagIdOfRow(b) :", "No two tags have the same id."],
     ["PLANNED_REQUEST_SLOTS && maxExcess «< → <=» rules.tagsPerRequest", "Slots after a full request add nothing."],
     ["if (count «<= → <» 0) return", "With no free position the list stays empty."],
@@ -171,7 +171,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["a] as number) «> → >=» (relativeAge[b] as", "Two tags never have the same age here."],
   ],
   "src/engine/sync/plan/overload.ts": [
-    ["share && highScale < «1e6 → (1e6 * 2)») highScale *=", ANY_BOUND],
+    ["quotaShare && highScale < «1e6 → (1e6 * 2)») highScale *=", ANY_BOUND],
     ["highScale, «40 → (40 * 2)», (scale)", "Bisection has converged long before."],
   ],
   "src/engine/sync/plan/report.ts": [
@@ -186,12 +186,12 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "src/scale/fleet/shared-json-document.ts": [
     ["let appliedRequestNumber = «0 → 1»;", "The first revision is 1."],
-    ["removed?.rows.length« ?? 0 → ») > 0;", TYPES_ONLY],
+    ["deleteResult?.rows.length« ?? 0 → ») > 0;", TYPES_ONLY],
     ["readRequestCount += «1 → (1 * 2)»;", "The numbers only have to increase."],
   ],
   "src/scale/fleet/kill-switch.ts": [["alignSleeps: «true → false»,", FIRST_CHECK]],
   "src/scale/fleet/assign-sources.ts": [[": a > b ? 1 : «0 → 1»);", "No two names are the same."]],
-  "src/scale/fleet/fleet-status.ts": [["changed?.rows.length« ?? 0 → ») > 0) return", TYPES_ONLY]],
+  "src/scale/fleet/fleet-status.ts": [["updateResult?.rows.length« ?? 0 → ») > 0) return", TYPES_ONLY]],
   "src/scale/fleet/fleet-tables.ts": [
     ["from === null «|| → &&» from ===", "Only a log line contains it."],
     ["from: from «=== → !==» null || from", "Only a log line contains it."],
@@ -206,7 +206,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["const TRANSACTION_TIMEOUT_MS = «10_000 → (10_000 * 2)»;", ANY_BOUND],
     ["isReplica] = rows[0]« ?? [] → »;", TYPES_ONLY],
   ],
-  "src/scale/postgres/schema.ts": [["versions[0]?.[0]« ?? 0 → »);", TYPES_ONLY]],
+  "src/scale/postgres/schema.ts": [["versionRows[0]?.[0]« ?? 0 → »);", TYPES_ONLY]],
   "src/scale/postgres/transaction-writer.ts": [
     ["commitCount += «1 → (1 * 2)»;", "The counter is only compared with its earlier value."],
     ["= { firstMs: «100 → (100 * 2)», maxMs: 2_000", ANY_BOUND],

@@ -152,7 +152,7 @@ describe("requests to a worker by its control socket", () => {
       })
       .get("/never", () => new Promise(() => undefined));
     await openSocket(state, routes);
-    const askWithoutLimit = (path: string) => callWorker({ stateFolder: state }, path, { signal, withinMs: null });
+    const askWithoutLimit = (path: string) => callWorker({ stateFolder: state }, path, { signal, timeoutMs: null });
     expect(await askWithoutLimit("/long")).toBe("done");
     isStuck = true;
     await expect(askWithoutLimit("/never")).rejects.toThrow("A worker is there and does not answer within 5 s.");

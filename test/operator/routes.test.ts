@@ -17,13 +17,13 @@ function serve({ read = unexpected, notReady = null as string | null, work = new
     sources: new Map([["main", { read } as unknown as Source]]),
     expectedWaitMs: () => 0,
     changeLock: unexpected,
-    accept: async (arrival) => void accepted.push(arrival),
+    acceptCommand: async (arrival) => void accepted.push(arrival),
     clock: systemClock,
     report: unexpected,
     notReadyReason: () => notReady,
     configuration: () => ({ file: "/etc/plenum/plenum.yaml", config: { state: { folder: "/state" } } }),
-    work: { sources: work },
-    log: () => ['{"level":30,"msg":"started"}'],
+    sourcePlanOptions: { sources: work },
+    logLines: () => ['{"level":30,"msg":"started"}'],
   });
   const parse = async (response: Response) => ({ status: response.status, ...((await response.json()) as object) });
   return {
@@ -93,8 +93,8 @@ describe("workRoutes (plan and requests of a source)", () => {
           "main",
           {
             plan: async () => reportPlan(PLAN_FACTS),
-            tag: () => null,
-            reading: () => null,
+            liveTagState: () => null,
+            tagReadClass: () => null,
             historyStarvesSince: () => null,
             suddenChanges: () => [],
             firstInventory: () => ({ pagesRead: 0, pagesTotal: null, done: true, message: null }),

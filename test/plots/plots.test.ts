@@ -100,13 +100,13 @@ describe("createTagIndexes (the index of each tag in the chunks)", () => {
   test("keeps indexes over a restart and reuses an index after 33 days without a reading", () => {
     const indexes = createTagIndexes();
     for (let n = 0; n < 150; n++) expect(indexes.assignIndex(`t${n}`, n < 10 ? 100 : 120)).toBe(n);
-    const reloadedIndexes = createTagIndexes();
-    for (const group of [0, 1, 2]) reloadedIndexes.load(group, indexes.pack(group), 140);
-    expect([reloadedIndexes.find("t149"), reloadedIndexes.find("t3"), reloadedIndexes.groups()]).toEqual([149, 3, 3]);
-    const index = reloadedIndexes.assignIndex("new", 140);
+    const reloaded = createTagIndexes();
+    for (const group of [0, 1, 2]) reloaded.load(group, indexes.pack(group), 140);
+    expect([reloaded.find("t149"), reloaded.find("t3"), reloaded.groupCount()]).toEqual([149, 3, 3]);
+    const index = reloaded.assignIndex("new", 140);
     expect(index).toBeLessThan(10);
-    expect(reloadedIndexes.find(`t${index}`)).toBeUndefined();
-    expect(reloadedIndexes.takeChanged()).toEqual([0]);
+    expect(reloaded.find(`t${index}`)).toBeUndefined();
+    expect(reloaded.takeChanged()).toEqual([0]);
   });
 
   test("does not reuse the indexes of a group that cannot be loaded", () => {
@@ -136,27 +136,27 @@ describe("createTagPlots", () => {
   const opened = () => emptyStore(createVirtualClock(NOW_MS));
   const plotsOver = async (store: Store) => {
     const plots = createTagPlots({ store, source: "north" });
-    await plots.load(NOW_MS);
+    await plots.loadTagIndexes(NOW_MS);
     return plots;
   };
 
   test("returns the same values from memory, from the store, and from both after a restart", async () => {
     const store = await opened();
     const firstPlots = await plotsOver(store);
-    for (let n = 0; n < 40; n++) firstPlots.add("t", n === 7 ? null : n, NOW_MS + n * 60_000);
+    for (let n = 0; n < 40; n++) firstPlots.addReading("t", n === 7 ? null : n, NOW_MS + n * 60_000);
     const half = [NOW_MS, NOW_MS + 3_600_000] as const;
     const inMemory = await firstPlots.samples("t", ...half);
     expect(inMemory.values).toHaveLength(40);
     expect(inMemory.values[7]).toBeNull();
-    await firstPlots.write({ nowMs: NOW_MS + 40 * 60_000, all: true });
+    await firstPlots.writeChunks({ nowMs: NOW_MS + 40 * 60_000, all: true });
     expect(await firstPlots.samples("t", ...half)).toEqual(inMemory);
     const restartedPlots = await plotsOver(store);
     expect(await restartedPlots.samples("t", ...half)).toEqual(inMemory);
-    restartedPlots.add("t", -3, NOW_MS + 41 * 60_000);
+    restartedPlots.addReading("t", -3, NOW_MS + 41 * 60_000);
     const joined = await restartedPlots.samples("t", ...half);
     expect(joined.values).toEqual([...inMemory.values, -3]);
     expect(await restartedPlots.hours("t", ...half)).toEqual([[BEGIN, { low: -3, high: 39, last: -3 }]]);
-    await restartedPlots.write({ nowMs: NOW_MS + 42 * 60_000, all: true });
+    await restartedPlots.writeChunks({ nowMs: NOW_MS + 42 * 60_000, all: true });
     expect(await (await plotsOver(store)).samples("t", ...half)).toEqual(joined);
     expect(await restartedPlots.samples("other", ...half)).toEqual({ times: [], values: [] });
   });
@@ -164,12 +164,12 @@ describe("createTagPlots", () => {
   test("stores only finished chunks while the worker runs", async () => {
     const store = await opened();
     const plots = await plotsOver(store);
-    plots.add("t", 1, NOW_MS);
-    plots.add("t", 2, NOW_MS + 600_000);
-    await plots.write({ nowMs: NOW_MS + 605_000, all: false });
+    plots.addReading("t", 1, NOW_MS);
+    plots.addReading("t", 2, NOW_MS + 600_000);
+    await plots.writeChunks({ nowMs: NOW_MS + 605_000, all: false });
     const restarted = await plotsOver(store);
     expect((await restarted.samples("t", NOW_MS, NOW_MS + 700_000)).values).toEqual([1]);
-    expect(restarted.writtenMs()).toBe(NOW_MS + 600_000);
+    expect(restarted.writtenUntilMs()).toBe(NOW_MS + 600_000);
   });
 
   test("retains readings for a day and hourly values for a month, and overwrites old chunks", async () => {
@@ -177,8 +177,8 @@ describe("createTagPlots", () => {
     const plots = await plotsOver(store);
     for (let hour = 0; hour < 34 * 24; hour++) {
       const atMs = NOW_MS + hour * 3_600_000;
-      plots.add("t", hour, atMs);
-      if (hour % 6 === 5) await plots.write({ nowMs: atMs + 1_000, all: true });
+      plots.addReading("t", hour, atMs);
+      if (hour % 6 === 5) await plots.writeChunks({ nowMs: atMs + 1_000, all: true });
     }
     const endMs = NOW_MS + 34 * 24 * 3_600_000;
     const keys = [...(await store.documents(plotDocumentSet("north"))).keys()];
@@ -191,21 +191,21 @@ describe("createTagPlots", () => {
   test("ignores damaged chunks, and all chunks if the document with the number of groups is missing", async () => {
     const store = await opened();
     const plots = await plotsOver(store);
-    plots.add("a", 1, NOW_MS);
-    await plots.write({ nowMs: NOW_MS, all: true });
+    plots.addReading("a", 1, NOW_MS);
+    await plots.writeChunks({ nowMs: NOW_MS, all: true });
     await store.commit({ documents: [{ set: plotDocumentSet("north"), remove: ["groups"] }] });
     const restartedPlots = await plotsOver(store);
-    restartedPlots.add("b", 2, NOW_MS + 1_000);
+    restartedPlots.addReading("b", 2, NOW_MS + 1_000);
     expect((await restartedPlots.samples("b", NOW_MS, NOW_MS + 2_000)).values).toEqual([2]);
     expect((await restartedPlots.samples("a", NOW_MS, NOW_MS + 2_000)).values).toEqual([]);
-    await restartedPlots.write({ nowMs: NOW_MS, all: true });
+    await restartedPlots.writeChunks({ nowMs: NOW_MS, all: true });
     const chunks = [...(await store.documents<unknown>(plotDocumentSet("north")))].filter(([key]) => key.includes(" "));
     await store.commit({
       documents: [{ set: plotDocumentSet("north"), put: chunks.map(([key]) => [key, "AAAA"] as const) }],
     });
     const damagedPlots = await plotsOver(store);
-    damagedPlots.add("b", 3, NOW_MS + 1_500);
-    await damagedPlots.write({ nowMs: NOW_MS, all: true });
+    damagedPlots.addReading("b", 3, NOW_MS + 1_500);
+    await damagedPlots.writeChunks({ nowMs: NOW_MS, all: true });
     expect((await damagedPlots.samples("b", NOW_MS, NOW_MS + 2_000)).values).toEqual([3]);
   });
 
@@ -221,15 +221,15 @@ describe("createTagPlots", () => {
       },
     };
     const plots = await plotsOver(failingStore);
-    plots.add("t", 1, NOW_MS);
-    await expect(plots.write({ nowMs: NOW_MS, all: true })).rejects.toThrow("disk full");
-    await plots.write({ nowMs: NOW_MS, all: true });
+    plots.addReading("t", 1, NOW_MS);
+    await expect(plots.writeChunks({ nowMs: NOW_MS, all: true })).rejects.toThrow("disk full");
+    await plots.writeChunks({ nowMs: NOW_MS, all: true });
     expect((await (await plotsOver(store)).samples("t", NOW_MS, NOW_MS)).values).toEqual([1]);
   });
 });
 
 const NO_NUMBERS: WorkerPlotNumbers = {
-  currentLevels: async () => new Map(),
+  currentGaugeValues: async () => new Map(),
   totalCounts: async () => new Map(),
   noteRefusedRequests: async () => {},
 };
@@ -249,7 +249,7 @@ describe("the plotted series about the worker", () => {
     let accepted = 5;
     const numbers: WorkerPlotNumbers = {
       ...NO_NUMBERS,
-      currentLevels: async () => new Map([[minuteSeriesNames.lag("lake"), accepted === 5 ? null : 7]]),
+      currentGaugeValues: async () => new Map([[minuteSeriesNames.lag("lake"), accepted === 5 ? null : 7]]),
       totalCounts: async () => new Map([[minuteSeriesNames.accepted("lake"), accepted]]),
     };
     const createSamplePlots = () => createPlots({ store, clock, log: SILENT, sources: ["north"], numbers });
@@ -280,9 +280,9 @@ describe("the plotted series about the worker", () => {
     const raise = (n: number) => store.commit({ events: [sampleEvent("alarm-raised", {}, n)] });
     const countRaised = async () => {
       const raisedAlarms = createRaisedAlarmCounts("own", store);
-      await raisedAlarms.load();
+      await raisedAlarms.loadCounts();
       const counts = (await raisedAlarms.allCounts()).map(({ count, day, priority }) => [day, priority, count]);
-      await raisedAlarms.write(Date.parse("2026-11-20T00:00:00Z"));
+      await raisedAlarms.writeCounts(Date.parse("2026-11-20T00:00:00Z"));
       return counts;
     };
     for (let n = 0; n < 60; n++) await raise(n);
@@ -299,9 +299,9 @@ describe("the plotted series about the worker", () => {
     for (let n = 0; n < 61; n++) refusals.addRefusal("north", { at: at(n), what: "alarms", words: "HTTP 500" });
     expect(refusals.refusalsOf("north").map((each) => each.at)).toEqual([at(60), at(0)]);
     for (let n = 0; n < 80; n++) refusals.addRefusal("north", { at: at(n), what: "history", words: `HTTP ${n}` });
-    await refusals.write();
+    await refusals.writeRefusals();
     const reloadedRefusals = createRefusedRequests("own", store);
-    await reloadedRefusals.load();
+    await reloadedRefusals.loadRefusals();
     expect([reloadedRefusals.refusalsOf("north").length, reloadedRefusals.refusalsOf("north")[0]?.words]).toEqual([
       50,
       "HTTP 79",

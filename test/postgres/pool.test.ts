@@ -6,7 +6,7 @@ import type { Clock } from "#src/core/runtime/clock.ts";
 function session(): PostgresSession {
   let lost: unknown = null;
   return {
-    lost: () => lost,
+    lostReason: () => lost,
     cut: (reason: unknown) => {
       lost ??= reason;
     },
@@ -43,7 +43,7 @@ test("a pool gives each connection to one caller at a time, in the order of thei
   const gates = Array.from({ length: 5 }, () => Promise.withResolvers<void>());
   const inUse = new Set<PostgresSession>();
   const uses = gates.map(({ promise }, n) =>
-    pool.use(LIMIT_MS, async (given) => {
+    pool.useSession(LIMIT_MS, async (given) => {
       expect(inUse.has(given)).toBe(false);
       inUse.add(given);
       order.push(n);
@@ -68,19 +68,19 @@ test("a pool replaces a connection that was lost, or cut during its use", async 
     opened.push(fresh);
     return fresh;
   });
-  await pool.use(LIMIT_MS, async () => undefined);
+  await pool.useSession(LIMIT_MS, async () => undefined);
   opened[0]?.cut(new Error("gone"));
-  await pool.use(LIMIT_MS, async (given) => expect(given).toBe(opened[1]));
-  const cut = pool.use(
+  await pool.useSession(LIMIT_MS, async (given) => expect(given).toBe(opened[1]));
+  const cut = pool.useSession(
     1,
     (given) =>
       new Promise((_, reject) => {
-        const wait = () => (given.lost() === null ? setImmediate(wait) : reject(given.lost()));
+        const wait = () => (given.lostReason() === null ? setImmediate(wait) : reject(given.lostReason()));
         wait();
       }),
   );
   await expect(cut).rejects.toThrow("has not answered within");
-  await pool.use(LIMIT_MS, async (given) => expect(given).toBe(opened[2]));
+  await pool.useSession(LIMIT_MS, async (given) => expect(given).toBe(opened[2]));
 });
 
 test("a pool waits longer after each failed connection, and connects once the server is available", async () => {
@@ -91,7 +91,7 @@ test("a pool waits longer after each failed connection, and connects once the se
     if (isAway) throw new Error("away");
     return session();
   });
-  const use = () => pool.use(LIMIT_MS, async () => "done");
+  const use = () => pool.useSession(LIMIT_MS, async () => "done");
   for (let n = 0; n < 5; n += 1) await expect(use()).rejects.toThrow("away");
   expect(tried).toBe(1);
   for (const n of [2, 3, 4, 5, 6, 7]) {
@@ -108,17 +108,17 @@ test("a pool waits longer after each failed connection, and connects once the se
 test("a closed pool cuts the connections in use, and rejects waiting and new requests", async () => {
   const { pool } = poolOf(1, async () => session());
   const under = Promise.withResolvers<PostgresSession>();
-  const using = pool.use(LIMIT_MS, (given) => {
+  const using = pool.useSession(LIMIT_MS, (given) => {
     under.resolve(given);
     return new Promise<void>((resolve) => {
-      const wait = () => (given.lost() === null ? setImmediate(wait) : resolve());
+      const wait = () => (given.lostReason() === null ? setImmediate(wait) : resolve());
       wait();
     });
   });
-  const waiting = pool.use(LIMIT_MS, async () => "never");
+  const waiting = pool.useSession(LIMIT_MS, async () => "never");
   await under.promise;
   await pool.close();
   await using;
   await expect(waiting).rejects.toThrow("were closed");
-  await expect(pool.use(LIMIT_MS, async () => "never")).rejects.toThrow("were closed");
+  await expect(pool.useSession(LIMIT_MS, async () => "never")).rejects.toThrow("were closed");
 });

@@ -64,5 +64,5 @@ test.each([
   const notificationTiming = createTiming([], 0, () => atMs);
   notificationTiming.updateSilences([{ fromMs: 0, toMs: 60_000, covers: () => true }]);
   const facts = { alarm: {}, status: "active", priority: "A", source: "main", holdFromMs: atMs };
-  expect(notificationTiming.delayMs(facts as StoredIncident, () => []) > 0).toBe(expected);
+  expect(notificationTiming.computeDelayMs(facts as StoredIncident, () => []) > 0).toBe(expected);
 });

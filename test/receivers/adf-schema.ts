@@ -1,96 +1,37 @@
+/** An object with these properties and no others. */
+function objectSchema(required: readonly string[], properties: Readonly<Record<string, object>>) {
+  return { type: "object", required, additionalProperties: false, properties };
+}
+
+/** A node of the document, such as a paragraph; its property `type` is always required. */
+function nodeSchema(type: string, required: readonly string[] = [], properties: Readonly<Record<string, object>> = {}) {
+  return objectSchema(["type", ...required], { type: { const: type }, ...properties });
+}
+
+const reference = (name: string) => ({ $ref: `#/$defs/${name}` });
+const listOf = (...names: readonly string[]) => ({ type: "array", items: { anyOf: names.map(reference) } });
+const nonEmpty = (list: object) => ({ ...list, minItems: 1 });
+
+const plainText = nodeSchema("text", ["text"], { text: { type: "string", minLength: 1 } });
+const linkTarget = objectSchema(["href"], { href: { type: "string", pattern: "^https?://" } });
+
+/** Atlassian Document Format, as far as Plenum uses it. */
 export const ADF_SCHEMA = {
-  type: "object",
-  required: ["version", "type", "content"],
-  additionalProperties: false,
-  properties: {
+  ...nodeSchema("doc", ["version", "content"], {
     version: { const: 1 },
-    type: { const: "doc" },
-    content: {
-      type: "array",
-      items: { anyOf: [{ $ref: "#/$defs/paragraph" }, { $ref: "#/$defs/bulletList" }, { $ref: "#/$defs/codeBlock" }] },
-    },
-  },
+    content: listOf("paragraph", "bulletList", "codeBlock"),
+  }),
   $defs: {
-    paragraph: {
-      type: "object",
-      required: ["type"],
-      additionalProperties: false,
-      properties: {
-        type: { const: "paragraph" },
-        content: { type: "array", items: { anyOf: [{ $ref: "#/$defs/text" }, { $ref: "#/$defs/hardBreak" }] } },
-      },
-    },
-    codeBlock: {
-      type: "object",
-      required: ["type", "content"],
-      additionalProperties: false,
-      properties: {
-        type: { const: "codeBlock" },
-        content: {
-          type: "array",
-          minItems: 1,
-          items: {
-            type: "object",
-            required: ["type", "text"],
-            additionalProperties: false,
-            properties: { type: { const: "text" }, text: { type: "string", minLength: 1 } },
-          },
-        },
-      },
-    },
-    bulletList: {
-      type: "object",
-      required: ["type", "content"],
-      additionalProperties: false,
-      properties: {
-        type: { const: "bulletList" },
-        content: { type: "array", minItems: 1, items: { $ref: "#/$defs/listItem" } },
-      },
-    },
-    listItem: {
-      type: "object",
-      required: ["type", "content"],
-      additionalProperties: false,
-      properties: {
-        type: { const: "listItem" },
-        content: { type: "array", minItems: 1, items: { $ref: "#/$defs/paragraph" } },
-      },
-    },
-    hardBreak: {
-      type: "object",
-      required: ["type"],
-      additionalProperties: false,
-      properties: { type: { const: "hardBreak" } },
-    },
-    text: {
-      type: "object",
-      required: ["type", "text"],
-      additionalProperties: false,
-      properties: {
-        type: { const: "text" },
-        text: { type: "string", minLength: 1, pattern: "^[^\\n\\r]*$" },
-        marks: { type: "array", items: { anyOf: [{ $ref: "#/$defs/strong" }, { $ref: "#/$defs/link" }] } },
-      },
-    },
-    strong: {
-      type: "object",
-      required: ["type"],
-      additionalProperties: false,
-      properties: { type: { const: "strong" } },
-    },
-    link: {
-      type: "object",
-      required: ["type", "attrs"],
-      additionalProperties: false,
-      properties: {
-        type: { const: "link" },
-        attrs: {
-          type: "object",
-          required: ["href"],
-          additionalProperties: false,
-          properties: { href: { type: "string", pattern: "^https?://" } },
-        },
-      },
-    },
+    paragraph: nodeSchema("paragraph", [], { content: listOf("text", "hardBreak") }),
+    codeBlock: nodeSchema("codeBlock", ["content"], { content: nonEmpty({ type: "array", items: plainText }) }),
+    bulletList: nodeSchema("bulletList", ["content"], { content: nonEmpty(listOf("listItem")) }),
+    listItem: nodeSchema("listItem", ["content"], { content: nonEmpty(listOf("paragraph")) }),
+    hardBreak: nodeSchema("hardBreak"),
+    text: nodeSchema("text", ["text"], {
+      text: { type: "string", minLength: 1, pattern: "^[^\\n\\r]*$" },
+      marks: listOf("strong", "link"),
+    }),
+    strong: nodeSchema("strong"),
+    link: nodeSchema("link", ["attrs"], { attrs: linkTarget }),
   },
-} as const;
+};

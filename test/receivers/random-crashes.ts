@@ -137,10 +137,11 @@ async function playRun(row: ReceiverCase, seed: number) {
     }
   }
 
-  async function deliverBatch(batchOffer: EventBatch, signal: AbortSignal): Promise<void> {
-    const { events: batch, lastPosition: through } = batchOffer;
-    const outcome = batch.length === 0 ? null : await writeBatch(batchOffer, signal);
-    const settlement = outcome === null ? { isRepeat: batchOffer.isRepeat, through, rejected: [] } : outcome.settlement;
+  async function deliverBatch(offer: EventBatch, signal: AbortSignal): Promise<void> {
+    const { events: batch, lastPosition } = offer;
+    const outcome = batch.length === 0 ? null : await writeBatch(offer, signal);
+    const settlement =
+      outcome === null ? { isRepeat: offer.isRepeat, through: lastPosition, rejected: [] } : outcome.settlement;
     if (settlement !== null) await killableStore.settle(settlement);
     if (outcome?.toRetry != null) throw outcome.toRetry.error;
   }

@@ -11,16 +11,16 @@ function listErrors(config: object): readonly string[] {
 }
 
 function smallestConfig(format: keyof typeof ALARM_FORMATS): object {
-  const { address, key, ...rest } = getFormatRequirements(format);
+  const { addressKind, key, ...rest } = getFormatRequirements(format);
   return {
     format,
-    ...(rest.url === undefined ? { url: address === "secret" ? SECRET : PLAIN_ADDRESS } : {}),
+    ...(rest.url === undefined ? { url: addressKind === "secret" ? SECRET : PLAIN_ADDRESS } : {}),
     ...(key === "needed" ? { key: SECRET } : {}),
   };
 }
 
 describe.each(FORMAT_NAMES)("the webhook format %s", (format) => {
-  const { address, key, ...rest } = getFormatRequirements(format);
+  const { addressKind, key, ...rest } = getFormatRequirements(format);
 
   test("accepts a configuration with only the required options, and an address from a secret", () => {
     expect(listErrors(smallestConfig(format))).toEqual([]);
@@ -30,7 +30,7 @@ describe.each(FORMAT_NAMES)("the webhook format %s", (format) => {
   test("rejects a plain address if the address is the secret", () => {
     const message = `url: Everyone who knows this address can post to ${format}, so keep it out of the configuration: write {file: path} or {env: NAME}.`;
     const errors = listErrors({ ...smallestConfig(format), url: PLAIN_ADDRESS });
-    expect(errors).toEqual(address === "secret" ? [message] : []);
+    expect(errors).toEqual(addressKind === "secret" ? [message] : []);
   });
 
   test("rejects a configuration without a required address or key", () => {

@@ -1,7 +1,7 @@
 import { generateKeyPairSync } from "node:crypto";
 import { afterEach, describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
-import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
+import { derivePublicKeyText } from "#src/engine/commands/approval/signature.ts";
 import type { TransportRequest } from "#src/engine/source/transport.ts";
 import { arrivalOf } from "../commands/rig.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
@@ -37,7 +37,7 @@ async function startWriting(commands: object = {}) {
     },
   });
   const tags = [...virtual.simulator.world.tags.values()]
-    .filter((tag) => tag.site.id === 12 && tag.kind === "analog" && !tag.cumulative)
+    .filter((tag) => tag.site.id === 12 && tag.kind === "analog" && !tag.isCumulative)
     .map(({ id }) => id);
   const allowed = (ids: readonly string[], max = 30) =>
     ids.map((tag_id) => ({
@@ -121,7 +121,7 @@ describe("a changed allow-list", () => {
 
   test("closes writing under the two-person rule until the change is approved", async () => {
     const { tags, allowed, send, results, posts } = await startWriting();
-    const approver = publicKeyText(generateKeyPairSync("ed25519").privateKey);
+    const approver = derivePublicKeyText(generateKeyPairSync("ed25519").privateKey);
     const [a = "", b = ""] = tags;
     await virtual.reload((file) => {
       file.commands.approval = { file: `${file.state.folder}/approvals.json`, approvers: { ann: approver } };

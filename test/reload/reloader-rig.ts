@@ -43,11 +43,11 @@ function recordingPart(name: string, notes: string[]) {
       const readIntervalMs = next.sources.main?.read[0]?.every;
       notes.push(`${name} prepares ${readIntervalMs}`);
       return {
-        async apply() {
+        async applyChange() {
           await does.takeOver();
           notes.push(`${name} takes ${readIntervalMs} over`);
         },
-        async discard() {
+        async discardChange() {
           notes.push(`${name} discards ${readIntervalMs}`);
         },
       };
@@ -69,7 +69,7 @@ export async function startReloader({ isWatched = false, isStarted = true } = {}
   const fakes = { written: {} as FileOptions, wrong: null as Error | null, commit: store.commit };
   const reloader = createReloader({
     file,
-    load() {
+    loadConfig() {
       if (fakes.wrong !== null) throw fakes.wrong;
       return configured(fakes.written);
     },

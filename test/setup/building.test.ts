@@ -5,7 +5,7 @@ import type { ListPage, Source } from "#src/engine/source/source.ts";
 import {
   explainInspectionError,
   inspectBuilding,
-  sourceName,
+  suggestSourceName,
   summarizeBuilding,
   tagsForPlan,
 } from "#src/ui/setup/building-inspection.ts";
@@ -171,5 +171,5 @@ test.each([
   [["東京"], "building"],
   [["A", "B"], "buildings"],
 ])("sourceName for the sites %j is %s", (names, name) => {
-  expect(sourceName(buildingWith({}, { sites: sitesNamed(...names) }))).toBe(name);
+  expect(suggestSourceName(buildingWith({}, { sites: sitesNamed(...names) }))).toBe(name);
 });

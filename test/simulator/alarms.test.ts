@@ -27,7 +27,7 @@ describe("recorded alarms of the simulator", () => {
     const file = new URL("../../src/simulator/data/alarm_events.csv", import.meta.url);
     const lines = readFileSync(file, "utf8").trim().split("\n").slice(1);
     const site = service.simulator.world.sites.get(6);
-    const shiftMs = START_MS - (site?.firstMs ?? 0) - (site?.timeline.positionAt(START_MS) ?? 0);
+    const shiftMs = START_MS - (site?.firstSampleMs ?? 0) - (site?.timeline.positionAt(START_MS) ?? 0);
     const recorded = lines
       .map((line) => line.split(","))
       .filter((cells) => cells[2] === "6")

@@ -66,13 +66,13 @@ describe("simulated time", () => {
     const recorded = rows.map((row) => ({ atMs: Date.parse(row.slice(0, 20)), value: Number(row.split(",")[3]) }));
     for (let step = 0; step < 300; step += 1) {
       service.advance(1.7);
-      const recordedMs = (site?.firstMs ?? 0) + (site?.timeline.positionAt(service.nowMs()) ?? 0);
+      const recordedMs = (site?.firstSampleMs ?? 0) + (site?.timeline.positionAt(service.nowMs()) ?? 0);
       const sample = recorded.findLast(({ atMs }) => atMs <= recordedMs);
       expect(truth.value("10192", service.nowMs())).toBe(sample?.value);
     }
     const range = { fromMs: START_MS, toMs: START_MS + 300_000, resolution: "5m", tz: "UTC" } as const;
     const inRange = recorded.filter(({ atMs }) => {
-      const wallMs = START_MS + (atMs - (site?.firstMs ?? 0) - (site?.timeline.positionAt(START_MS) ?? 0)) / 360;
+      const wallMs = START_MS + (atMs - (site?.firstSampleMs ?? 0) - (site?.timeline.positionAt(START_MS) ?? 0)) / 360;
       return wallMs >= START_MS && wallMs < START_MS + 300_000;
     });
     expect(inRange.length).toBe(180);

@@ -24,7 +24,7 @@ describe("rate limit models", () => {
     expect(countAllowed(countRequest, burst(25))).toBe(20);
     expect(countRequest(59_999)).toMatchObject({ allowed: false, retryAfterS: 0 });
     expect(countRequest(30_000).retryAfterS).toBe(30);
-    expect(countRequest(60_000)).toMatchObject({ allowed: true, remaining: 19 });
+    expect(countRequest(60_000)).toMatchObject({ allowed: true, remainingCount: 19 });
     expect(
       countAllowed(limiter("first_hit_window"), [0, ...burst(19, 59 * SECOND_MS), ...burst(20, 60 * SECOND_MS)]),
     ).toBe(40);

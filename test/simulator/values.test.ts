@@ -14,7 +14,7 @@ describe("reading values", () => {
     const header = (lines[0] ?? "").split(",");
     for (let hour = 0; hour < 200; hour += 1) {
       const position = site?.timeline.positionAt(service.nowMs()) ?? 0;
-      const recordedMs = (site?.firstMs ?? 0) + position;
+      const recordedMs = (site?.firstSampleMs ?? 0) + position;
       expect((service.nowMs() - recordedMs) % (7 * 86_400_000)).toBe(0);
       const hourStamp = `${new Date(recordedMs).toISOString().slice(0, 13)}:00:00Z`;
       const row = (lines.find((line) => line.startsWith(hourStamp)) ?? "").trim().split(",");

@@ -107,8 +107,8 @@ describe("pauses that the service requests", () => {
           });
           throw new Error("unreachable");
         },
-        pause: () => order.push("held"),
-        observe: () => order.push("observed"),
+        pauseRequests: () => order.push("held"),
+        observeHeaders: () => order.push("observed"),
       },
     });
     await failureOf(trial.source.read(["1"], "live", never()));

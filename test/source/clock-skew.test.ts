@@ -13,25 +13,25 @@ function trialSkew() {
   const compared = vi.spyOn(clockCheck, "recordServiceClock");
   const log = { warn: vi.fn(), info: vi.fn() };
   const skew = createClockSkew({ clock, clockCheck, source: "main", metrics: createMetrics(), log });
-  const observe = (skewMs: number) => skew.observe(new Date(clock.now() - skewMs).toUTCString(), clock.monotonic());
+  const observe = (skewMs: number) => skew.observeDate(new Date(clock.now() - skewMs).toUTCString(), clock.monotonic());
   return { clock, skew, log, compared, observe };
 }
 
 describe("createClockSkew", () => {
   it.each([-600_000, -400, 0, 31_000, 600_000])("measures a difference of %i ms to half a second", (skewMs) => {
     const { skew, clock } = trialSkew();
-    skew.observe(new Date(START_MS - skewMs).toUTCString(), clock.monotonic() - 100);
+    skew.observeDate(new Date(START_MS - skewMs).toUTCString(), clock.monotonic() - 100);
     expect(Math.abs((skew.skewMs() ?? Number.NaN) - skewMs)).toBeLessThanOrEqual(1_000);
   });
 
   it("ignores a missing, an invalid, a late and a single odd Date header", () => {
     const { skew, clock, observe } = trialSkew();
-    skew.observe(undefined, clock.monotonic());
-    skew.observe("yesterday", clock.monotonic());
-    skew.observe("Thu, 01 Jan 2015 00:00:00 GMT", clock.monotonic() - 30_000);
+    skew.observeDate(undefined, clock.monotonic());
+    skew.observeDate("yesterday", clock.monotonic());
+    skew.observeDate("Thu, 01 Jan 2015 00:00:00 GMT", clock.monotonic() - 30_000);
     expect(skew.skewMs()).toBeNull();
     for (let i = 0; i < 5; i++) observe(0);
-    skew.observe("Thu, 01 Jan 2015 00:00:00 GMT", clock.monotonic());
+    skew.observeDate("Thu, 01 Jan 2015 00:00:00 GMT", clock.monotonic());
     expect(Math.abs(skew.skewMs() ?? 1e9)).toBeLessThanOrEqual(1_000);
   });
 
@@ -50,12 +50,12 @@ describe("createClockSkew", () => {
     const truth = () => new Date(START_MS + clock.monotonic()).toUTCString();
     const expectSkew = (skewMs: number) => expect(Math.abs((skew.skewMs() ?? 1e9) - skewMs)).toBeLessThanOrEqual(1_000);
     clock.stepWall(17 * 3_600_000);
-    for (let i = 0; i < 15; i++) skew.observe(truth(), clock.monotonic());
+    for (let i = 0; i < 15; i++) skew.observeDate(truth(), clock.monotonic());
     clock.stepWall(3_600_000);
     expectSkew(18 * 3_600_000);
     clock.stepWall(-18 * 3_600_000);
     expectSkew(0);
-    skew.observe(new Date(START_MS + clock.monotonic() - 7_200_000).toUTCString(), clock.monotonic());
+    skew.observeDate(new Date(START_MS + clock.monotonic() - 7_200_000).toUTCString(), clock.monotonic());
     expectSkew(7_200_000);
     expect(compared).toHaveBeenCalledTimes(16);
   });

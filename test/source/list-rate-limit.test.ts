@@ -220,7 +220,7 @@ describe("the rate limit of lists (trap 32)", () => {
     "applies limit %i and the remaining count of response headers, and ignores limit 0",
     async (limit, count, expected) => {
       const { ask, clock, pace, starts } = limited();
-      ask(count, "alarms", () => pace.observe({ limit, remaining: Math.max(0, limit - starts.length) }));
+      ask(count, "alarms", () => pace.observeRateLimit({ limit, remaining: Math.max(0, limit - starts.length) }));
       await clock.run(120_000);
       expect(starts).toEqual(expected);
     },

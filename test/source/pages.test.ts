@@ -153,9 +153,9 @@ describe("endless lists (trap 10)", () => {
       }
       return [count];
     };
-    const many = await counted(paging.pages(listing(0, 1)));
+    const many = await counted(paging.fetchPages(listing(0, 1)));
     expect(many).toEqual([1000, "The list of alarms has more than 1000 pages."]);
-    const slow = await counted(paging.pages(listing(60_000, 10_000)));
+    const slow = await counted(paging.fetchPages(listing(60_000, 10_000)));
     expect(slow).toEqual([31, "The list of alarms did not end within 300 s."]);
   });
 });

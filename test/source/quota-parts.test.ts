@@ -177,7 +177,7 @@ describe("limits and pauses stated by the service", () => {
     await rig.quota.start();
     const limits = () => rig.quota.status().buckets.map(({ perMinute }) => perMinute);
     const state = (limit: number | null, remaining = limit) =>
-      rig.quota.observe("read", { limit, remaining }, rig.clock.monotonic());
+      rig.quota.observeHeaders("read", { limit, remaining }, rig.clock.monotonic());
     return { ...rig, limits, state };
   };
 
@@ -221,9 +221,9 @@ describe("limits and pauses stated by the service", () => {
   });
 
   test("a pause with an endpoint name stops that endpoint, and a pause without a name stops all endpoints", async () => {
-    const held = async (...[forMs, scope, endpoint]: Parameters<typeof quota.pause>) => {
+    const held = async (...[forMs, scope, endpoint]: Parameters<typeof quota.pauseRequests>) => {
       const { quota } = await ready({ sharing: "separate" });
-      quota.pause(forMs, scope, endpoint);
+      quota.pauseRequests(forMs, scope, endpoint);
       const { buckets } = quota.status();
       return buckets.filter(({ heldUntilMs }) => heldUntilMs !== null).map(({ name }) => name);
     };
@@ -263,7 +263,7 @@ describe("limits and pauses stated by the service", () => {
     await clock.run(1_000);
     expect(await asked).toBe("asked");
     expect(told).toEqual(["quota slot not updated"]);
-    quota.pause(1_000, "everything", undefined);
+    quota.pauseRequests(1_000, "everything", undefined);
     await clock.run(1_100);
     expect(told).toHaveLength(2);
   });

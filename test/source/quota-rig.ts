@@ -50,7 +50,7 @@ export function createVolatileMemory(beforeCommit: () => Promise<void> = async (
     saveDeferred: save,
     loadClock: async (key, boot) => clocks.get(`${key} ${boot}`),
     saveClock: async (key, boot, mark) => void clocks.set(`${key} ${boot}`, mark),
-    async forget(key, beforeMs) {
+    async forgetSlots(key, beforeMs) {
       for (const slot of of(key).values()) if (slot.sentAtMs < beforeMs) of(key).delete(slot.id);
     },
   };
@@ -80,7 +80,7 @@ export function createRig(
         const sentMs = clock.monotonic();
         left.push({ name, at: sentMs });
         await clock.sleep(latencyMs);
-        if (remaining !== undefined) quota.observe(endpoint, { limit: 20, remaining }, sentMs);
+        if (remaining !== undefined) quota.observeHeaders(endpoint, { limit: 20, remaining }, sentMs);
         if (fails !== undefined) throw fails;
         return name;
       };

@@ -112,7 +112,7 @@ describe("pauses after a refusal", () => {
       const rig = createRig();
       void rig.ask("live");
       await rig.clock.run(500);
-      rig.quota.pause(31_000, scope, "read");
+      rig.quota.pauseRequests(31_000, scope, "read");
       for (const lane of ["write", "live"] as const) void rig.ask(lane);
       expect(await sentUntil(rig, 31_400)).toBe(1);
       const status = rig.quota.status();
@@ -127,7 +127,7 @@ describe("pauses after a refusal", () => {
   test("a pause lasts 1 s when the service states 0 s", async () => {
     const rig = createRig();
     await rig.quota.start();
-    rig.quota.pause(0, "allowance", "read");
+    rig.quota.pauseRequests(0, "allowance", "read");
     void rig.ask("write");
     expect(await sentUntil(rig, 900)).toBe(0);
     expect(await sentUntil(rig, 1_100)).toBe(1);
@@ -140,7 +140,7 @@ describe("pauses after a refusal", () => {
       const request = rig.ask("live", "refused", { fails: new Throttled("refused", 2_000) });
       const outcome = expect(request).rejects.toThrow("refused");
       await rig.clock.advance(5_000);
-      rig.quota.pause(2_000, "allowance", "read");
+      rig.quota.pauseRequests(2_000, "allowance", "read");
       await outcome;
     };
     await refuse();
@@ -174,7 +174,7 @@ describe("one request counter for all endpoints, or three separate counters (tra
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
     await alternate(rig, true);
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["read", "write", "history"]);
-    rig.quota.pause(2_000, "allowance", "history");
+    rig.quota.pauseRequests(2_000, "allowance", "history");
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
   });
 
@@ -365,7 +365,7 @@ describe("the stored quota after restarts (trap 29)", () => {
       const clock = createVirtualClock(START_MS);
       const before = createRig({ clock });
       await before.quota.start();
-      before.quota.pause(300_000, "everything", undefined);
+      before.quota.pauseRequests(300_000, "everything", undefined);
       await clock.advance(10_000);
       clock.stepWall(stepMs);
       const after = createRig({ clock, store: before.store });

@@ -63,12 +63,12 @@ export function passThrough(seen: Pick<Trial, "holds" | "runs" | "observed">): Q
       seen.runs.push({ lane, endpoint });
       return task(readClocks(systemClock));
     },
-    pause(forMs, scope, endpoint) {
+    pauseRequests(forMs, scope, endpoint) {
       seen.holds.push({ forMs, scope, endpoint });
     },
     endPause() {},
     permitTrial() {},
-    observe(_endpoint, headers) {
+    observeHeaders(_endpoint, headers) {
       seen.observed.push(headers);
     },
     status: () => ({

@@ -108,7 +108,7 @@ describe("a tag", () => {
     const reading = { className: "comfort", targetSeconds: 60, everySeconds: 60, lastAt: NOW };
     const { answer, store } = await openApi({
       things: {
-        tag: () => ({ ...reading, dueAt: NOW, reasons: ["Class comfort wants it."] }),
+        findLiveTagState: () => ({ ...reading, dueAt: NOW, reasons: ["Class comfort wants it."] }),
         findSinkAddresses: async ({ subject }) => [{ sink: "lake", connector: "mqtt", text: `plenum/${subject}` }],
         findWritableTag: async () => ({ type: "number", min: 0, max: 10, step: null, closed: null }),
       },
@@ -197,7 +197,7 @@ describe("an alarm", () => {
       ...building,
       ...{ sources: ["north"], log: createLog({ level: "silent" }) },
       numbers: {
-        currentLevels: async () => new Map(),
+        currentGaugeValues: async () => new Map(),
         totalCounts: async () => new Map(),
         noteRefusedRequests: async () => {},
       },

@@ -135,7 +135,7 @@ describe("the connection limits", () => {
   function limitedServer(nearAddress: string | null = null) {
     const server = Object.assign(new EventEmitter(), { setTimeout: () => undefined });
     limitConnections(server as unknown as Server, nearAddress, {
-      total: 7,
+      maxTotal: 7,
       others: 4,
       perAddress: 2,
       localAndProxy: 5,

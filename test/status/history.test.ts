@@ -42,8 +42,8 @@ const sampleLog = (id: string): TagLog => ({
 describe("history for a plot", () => {
   test("is requested at most once in ten minutes", async () => {
     const { calls, clock, fetched } = startFetching();
-    expect(fetched.state(range("1"))).toEqual({ state: "idle", why: null });
-    for (let n = 0; n < 5; n++) expect(fetched.request(range("1")).state).toBe("asked");
+    expect(fetched.stateOf(range("1"))).toEqual({ state: "idle", why: null });
+    for (let n = 0; n < 5; n++) expect(fetched.requestHistory(range("1")).state).toBe("asked");
     expect(calls).toHaveLength(1);
     expect(calls[0]?.query).toEqual({
       ...{ tagIds: ["1"], resolution: "5m" },
@@ -52,12 +52,12 @@ describe("history for a plot", () => {
     const earlierVersion = fetched.version(range("1"));
     calls[0]?.reply.resolve([sampleLog("1")]);
     await clock.advance(1);
-    expect(fetched.request(range("1"))).toEqual({ state: "idle", why: null });
+    expect(fetched.requestHistory(range("1"))).toEqual({ state: "idle", why: null });
     expect(fetched.version(range("1"))).not.toBe(earlierVersion);
     const firstS = Date.parse("2026-11-21T09:00:00Z") / 1_000;
     expect(fetched.samples(range("1"))).toEqual({ times: [firstS, firstS + 300, firstS + 600], values: [20, 1, null] });
     await clock.advance(600_000);
-    fetched.request(range("1"));
+    fetched.requestHistory(range("1"));
     expect(calls).toHaveLength(2);
     // The page shows the former samples until the new response arrives.
     expect(fetched.samples(range("1")).times).toHaveLength(3);
@@ -65,39 +65,39 @@ describe("history for a plot", () => {
 
   test("is requested again within ten minutes only for a longer range", async () => {
     const { calls, clock, fetched } = startFetching();
-    fetched.request(range("1"));
+    fetched.requestHistory(range("1"));
     calls[0]?.reply.resolve([sampleLog("1")]);
     await clock.advance(1);
-    expect(fetched.request(range("1", { fromMs: NOW_MS - DAY_MS / 4 })).state).toBe("idle");
-    expect(fetched.request(range("1", { fromMs: NOW_MS - 7 * DAY_MS })).state).toBe("asked");
+    expect(fetched.requestHistory(range("1", { fromMs: NOW_MS - DAY_MS / 4 })).state).toBe("idle");
+    expect(fetched.requestHistory(range("1", { fromMs: NOW_MS - 7 * DAY_MS })).state).toBe("asked");
     expect(calls).toHaveLength(2);
   });
 
   test("has at most one open request per tag and three in total", () => {
     const { calls, fetched } = startFetching();
-    for (const id of ["1", "2", "3", "4"]) expect(fetched.request(range(id)).state).toBe("asked");
-    expect(fetched.request(range("1", { resolution: "1h" })).state).toBe("asked");
+    for (const id of ["1", "2", "3", "4"]) expect(fetched.requestHistory(range(id)).state).toBe("asked");
+    expect(fetched.requestHistory(range("1", { resolution: "1h" })).state).toBe("asked");
     expect(calls).toHaveLength(3);
-    expect(fetched.request(range("1", { source: "west" })).state).toBe("asked");
+    expect(fetched.requestHistory(range("1", { source: "west" })).state).toBe("asked");
   });
 
   test("is not requested for ten minutes after a rejection, and times out after five minutes without a slot", async () => {
     const { calls, clock, fetched } = startFetching();
-    fetched.request(range("1"));
+    fetched.requestHistory(range("1"));
     calls[0]?.reply.reject(new NoTagLog("The tag has no log."));
     await clock.advance(1);
     for (let n = 0; n < 3; n++)
-      expect(fetched.request(range("1"))).toEqual({ state: "refused", why: "The tag has no log." });
-    fetched.request(range("2"));
+      expect(fetched.requestHistory(range("1"))).toEqual({ state: "refused", why: "The tag has no log." });
+    fetched.requestHistory(range("2"));
     await clock.advance(300_000);
-    expect(fetched.state(range("2"))).toMatchObject({ state: "refused", why: expect.stringMatching(/five minutes/) });
+    expect(fetched.stateOf(range("2"))).toMatchObject({ state: "refused", why: expect.stringMatching(/five minutes/) });
     expect(calls).toHaveLength(2);
-    expect(fetched.request(range("5", { source: "west" }))).toMatchObject({ state: "off" });
+    expect(fetched.requestHistory(range("5", { source: "west" }))).toMatchObject({ state: "off" });
   });
 
   test("has its open requests aborted at a stop", async () => {
     const { calls, clock, fetched } = startFetching();
-    fetched.request(range("1"));
+    fetched.requestHistory(range("1"));
     fetched.stop();
     await clock.advance(1);
     expect(calls[0]?.signal.aborted).toBe(true);

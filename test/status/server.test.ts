@@ -4,7 +4,7 @@ import { describe, expect, test, vi } from "vitest";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { Secret } from "#src/core/runtime/log.ts";
 import { addSilence, getSilences, type Silence, startSilence } from "#src/engine/silence/alarm-silences.ts";
-import { guessCounter, readPageCredentials } from "#src/ui/status/access-control.ts";
+import { createGuessCounter, readPageCredentials } from "#src/ui/status/access-control.ts";
 import type { AlarmList } from "#src/ui/status/alarm-responses.ts";
 import type { Readiness } from "#src/ui/status/health.ts";
 import type { SilenceRow } from "#src/ui/status/silence-routes.ts";
@@ -580,7 +580,7 @@ describe("access to the status server", () => {
 
     test("is counted for at most 1,000 addresses", () => {
       const clock = createVirtualClock(0);
-      const guesses = guessCounter(clock);
+      const guesses = createGuessCounter(clock);
       for (let n = 0; n < 3; n += 1) guesses.countWrongGuess("stubborn");
       for (let n = 0; n < 5_000; n += 1) guesses.countWrongGuess(`10.0.${n >> 8}.${n & 255}`);
       expect(guesses.countedAddresses()).toBe(1_000);

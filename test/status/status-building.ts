@@ -145,7 +145,7 @@ async function sourceCounts(
 ): Promise<SourceCounts> {
   const alarms = createActiveAlarmCounts();
   for (const storedAlarm of (await store.documents<StoredAlarm>(documentSet("alarm", source))).values())
-    alarms.changed(undefined, storedAlarm);
+    alarms.noteAlarmChange(undefined, storedAlarm);
   const polls = await store.documents<StoredJob>(documentSet("poll", source));
   const values = [...(await store.documents<StoredValue>(documentSet("value", source))).values()];
   const times = values.map(({ time }) => time).toSorted();
@@ -250,12 +250,12 @@ export function answersOver(
     sources: ["north", "south"],
     sinksAndFilters: () => ({ sinks: ["lake"], filterBySink: new Map() }),
     live: {
-      reading: () => ({ className: "comfort", promisedMs: 60_000 }),
-      tag: () => null,
+      findReadClass: () => ({ className: "comfort", promisedMs: 60_000 }),
+      findLiveTagState: () => null,
       sinks: WORKER.sinks,
       findSinkAddresses: async () => [],
       findWritableTag: async () => null,
-      allowedPerMinute: () => 20,
+      allowedRequestsPerMinute: () => 20,
       fetchHistory: () => null,
       ...live,
     },

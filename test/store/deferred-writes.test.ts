@@ -20,7 +20,7 @@ function writing() {
     const taken = deferredWrites.takeWaiting();
     if (database.isAway) throw new Error("away");
     commits.push([...taken.writes]);
-    taken.committed();
+    taken.resolveWrites();
   });
   const write = (key: string, text: string) => {
     const state = { isDurable: false };
@@ -54,11 +54,11 @@ test("a deferred write with the same key as a running commit joins the next tran
   const first = write("a", "one");
   const taken = soon.takeWaiting();
   write("a", "two");
-  taken.committed();
+  taken.resolveWrites();
   expect(soon.takeWaiting().writes).toEqual(["two"]);
   await Promise.resolve();
   expect(first.isDurable).toBe(false);
-  soon.takeWaiting().committed();
+  soon.takeWaiting().resolveWrites();
   await new Promise((resolve) => setImmediate(resolve));
   expect([first.isDurable, soon.takeWaiting().writes]).toEqual([true, []]);
 });

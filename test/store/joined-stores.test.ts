@@ -163,7 +163,7 @@ describe("joinStores", () => {
       () => outbox.settle("broker", { isRepeat: false, through: 1, rejected: [] }),
       () => outbox.replayBetween("broker", 0, 1),
       () => outbox.prune({ maxBytes: 1, ranMs: 0, maxAgeMs: 0, replayMs: 0 }),
-      () => quotaStore.forget("north", 0),
+      () => quotaStore.forgetSlots("north", 0),
     ];
     for (const ask of asked) {
       const error = await ask().catch((thrown: unknown) => thrown);

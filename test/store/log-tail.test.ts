@@ -63,16 +63,16 @@ describe("the cached tail of the log", () => {
       tail.onCommit();
     };
     for (let position = 1; position <= 300; position++) add(position, 4_000);
-    expect(tail.after(49, 10, 1e9)).toBeNull();
-    expect(tail.after(50, 3, 1e9)?.map(({ position }) => position)).toEqual([51, 52, 53]);
-    expect(tail.after(50, 10, 9_000)).toHaveLength(2);
-    expect(tail.after(50, 1_000, 1e9)).toHaveLength(250);
+    expect(tail.eventsAfter(49, 10, 1e9)).toBeNull();
+    expect(tail.eventsAfter(50, 3, 1e9)?.map(({ position }) => position)).toEqual([51, 52, 53]);
+    expect(tail.eventsAfter(50, 10, 9_000)).toHaveLength(2);
+    expect(tail.eventsAfter(50, 1_000, 1e9)).toHaveLength(250);
 
     add(301, 5_000);
-    expect(tail.after(300, 10, 1e9)).toBeNull();
+    expect(tail.eventsAfter(300, 10, 1e9)).toBeNull();
     add(302, 4_000);
-    expect(tail.after(300, 10, 1e9)).toBeNull();
-    expect(tail.after(301, 10, 1e9)?.map(({ position }) => position)).toEqual([302]);
+    expect(tail.eventsAfter(300, 10, 1e9)).toBeNull();
+    expect(tail.eventsAfter(301, 10, 1e9)?.map(({ position }) => position)).toEqual([302]);
   });
 
   test("drops events that all readers have passed, and returns an empty list when no event follows", () => {
@@ -82,7 +82,7 @@ describe("the cached tail of the log", () => {
         tail.add({ position, committedAt: "", body: JSON.stringify(valueEvent(position)), characters: 600 });
       tail.onCommit();
     };
-    const behind = (position: number) => tail.after(position, 100, 1e9)?.map((row) => row.position) ?? null;
+    const behind = (position: number) => tail.eventsAfter(position, 100, 1e9)?.map((row) => row.position) ?? null;
     add(1, 10);
     tail.dropThrough(4);
     expect(behind(3)).toBeNull();

@@ -116,7 +116,7 @@ describe("a damaged document", () => {
       store,
       clock: CLOCK,
       rehearsal: false,
-      estimateCost: () => ({ waitsMs: [], requests: 0, seconds: 0 }),
+      estimateCost: () => ({ waitsMs: [], requestCount: 0, totalSeconds: 0 }),
     });
     expect([journal.isKnownId("c1"), journal.isKnownId("c2")]).toEqual([true, false]);
   });

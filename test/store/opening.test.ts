@@ -76,7 +76,7 @@ describe("opening a state", () => {
 
   test("rejects a command when no worker has created a state yet", async () => {
     expect(await refusal({ readOnly: true })).toMatch(/There is no state in .* yet\. Start the worker first/);
-    expect(await refusal({ lock: false })).toMatch(/no state/);
+    expect(await refusal({ locksFolder: false })).toMatch(/no state/);
     expect(existsSync(folder)).toBe(false);
   });
 
@@ -99,7 +99,7 @@ test("a reader sees a running worker's commits and cannot write; the worker sees
       { readOnly: true },
     );
     await worker.outbox.register("a", "now");
-    await withStore((operator) => operator.outbox.setEnded("a", "by hand"), { lock: false });
+    await withStore((operator) => operator.outbox.setEnded("a", "by hand"), { locksFolder: false });
     expect(await worker.outbox.lag()).toMatchObject([{ ended: "by hand" }]);
   });
 });
@@ -280,7 +280,7 @@ test("commits of the worker and of operators are synced to the disk", async () =
       .map((database) => database.prepare("pragma synchronous").get()?.synchronous);
   await withStore(async () => {
     expect(levels()).toEqual([2]);
-    await withStore(async () => expect(levels()).toEqual([2, 2]), { lock: false });
+    await withStore(async () => expect(levels()).toEqual([2, 2]), { locksFolder: false });
   });
 });
 

@@ -192,7 +192,7 @@ function nextEvent(n: number): Event {
   return sampleEvent("alarm-raised", { subject: `site/1/alarm/${n % 2}` }, n);
 }
 
-/** `take` records the events that the server has received. */
+/** `accept` records the events that the server has received. */
 function respond(
   behaviour: SinkBehaviour,
   batch: readonly Event[],

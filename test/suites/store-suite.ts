@@ -157,7 +157,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await store.quotaStore.save("other", slot);
       store = await testedStore.reopen();
       expect(await store.quotaStore.load("main")).toEqual([{ id: 2, sentAtMs: 2_000, countedByMs: 2_300 }, slot]);
-      await store.quotaStore.forget("main", 61_000.75);
+      await store.quotaStore.forgetSlots("main", 61_000.75);
       expect(await store.quotaStore.load("main")).toEqual([slot]);
       expect(await store.quotaStore.load("other")).toEqual([slot]);
     });
@@ -271,22 +271,22 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     test("changed resolves after a commit, after a mark for replay, and when the signal aborts", async () => {
       const stop = new AbortController();
       await store.outbox.register("a", "now");
-      const commitSignal = store.outbox.changed(stop.signal);
+      const commitSignal = store.outbox.waitForChange(stop.signal);
       await commit([valueEvent(1)]);
       await commitSignal;
       await drainIds("a");
-      const replaySignal = store.outbox.changed(stop.signal);
+      const replaySignal = store.outbox.waitForChange(stop.signal);
       expect(await store.outbox.replay("a", "2026-11-02T00:00:00Z")).toBe(1);
       await replaySignal;
       const { position } = await findLag("a");
       await drainIds("a");
-      const rangeSignal = store.outbox.changed(stop.signal);
+      const rangeSignal = store.outbox.waitForChange(stop.signal);
       expect(await store.outbox.replayBetween("a", position - 1, position)).toBe(1);
       await rangeSignal;
-      const abortSignal = store.outbox.changed(stop.signal);
+      const abortSignal = store.outbox.waitForChange(stop.signal);
       stop.abort();
       await abortSignal;
-      await store.outbox.changed(stop.signal);
+      await store.outbox.waitForChange(stop.signal);
     });
   });
 

@@ -45,7 +45,7 @@ export const jobProblem = async (job = "alarms") =>
 export const storedAlarm = (id = "") => trial.store.document<StoredAlarm>("alarm/main", id);
 export const warned = (text: string) => trial.warnings.filter((line) => line.includes(text)).length;
 export const doubtful = async (reason: string) =>
-  (await trial.metrics.alarmRecordsDoubtful.get()).values.find(
+  (await trial.metrics.alarmRecordsUnverified.get()).values.find(
     ({ labels }) => "reason" in labels && labels.reason === reason,
   )?.value;
 

@@ -138,7 +138,7 @@ describe("counts per UTC day in the ledger of a series", () => {
     };
     const dayChanges = finalizedDays(createMemoryStore()).collectDayChanges(NOW);
     const noPoints = { newPoints: new TagPoints(), revisedPoints: new TagPoints(), valuesBefore: new Map() };
-    const countedLedger = await dayChanges.count(seriesWith(before, RULES), before, ledgerAfter, noPoints);
+    const countedLedger = await dayChanges.countReplyPoints(seriesWith(before, RULES), before, ledgerAfter, noPoints);
     expect(countedLedger.countedFrom).toBe("2026-11-02T05:55:00.000Z");
     expect(dayChanges.events.map(({ data }) => "firstDate" in data && [data.firstDate, data.lastDate])).toEqual([
       ["2026-11-03", "2026-11-03"],
@@ -159,7 +159,7 @@ describe("counts per UTC day in the ledger of a series", () => {
         for (let n = 0; n < 1 + (day % 7) * 3; n++)
           newPoints.push(Math.floor(firstMs / DAY_MS + day) * DAY_MS + n * 300_000, n);
       const dayChanges = finalizedDays(store).collectDayChanges(NOW);
-      ledger = await dayChanges.count(seriesWith(ledger, RULES), ledger, ledger, {
+      ledger = await dayChanges.countReplyPoints(seriesWith(ledger, RULES), ledger, ledger, {
         newPoints,
         revisedPoints: new TagPoints(),
         valuesBefore: new Map(),
@@ -176,11 +176,11 @@ describe("counts per UTC day in the ledger of a series", () => {
     const of = (from: string, to: string): StoredLedger => ({ ...ledger, spans: had(from, to) });
     const before = of("2026-10-30T12:00Z", "2026-11-02T00:00Z");
     expect(newCompleteDays(ledger, before)).toEqual([
-      { from: dateToDay("2026-10-31"), until: dateToDay("2026-11-02") },
+      { fromDay: dateToDay("2026-10-31"), untilDay: dateToDay("2026-11-02") },
     ]);
     expect(newCompleteDays(before, of("2026-10-30T00:05Z", "2026-11-02T00:00Z"))).toEqual([]);
     expect(newCompleteDays(before, of("2026-10-29T00:00Z", "2026-11-02T23:55Z"))).toEqual([
-      { from: dateToDay("2026-10-29"), until: dateToDay("2026-10-31") },
+      { fromDay: dateToDay("2026-10-29"), untilDay: dateToDay("2026-10-31") },
     ]);
   });
 });

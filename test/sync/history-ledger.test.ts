@@ -12,7 +12,7 @@ import {
   type TimeRange,
   totalLengthMs,
 } from "#src/engine/sync/history/buckets.ts";
-import { chooseBackfill, chooseRecent } from "#src/engine/sync/history/choose-request.ts";
+import { chooseBackfill, chooseRecentRequest } from "#src/engine/sync/history/choose-request.ts";
 import { listHistoryGaps } from "#src/engine/sync/history/history-progress.ts";
 import {
   closedUntilMs,
@@ -26,8 +26,8 @@ import {
   retractNoLogAnswers,
   type SeriesRules,
   type SettledHistoryPoints,
+  settleNewRange,
   settlePastRange,
-  settleRecent,
   targetPastRange,
 } from "#src/engine/sync/history/ledger.ts";
 import { fetchedRanges, isFetched, mergeIntoLedgerRanges, toRanges } from "#src/engine/sync/history/ledger-ranges.ts";
@@ -95,7 +95,7 @@ describe("a ledger after random responses and refusals", () => {
               if (kind === "no-log") ledger = { ...recordNoLog(ledger, "404", nowMs), state: "following" };
               else if (kind === "refused") ledger = recordRefusal(ledger, "403", nowMs);
               else {
-                const settled = settleRecent(ledger, RULES, points(part, value), part, emitted, nowMs);
+                const settled = settleNewRange(ledger, RULES, points(part, value), part, emitted, nowMs);
                 ledger = settled.ledger;
                 for (const fresh of settled.newPoints) emitted.set(parseTime(fresh.time), fresh.value);
                 answeredRanges.push(part);
@@ -174,7 +174,7 @@ describe("the time range of a history request", () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 600 }), (values) => {
         const series = seriesWith(readAgain(), RULES);
-        const ask = chooseRecent([series], at(49), { maxValues: values, prefersSingle: false });
+        const ask = chooseRecentRequest([series], at(49), { maxValues: values, prefersSingle: false });
         expect(ask?.range.fromMs).toBe(at(24) + FIVE_MS);
         expect(((ask?.range.toMs ?? 1) - at(24)) % FIVE_MS).toBe(0);
       }),
@@ -185,7 +185,7 @@ describe("the time range of a history request", () => {
 test("a history request made while the clock was eight days ahead moves the watermark only to the last closed bucket", () => {
   const ledger = createLedger(RULES, START);
   const range = { fromMs: parseTime(ledger.watermark), toMs: at(8 * 24) };
-  const settled = settleRecent(ledger, RULES, NO_POINTS, range, new Map(), at(1));
+  const settled = settleNewRange(ledger, RULES, NO_POINTS, range, new Map(), at(1));
   expect(settled.ledger.watermark).toBe(isoUtc(closedUntilMs(RULES, at(1))));
   expect(rangeToFetch(settled.ledger, RULES, at(2))?.toMs).toBe(closedUntilMs(RULES, at(2)));
 });
@@ -204,7 +204,7 @@ test.each([3, 8, 14])(
     const fetchMinutes = Array.from({ length: 60 - firstSeen }, (_, n) => firstSeen + n).filter((minute) => {
       const nowMs = START + minute * MINUTE_MS;
       const range = rangeToFetch(ledger, RULES, nowMs);
-      if (range !== null) ledger = settleRecent(ledger, RULES, NO_POINTS, range, new Map(), nowMs).ledger;
+      if (range !== null) ledger = settleNewRange(ledger, RULES, NO_POINTS, range, new Map(), nowMs).ledger;
       return range !== null;
     });
     expect(fetchMinutes).toEqual(expect.arrayContaining([17, 32, 47]));
@@ -357,7 +357,7 @@ test.each([
     for (let round = 1; round <= 6; round += 1) {
       const nowMs = START + round * lengthMs;
       const range = rangeToFetch(ledger, bucketRules, nowMs);
-      if (range !== null) settle(settleRecent(ledger, bucketRules, fetchPoints(range), range, emitted, nowMs));
+      if (range !== null) settle(settleNewRange(ledger, bucketRules, fetchPoints(range), range, emitted, nowMs));
     }
 
     const emittedTimes = [...emitted.keys()].toSorted((a, b) => a - b);

@@ -13,7 +13,7 @@ import {
   recordRefusal,
   retractNoLogAnswers,
   type SeriesRules,
-  settleRecent,
+  settleNewRange,
 } from "#src/engine/sync/history/ledger.ts";
 import {
   fetchedRanges,
@@ -183,14 +183,14 @@ describe("following the new history of a series", () => {
   test("stores when the last day and the look-back were reread, unless the request did not cover them", () => {
     const old = { ...ledger, dailyAt: isoUtc(nowMs - DAY_MS), weeklyAt: isoUtc(nowMs - 7 * DAY_MS) };
     const settleLedger = (before: StoredLedger) =>
-      settleRecent(before, RULES, new TagPoints(), range(40, 47), new Map(), nowMs).ledger;
+      settleNewRange(before, RULES, new TagPoints(), range(40, 47), new Map(), nowMs).ledger;
     const rereadNow = { dailyAt: isoUtc(nowMs), weeklyAt: isoUtc(nowMs), rereadFrom: null };
     expect(settleLedger({ ...old, watermark: isoUtc(at(47)) })).toMatchObject(rereadNow);
     const recent = { dailyAt: isoUtc(nowMs - DAY_MS + 1), weeklyAt: isoUtc(nowMs - 7 * DAY_MS + 1) };
     expect(settleLedger({ ...ledger, ...recent })).toMatchObject(recent);
     const late = { ...ledger, ...old, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(20)) };
     const fetched = toStoredRanges([span(20, 47, "points")]);
-    const short = settleRecent({ ...late, spans: fetched }, RULES, new TagPoints(), range(46, 47), new Map(), nowMs);
+    const short = settleNewRange({ ...late, spans: fetched }, RULES, new TagPoints(), range(46, 47), new Map(), nowMs);
     expect(short.ledger).toMatchObject({ dailyAt: old.dailyAt, weeklyAt: old.weeklyAt });
     expect(settleLedger({ ...old, rereadFrom: isoUtc(at(40)) })).toMatchObject({ dailyAt: old.dailyAt });
     expect(settleLedger({ ...old, watermark: isoUtc(at(47.5)) }).rereadFrom).toBe(isoUtc(at(47)));

@@ -5,8 +5,10 @@ import { describeListProgress, readTagsFromLists, type TagListProgress } from "#
 import { tagNamed } from "./trial-building.ts";
 
 test("the progress of the lists states the remaining time for 24 pages at once and 24 pages in each following minute", () => {
-  const at = (pages: number, pagesLeft: number) =>
-    describeListProgress({ tags: pages * 500, site: 1, sites: 1, pages, pagesLeft }, { list_requests_per_minute: 30 });
+  const at = (pageCount: number, pagesLeft: number) => {
+    const progress = { tagCount: pageCount * 500, siteNumber: 1, siteCount: 1, pageCount, pagesLeft };
+    return describeListProgress(progress, { list_requests_per_minute: 30 });
+  };
   expect(at(1, 59)).toBe("Listing tags: 500, site 1 of 1, about 2 min more at the pace of lists");
   expect(at(20, 40)).toBe("Listing tags: 10000, site 1 of 1, about 2 min more at the pace of lists");
   expect(at(25, 35)).toBe("Listing tags: 12500, site 1 of 1, about 1 min more at the pace of lists");
@@ -22,12 +24,7 @@ test("the progress of the lists estimates the pages of a site not yet listed fro
   const told: TagListProgress[] = [];
   const source = { tags: pages } as Pick<Source, "tags"> as Source;
   await readTagsFromLists(source, [1, 2], [], AbortSignal.timeout(5_000), (each) => told.push(each));
-  expect(told.map(({ tags, site, pages: done, pagesLeft }) => [tags, site, done, pagesLeft])).toEqual([
-    [1, 1, 1, 5],
-    [2, 1, 2, 4],
-    [3, 1, 3, 3],
-    [4, 2, 4, 2],
-    [5, 2, 5, 1],
-    [6, 2, 6, 0],
-  ]);
+  const texts = told.map((p) => `${p.tagCount} tags, site ${p.siteNumber}, page ${p.pageCount}, ${p.pagesLeft} left`);
+  expect([texts[0], texts[2]]).toEqual(["1 tags, site 1, page 1, 5 left", "3 tags, site 1, page 3, 3 left"]);
+  expect([texts[3], texts[5]]).toEqual(["4 tags, site 2, page 4, 2 left", "6 tags, site 2, page 6, 0 left"]);
 });

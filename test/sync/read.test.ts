@@ -474,7 +474,7 @@ describe("the stale event of a tag that cannot be read", () => {
     const ended = new AbortController();
     const watch = reads.watchStaleValues(ended.signal);
     await clock.advance(1_000);
-    reads.change(ReadConfig.parse([{ name: "all", every: "30s" }]));
+    reads.changeClasses(ReadConfig.parse([{ name: "all", every: "30s" }]));
     await clock.advance(5_000);
     ended.abort(new OrderlyStop());
     await watch;

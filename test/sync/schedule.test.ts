@@ -79,16 +79,16 @@ describe("cron expressions", () => {
     const ticker = createCronTicker(clock, doubtOf(clock));
     const heard: string[] = [];
     const hear = (name: string) => () => void heard.push(`${name} ${(clock.now() % 3_600_000) / 1_000}`);
-    const stopHourly = ticker.every("0 * * * *", hear("hourly"));
+    const stopHourly = ticker.addCronTimer("0 * * * *", hear("hourly"));
     await clock.advance(10_000);
-    const stopMinutely = ticker.every("* * * * *", hear("minutely"));
+    const stopMinutely = ticker.addCronTimer("* * * * *", hear("minutely"));
     await clock.advance(60_000);
-    const stopOnce = ticker.every("*/2 * * * *", () => {
+    const stopOnce = ticker.addCronTimer("*/2 * * * *", () => {
       heard.push("once");
       stopOnce();
       stopLast();
     });
-    const stopLast = ticker.every("*/2 * * * *", hear("never"));
+    const stopLast = ticker.addCronTimer("*/2 * * * *", hear("never"));
     await clock.advance(60_000);
     stopMinutely();
     expect(clock.sleepers(), "one wait for all of them").toBe(1);
@@ -96,7 +96,7 @@ describe("cron expressions", () => {
     stopHourly();
     expect(heard).toEqual(["minutely 60", "minutely 120", "once", "hourly 0"]);
     expect(clock.sleepers()).toBe(0);
-    const stopLater = ticker.every("* * * * *", hear("again"));
+    const stopLater = ticker.addCronTimer("* * * * *", hear("again"));
     await clock.advance(60_000);
     stopLater();
     expect(heard.at(-1)).toBe("again 180");
@@ -113,7 +113,7 @@ describe("a wall clock set forward or back", () => {
     const ending = new AbortController();
     const watching = doubt.watch(ending.signal);
     const ticks: number[] = [];
-    const stop = createCronTicker(clock, doubt).every("*/5 * * * *", () => ticks.push(clock.monotonic()));
+    const stop = createCronTicker(clock, doubt).addCronTimer("*/5 * * * *", () => ticks.push(clock.monotonic()));
     const end = async () => {
       stop();
       ending.abort();
@@ -161,7 +161,7 @@ describe("a wall clock set forward or back", () => {
   test("causes one tick after the machine was suspended for ten days", async () => {
     const clock = createVirtualClock(START);
     let ticks = 0;
-    const stop = createCronTicker(clock, doubtOf(clock)).every("* * * * * *", () => ticks++);
+    const stop = createCronTicker(clock, doubtOf(clock)).addCronTimer("* * * * * *", () => ticks++);
     await clock.advance(0);
     clock.suspend(10 * DAY_MS);
     await clock.advance(0);

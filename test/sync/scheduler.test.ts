@@ -21,7 +21,7 @@ async function schedule(
   build: (clock: VirtualClock) => readonly SyncJob[],
   spreadMs = 0,
   followers: readonly LoopJob[] = [],
-  reconcile: Parameters<typeof createServiceOutage>[0]["reconcile"] = () => null,
+  reconcile: Parameters<typeof createServiceOutage>[0]["alarmReconciler"] = () => null,
 ) {
   const clock = createVirtualClock(START);
   const store = createMemoryStore();
@@ -37,7 +37,7 @@ async function schedule(
   const random = () => 0.5;
   const noteHealth = async () => undefined;
   const about = { source, clock, log, random, availability, scope };
-  const outage = createServiceOutage({ ...about, noteHealth, reconcile, tokenStamp: null });
+  const outage = createServiceOutage({ ...about, noteHealth, alarmReconciler: reconcile, tokenStamp: null });
   const scheduler = createJobScheduler({
     ...{ source: "main", clock, log, metrics, random, spreadMs, outage, availability, scope, loopJobs: followers },
     jobs: build(clock),

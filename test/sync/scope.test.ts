@@ -31,7 +31,7 @@ test("checks a site lost before a restart every minute for an hour, and then eve
 
   const { askedAt, clock, scope, said, seen } = service([1]);
   scope.learn(said([1]));
-  scope.restoreLost(lost);
+  scope.restoreLostScope(lost);
   const end = new AbortController();
   const watching = scope.watch(end.signal);
   await clock.advance(120 * MINUTE);
@@ -51,7 +51,7 @@ test("checks a site lost before a restart every minute for an hour, and then eve
 test("forgets a lost site after a week, and replaces a loss time in the future by the current time", async () => {
   const { scope, said } = service([1]);
   scope.learn(said([1]));
-  scope.restoreLost({ 2: "2026-11-15T11:59:00Z", 3: "2026-12-24T00:00:00Z", 4: "2026-11-22T11:00:00Z" });
+  scope.restoreLostScope({ 2: "2026-11-15T11:59:00Z", 3: "2026-12-24T00:00:00Z", 4: "2026-11-22T11:00:00Z" });
   scope.learn(said([1]));
   expect(scope.lost()).toEqual({ 3: "2026-11-22T12:00:00.000Z", 4: "2026-11-22T11:00:00.000Z" });
 });

@@ -47,7 +47,7 @@ describe("the completeness of all series of a site for one UTC day", () => {
     siteDay.add(series("4", { resolution: "1h", timeZone: "Europe/Oslo" }), { had: 24, null: 0 }, NOW);
     const laterLedger = { since: at("05T00:00"), wished: at("05T00:00"), spans: [] };
     expect(siteDay.add(series("5", laterLedger), undefined, NOW)).toMatchObject({ expected: 0, notWanted: 288 });
-    const done = siteDay.done();
+    const done = siteDay.buildCounts();
     expect(done.account).toMatchObject({ expected: 3 * 288 + 24, had: 288 + 280 + 288 + 24, null: 4, absent: 4 });
     expect(done.series).toBe(4);
     expect(

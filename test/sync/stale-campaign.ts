@@ -209,7 +209,7 @@ async function play(seed: number): Promise<CampaignResult> {
       ...{ source, store: sync.store, clock, log, classes, scope: sync.scope, isServiceDown: sync.isServiceDown },
       offlineGatewayOf: (siteId) => (offlineSites.has(siteId) ? "7" : null),
     });
-    const service = sync.service([reads], reads);
+    const service = sync.createService([reads], reads);
     const { outbox } = memory;
     const dispatcher = createEventDispatcher({
       sinks: [{ name: "model", connector: "model", sink, delivery: DeliveryConfig.parse({ from: "beginning" }) }],
@@ -352,7 +352,7 @@ async function play(seed: number): Promise<CampaignResult> {
     else {
       begin("the classes change");
       changeClasses();
-      worker.reads.change(classes);
+      worker.reads.changeClasses(classes);
     }
     await advanceClock(below(10 * MINUTE));
   }

@@ -65,7 +65,7 @@ function randomUpdate(random: SeededRandom, nowMs: number): (schedule: TagSchedu
     [3, (schedule) => schedule.requestFailed([one], nowMs)],
     [3, (schedule) => schedule.requestFailed(some, nowMs)],
     [4, (schedule) => schedule.requestEnded(some)],
-    [1, (schedule) => schedule.quarantine(one, nowMs + 60_000)],
+    [1, (schedule) => schedule.quarantineTag(one, nowMs + 60_000)],
     [1, (schedule) => some.forEach((id) => void schedule.endQuarantine(id))],
     [1, (schedule) => void schedule.updateStretchFactors(3_000, 20, share, 0)],
   ];

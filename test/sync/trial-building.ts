@@ -55,7 +55,7 @@ export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
     sent: requestCounts,
     started: quotaStarted,
     status: (): QuotaStatus => quota.status(),
-    pause: (ms: number) => quota.pause(ms, "everything"),
+    pause: (ms: number) => quota.pauseRequests(ms, "everything"),
     async run<T extends object, R>(
       lane: QueueLane,
       endpoint: QuotaEndpoint,

@@ -127,7 +127,7 @@ export function createTrial(options: TrialOptions = {}) {
         random: options.random ?? (() => 0.5),
         ...(options.tokenStamp === undefined ? {} : { tokenStamp: options.tokenStamp }),
       });
-      service = sync.service(options.followers ?? []);
+      service = sync.createService(options.followers ?? []);
       await service.start(run.signal);
     },
     async stop(): Promise<void> {
@@ -157,9 +157,9 @@ const SITES = [2, 3, 4];
 
 const noLimiter: QuotaLimiter = {
   run: (_lane, _endpoint, task) => task(readClocks(systemClock)),
-  pause() {},
+  pauseRequests() {},
   endPause() {},
   permitTrial() {},
-  observe() {},
+  observeHeaders() {},
   status: () => ({ buckets: [], heldUntilMs: null }),
 };

@@ -67,7 +67,7 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
       if ((Math.floor(clock.monotonic() / SECOND) + SOURCES.indexOf(source)) % (POLL_MS / SECOND) !== 0) continue;
       const isReached = member.network.reaches(source);
       polls += 1;
-      member.leases.findLast((lease) => lease.source === source)?.reached(isReached);
+      member.leases.findLast((lease) => lease.source === source)?.noteReached(isReached);
       if (isReached) polledMs.set(source, clock.monotonic());
     }
   }

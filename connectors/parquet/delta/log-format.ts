@@ -80,11 +80,11 @@ export function parseDeltaLogOrFail<T>(name: string, parse: () => T): T {
   try {
     return parse();
   } catch (error) {
-    throw unreadableDeltaLogError(name, error);
+    throw createDeltaLogError(name, error);
   }
 }
 
-export function unreadableDeltaLogError(name: string, cause: unknown): ConfigError {
+export function createDeltaLogError(name: string, cause: unknown): ConfigError {
   return new ConfigError(`${name} is not what a Delta log has there.`, {
     hint: "Look who else writes into this table, or take it out of the way so that a new one is begun.",
     cause,
@@ -112,43 +112,43 @@ export const commitFileName = (version: number): string => `${padTableVersion(ve
 export const checkpointFileName = (version: number): string => `${padTableVersion(version)}.checkpoint.parquet`;
 
 export interface DeltaLogListing {
-  readonly commits: ReadonlySet<number>;
+  readonly versions: ReadonlySet<number>;
   readonly checkpoints: ReadonlyMap<number, readonly string[]>;
   /** True if the log has a V2 checkpoint, which Plenum cannot read. */
   readonly hasV2Checkpoint: boolean;
 }
 
-export function parseDeltaLogListing(names: readonly string[]): DeltaLogListing {
-  const parseVersions = (pattern: RegExp) => names.flatMap((name) => pattern.exec(name)?.[1] ?? []).map(Number);
+export function parseDeltaLogListing(fileNames: readonly string[]): DeltaLogListing {
+  const parseVersions = (pattern: RegExp) => fileNames.flatMap((name) => pattern.exec(name)?.[1] ?? []).map(Number);
   const checkpoints = new Map<number, readonly string[]>();
-  const partsByCheckpoint = Map.groupBy(names, (name) =>
+  const partsByCheckpoint = Map.groupBy(fileNames, (name) =>
     CHECKPOINT_PART_FILE_PATTERN.exec(name)
       ?.filter((_, groupIndex) => groupIndex === 1 || groupIndex === 3)
       .join(),
   );
   for (const [key, partNames] of partsByCheckpoint) {
-    const [version, count] = key?.split(",").map(Number) ?? [];
-    if (version !== undefined && partNames.length === count) checkpoints.set(version, partNames);
+    const [version, partCount] = key?.split(",").map(Number) ?? [];
+    if (version !== undefined && partNames.length === partCount) checkpoints.set(version, partNames);
   }
   for (const version of parseVersions(CHECKPOINT_FILE_PATTERN)) checkpoints.set(version, [checkpointFileName(version)]);
-  const hasV2Checkpoint = names.some((name) => V2_CHECKPOINT_FILE_PATTERN.test(name));
-  return { commits: new Set(parseVersions(COMMIT_FILE_PATTERN)), checkpoints, hasV2Checkpoint };
+  const hasV2Checkpoint = fileNames.some((name) => V2_CHECKPOINT_FILE_PATTERN.test(name));
+  return { versions: new Set(parseVersions(COMMIT_FILE_PATTERN)), checkpoints, hasV2Checkpoint };
 }
 
 export function findMaxVersion(versions: Iterable<number>): number {
-  let max = -1;
-  for (const version of versions) max = Math.max(max, version);
-  return max;
+  let maxVersion = -1;
+  for (const version of versions) maxVersion = Math.max(maxVersion, version);
+  return maxVersion;
 }
 
-export function pathInTableFolder(key: string, prefix: string): string {
+export function getPathInTableFolder(key: string, prefix: string): string {
   if (!key.startsWith(prefix)) throw new Error(`The file ${key} does not lie in ${prefix}.`);
   return key.slice(prefix.length);
 }
 
 /** Percent-encodes the path of a data file: `site=a%2Fb` becomes `site=a%252Fb`. */
 export const encodeDataFilePath = (key: string, prefix: string): string =>
-  pathInTableFolder(key, prefix).split("/").map(encodeURIComponent).join("/").replaceAll("%3D", "=");
+  getPathInTableFolder(key, prefix).split("/").map(encodeURIComponent).join("/").replaceAll("%3D", "=");
 
 /** Returns null for a file outside the table's folder, which another writer added. */
 export function decodeStorageKey(path: string, prefix: string): string | null {

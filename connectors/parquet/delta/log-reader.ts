@@ -13,7 +13,7 @@ import { applyDeltaActions, createEmptySnapshot, type DeltaSnapshot, parseCheckp
 
 export function createDeltaLogReader(store: ObjectStore, prefix: string) {
   const deltaLogFolder = `${prefix}_delta_log/`;
-  const buildDisplayPath = (file: string) => `${store.location}/${deltaLogFolder}${file}`;
+  const buildDisplayPath = (fileName: string) => `${store.location}/${deltaLogFolder}${fileName}`;
 
   async function listDeltaLogFiles(signal: AbortSignal, fromVersion: number | null): Promise<DeltaLogListing> {
     // The bare version number sorts before the names of all files of that version.
@@ -35,7 +35,7 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
     signal: AbortSignal,
     keepStats: boolean,
   ) {
-    const newVersions = [...listing.commits].filter((version) => version > snapshot.version).sort((a, b) => a - b);
+    const newVersions = [...listing.versions].filter((version) => version > snapshot.version).sort((a, b) => a - b);
     if (newVersions.some((version, n) => version !== snapshot.version + 1 + n)) return false;
     for (const version of newVersions) {
       const commitActions = await readLogFile(commitFileName(version), parseCommit, signal);
@@ -58,8 +58,8 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
   async function buildDeltaSnapshot(listing: DeltaLogListing, signal: AbortSignal, keepStats: boolean) {
     const snapshot = createEmptySnapshot();
     const version = findMaxVersion(listing.checkpoints.keys());
-    for (const file of listing.checkpoints.get(version) ?? [])
-      applyDeltaActions(snapshot, version, await readLogFile(file, parseCheckpoint, signal), keepStats);
+    for (const fileName of listing.checkpoints.get(version) ?? [])
+      applyDeltaActions(snapshot, version, await readLogFile(fileName, parseCheckpoint, signal), keepStats);
     Object.assign(snapshot, { version, checkpointVersion: version, unknownChangesUntil: version });
     return (await applyCommits(snapshot, listing, signal, keepStats)) ? snapshot : null;
   }
@@ -85,12 +85,12 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
   return {
     folder: deltaLogFolder,
     describePath: buildDisplayPath,
-    readAll: (signal: AbortSignal) => loadDeltaSnapshot(signal, true),
+    readFullSnapshot: (signal: AbortSignal) => loadDeltaSnapshot(signal, true),
     /** Updates a snapshot without statistics, or loads the snapshot again if versions are missing. */
-    async update(snapshot: DeltaSnapshot, signal: AbortSignal): Promise<DeltaSnapshot> {
+    async updateSnapshot(snapshot: DeltaSnapshot, signal: AbortSignal): Promise<DeltaSnapshot> {
       if (snapshot.version < 0) return loadDeltaSnapshot(signal, false);
       const listing = await listDeltaLogFiles(signal, snapshot.version);
-      const isListed = listing.commits.has(snapshot.version) || listing.checkpoints.has(snapshot.version);
+      const isListed = listing.versions.has(snapshot.version) || listing.checkpoints.has(snapshot.version);
       if (!isListed || !(await applyCommits(snapshot, listing, signal, false))) return loadDeltaSnapshot(signal, false);
       snapshot.checkpointVersion = Math.max(snapshot.checkpointVersion, findMaxVersion(listing.checkpoints.keys()));
       return snapshot;

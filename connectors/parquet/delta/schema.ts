@@ -33,8 +33,8 @@ const DeltaTableSchema = z.looseObject({ type: z.literal("struct"), fields: z.ar
 /** Builds nullable fields only, because a column added later is null in older files. */
 function buildDeltaFields(table: LakeTable, partitionColumns: readonly PartitionColumn[]): readonly DeltaSchemaField[] {
   const columns = table.columns.map(({ name, type, about }) => [name, DELTA_COLUMN_TYPES[type], about] as const);
-  const partitions = partitionColumns.map((name) => [name, ...PARTITION_COLUMN_TYPES[name]] as const);
-  const schemaFields = [...columns, ...partitions];
+  const partitionFields = partitionColumns.map((name) => [name, ...PARTITION_COLUMN_TYPES[name]] as const);
+  const schemaFields = [...columns, ...partitionFields];
   return schemaFields.map(([name, type, comment]) => ({ name, type, nullable: true, metadata: { comment } }));
 }
 
@@ -64,26 +64,26 @@ export function checkDeltaProtocol(protocol: DeltaProtocol, tableLocation: strin
 
 /** Adds missing columns to `metaData` and keeps columns of other writers. Throws ConfigError if our rows do not fit. */
 export function addMissingColumns(
-  current: DeltaMetaData,
+  metaData: DeltaMetaData,
   table: LakeTable,
   partitionColumns: readonly PartitionColumn[],
   tableLocation: string,
 ) {
   const schema = parseDeltaLogOrFail(`The schema of the Delta table ${tableLocation}`, () =>
-    DeltaTableSchema.parse(JSON.parse(current.schemaString)),
+    DeltaTableSchema.parse(JSON.parse(metaData.schemaString)),
   );
-  if (current.format.provider !== "parquet")
-    throw schemaError(tableLocation, `keeps its files as ${current.format.provider}, not as parquet`);
-  if (new Set<string>(partitionColumns).symmetricDifference(new Set(current.partitionColumns)).size > 0)
-    throw schemaError(
+  if (metaData.format.provider !== "parquet")
+    throw createSchemaError(tableLocation, `keeps its files as ${metaData.format.provider}, not as parquet`);
+  if (new Set<string>(partitionColumns).symmetricDifference(new Set(metaData.partitionColumns)).size > 0)
+    throw createSchemaError(
       tableLocation,
-      `is divided by ${joinColumnNames(current.partitionColumns)}, and we write it divided by ${joinColumnNames(partitionColumns)}`,
+      `is divided by ${joinColumnNames(metaData.partitionColumns)}, and we write it divided by ${joinColumnNames(partitionColumns)}`,
     );
   const plenumFields = buildDeltaFields(table, partitionColumns);
   for (const field of schema.fields) checkDeltaSchemaField(field, plenumFields, tableLocation);
   const missingFields = plenumFields.filter(({ name }) => !schema.fields.some((field) => field.name === name));
-  if (missingFields.length === 0) return current;
-  return { ...current, schemaString: JSON.stringify({ ...schema, fields: [...schema.fields, ...missingFields] }) };
+  if (missingFields.length === 0) return metaData;
+  return { ...metaData, schemaString: JSON.stringify({ ...schema, fields: [...schema.fields, ...missingFields] }) };
 }
 
 function checkDeltaSchemaField(
@@ -94,21 +94,21 @@ function checkDeltaSchemaField(
   // Compare without case: names that differ only in case would be two columns of the same name.
   const plenumField = plenumFields.find(({ name }) => name.toLowerCase() === field.name.toLowerCase());
   if (plenumField !== undefined && plenumField.name !== field.name)
-    throw schemaError(tableLocation, `has a column ${field.name}, and ours is written ${plenumField.name}`);
+    throw createSchemaError(tableLocation, `has a column ${field.name}, and ours is written ${plenumField.name}`);
   if (plenumField !== undefined && plenumField.type !== field.type) {
     const fieldType = typeof field.type === "string" ? field.type : JSON.stringify(field.type);
-    throw schemaError(
+    throw createSchemaError(
       tableLocation,
       `has ${fieldType} in its column ${field.name}, where we write ${String(plenumField.type)}`,
     );
   }
   if (!field.nullable)
-    throw schemaError(
+    throw createSchemaError(
       tableLocation,
       `has a column ${field.name} that must not be null, and ours may be or do not have it`,
     );
   if (field.metadata?.["delta.invariants"] !== undefined)
-    throw schemaError(
+    throw createSchemaError(
       tableLocation,
       `has a condition on its column ${field.name} (delta.invariants) that we cannot check`,
     );
@@ -124,7 +124,7 @@ export function checkAppendOnlyTable(metaData: DeltaMetaData, isRemoval: boolean
   );
 }
 
-function schemaError(tableLocation: string, problem: string): ConfigError {
+function createSchemaError(tableLocation: string, problem: string): ConfigError {
   return new ConfigError(`The Delta table ${tableLocation} ${problem}: somebody else changed or made it.`, {
     hint: "Change it back, or have us write into another folder; nothing was written, and the events wait.",
   });

@@ -5,12 +5,12 @@ import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { decodeUriOrKeep } from "../lake-paths.ts";
 import {
   type AddFileAction,
+  createDeltaLogError,
   DeltaLogAction,
   type DeltaMetaData,
   type DeltaProtocol,
   type RemoveFileAction,
   type Txn,
-  unreadableDeltaLogError,
 } from "./log-format.ts";
 
 export type PartitionValues = Readonly<Record<string, string | null>>;
@@ -75,7 +75,7 @@ export function applyDeltaActions(
 }
 
 /** Returns the last table version that changed, or may have changed, a partition. */
-export const lastChangeVersion = (snapshot: DeltaSnapshot, partition: string): number =>
+export const getChangeVersion = (snapshot: DeltaSnapshot, partition: string): number =>
   snapshot.partitionChangeVersions.get(partition) ?? snapshot.unknownChangesUntil;
 
 export const partitionKey = (values: PartitionValues): string =>
@@ -159,8 +159,8 @@ export async function encodeDeltaCheckpoint({ protocol, metaData, txns, files, t
   ];
   const byteWriter = new ByteWriter();
   const parquetWriter = new ParquetWriter({ writer: byteWriter, schema: [...CHECKPOINT_SCHEMA], createdBy: "plenum" });
-  for (let from = 0; from < checkpointActions.length; from += CHECKPOINT_ACTIONS_PER_CHUNK) {
-    const actionChunk = checkpointActions.slice(from, from + CHECKPOINT_ACTIONS_PER_CHUNK);
+  for (let chunkStart = 0; chunkStart < checkpointActions.length; chunkStart += CHECKPOINT_ACTIONS_PER_CHUNK) {
+    const actionChunk = checkpointActions.slice(chunkStart, chunkStart + CHECKPOINT_ACTIONS_PER_CHUNK);
     const columnData = DELTA_ACTION_KINDS.map((name) => ({
       name,
       data: actionChunk.map((action) => toCheckpointValue(name, action)),
@@ -193,9 +193,9 @@ const DECOMPRESSORS = {
 
 export async function parseCheckpoint(bytes: Uint8Array, name: string): Promise<readonly DeltaLogAction[]> {
   try {
-    const file = new Uint8Array(bytes).buffer;
-    const metadata = parquetMetadata(file);
-    const checkpoint = { file, metadata };
+    const fileBuffer = new Uint8Array(bytes).buffer;
+    const metadata = parquetMetadata(fileBuffer);
+    const checkpoint = { file: fileBuffer, metadata };
     const storedActionKinds = new Set(parquetSchema(metadata).children.map(({ element }) => element.name));
     const columns = DELTA_ACTION_KINDS.filter((kind) => storedActionKinds.has(kind));
     const checkpointActions: DeltaLogAction[] = [];
@@ -207,7 +207,7 @@ export async function parseCheckpoint(bytes: Uint8Array, name: string): Promise<
     }
     return checkpointActions;
   } catch (error) {
-    throw unreadableDeltaLogError(name, error);
+    throw createDeltaLogError(name, error);
   }
 }
 

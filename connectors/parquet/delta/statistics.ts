@@ -20,12 +20,12 @@ const SURROGATE = /[\ud800-\udfff]/;
 
 export async function computeFileStatistics(
   table: LakeTable,
-  rows: number,
+  rowCount: number,
   getCell: (index: number, row: number) => Cell,
 ) {
   const columnBounds: ColumnBounds[] = [];
   for (const [index, { type }] of table.columns.slice(0, MAX_COLUMNS_WITH_STATISTICS).entries())
-    columnBounds.push(await computeColumnBounds(type, rows, (row) => getCell(index, row)));
+    columnBounds.push(await computeColumnBounds(type, rowCount, (row) => getCell(index, row)));
   return buildFileStatistics(table, columnBounds);
 }
 
@@ -46,7 +46,7 @@ export function buildFileStatistics(table: LakeTable, bounds: readonly ColumnBou
 /** Counts nulls and finds minimum and maximum of a column. Booleans get no bounds, because none would skip a file. */
 async function computeColumnBounds(
   type: ColumnType,
-  rows: number,
+  rowCount: number,
   getCell: (row: number) => Cell,
 ): Promise<ColumnBounds> {
   let nulls = 0;
@@ -54,7 +54,7 @@ async function computeColumnBounds(
   let max: ColumnBound | null = null;
   // A column with NaN or infinity gets no bounds: JSON has neither, and readers disagree about the order.
   let canHaveBounds = type !== "boolean";
-  for (let row = 0; row < rows; row += 1) {
+  for (let row = 0; row < rowCount; row += 1) {
     if (row % CELLS_BETWEEN_YIELDS === CELLS_BETWEEN_YIELDS - 1) await yieldToEventLoop();
     const rawCell = getCell(row);
     // A lone surrogate becomes U+FFFD in the file, and is not valid JSON.

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { VERSION } from "../../../src/core/runtime/version.ts";
 import type { LakeTable } from "../../shared/lake/table-model.ts";
-import { type DeltaLogAction, encodeDataFilePath, pathInTableFolder } from "./log-format.ts";
+import { type DeltaLogAction, encodeDataFilePath, getPathInTableFolder } from "./log-format.ts";
 import {
   addMissingColumns,
   buildDeltaMetaData,
@@ -9,7 +9,7 @@ import {
   type PartitionColumn,
   WRITTEN_DELTA_PROTOCOL,
 } from "./schema.ts";
-import { type DeltaSnapshot, lastChangeVersion, type PartitionValues, partitionKey } from "./snapshot.ts";
+import { type DeltaSnapshot, getChangeVersion, type PartitionValues, partitionKey } from "./snapshot.ts";
 import type { DeltaFileStatistics } from "./statistics.ts";
 
 export interface AddedTableFile {
@@ -64,16 +64,16 @@ export function precheckCommit(
   const { add, remove, txn, basedOn } = change;
   const lastTxnVersion = txn === null ? undefined : snapshot.txns.get(txn.appId)?.version;
   if (lastTxnVersion !== undefined && txn !== null && lastTxnVersion >= txn.version) return { outcome: "done-before" };
-  const removedFiles = remove.map((key) => snapshot.files.get(pathInTableFolder(key, prefix)));
+  const removedFiles = remove.map((key) => snapshot.files.get(getPathInTableFolder(key, prefix)));
   if (removedFiles.includes(undefined))
     return { outcome: "conflict", reason: "Somebody else took a file away that was to be replaced." };
   for (const { key } of add) {
-    if (snapshot.files.has(pathInTableFolder(key, prefix)))
+    if (snapshot.files.has(getPathInTableFolder(key, prefix)))
       throw new Error(`The file ${key} is in the table already, and its name may not be used twice.`);
   }
   if (basedOn === null) return null;
-  const partitions = [...add, ...removedFiles.flatMap((file) => file ?? [])];
-  if (partitions.some(({ partitionValues }) => lastChangeVersion(snapshot, partitionKey(partitionValues)) > basedOn))
+  const changedFiles = [...add, ...removedFiles.flatMap((file) => file ?? [])];
+  if (changedFiles.some(({ partitionValues }) => getChangeVersion(snapshot, partitionKey(partitionValues)) > basedOn))
     return { outcome: "conflict", reason: "Somebody else changed rows of the same day and site meanwhile." };
   return null;
 }
@@ -83,7 +83,7 @@ export function buildCommitActions(
   { add, basedOn, dataChange, operation, remove, txn }: DeltaTableChange,
   snapshot: DeltaSnapshot,
   { table, prefix, partitionColumns, location }: DeltaTableLocation,
-  id: string,
+  commitId: string,
   nowMs: number,
 ): readonly DeltaLogAction[] {
   const commitInfo = {
@@ -93,7 +93,7 @@ export function buildCommitActions(
     ...(snapshot.version >= 0 && { readVersion: snapshot.version }),
     isBlindAppend: remove.length === 0 && basedOn === null,
     engineInfo: `Plenum/${VERSION}`,
-    txnId: id,
+    txnId: commitId,
   };
   const commitActions: DeltaLogAction[] = [{ commitInfo }];
   if (snapshot.metaData === null) {
@@ -106,7 +106,7 @@ export function buildCommitActions(
   }
   if (txn !== null) commitActions.push({ txn: { ...txn, lastUpdated: nowMs } });
   for (const key of remove) {
-    const removedTableFile = snapshot.files.get(pathInTableFolder(key, prefix));
+    const removedTableFile = snapshot.files.get(getPathInTableFolder(key, prefix));
     if (removedTableFile === undefined) throw new Error(`The file ${key} is not in the table.`);
     const { path, partitionValues, size } = removedTableFile;
     const removal = { path, deletionTimestamp: nowMs, dataChange, extendedFileMetadata: true, partitionValues, size };

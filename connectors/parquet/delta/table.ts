@@ -11,9 +11,9 @@ import {
   type DeltaMetaData,
   decodeStorageKey,
   encodeDeltaCommit,
+  getPathInTableFolder,
   LAST_CHECKPOINT_FILE_NAME,
   parseCommit,
-  pathInTableFolder,
 } from "./log-format.ts";
 import { createDeltaLogReader } from "./log-reader.ts";
 import { checkDeltaProtocol, type PartitionColumn } from "./schema.ts";
@@ -75,20 +75,20 @@ export function openDeltaTable(options: DeltaTableOptions) {
   const { checkpointEvery = COMMITS_PER_CHECKPOINT, retentionMs = REMOVED_FILE_RETENTION_MS } = options;
   const tablePath = `${store.location}/${prefix}`;
   const tableLocation = { table, prefix, partitionColumns, location: tablePath };
-  const log = createDeltaLogReader(store, prefix);
+  const reader = createDeltaLogReader(store, prefix);
   let snapshot = createEmptySnapshot();
 
   async function readSnapshot(signal: AbortSignal): Promise<DeltaSnapshot> {
-    snapshot = await log.update(snapshot, signal);
+    snapshot = await reader.updateSnapshot(snapshot, signal);
     if (snapshot.protocol !== null) checkDeltaProtocol(snapshot.protocol, tablePath);
     return snapshot;
   }
 
   /** Returns true if the stored commit of this version is ours, even if the put seemed to fail. */
   async function putDeltaCommit(version: number, actions: readonly DeltaLogAction[], id: string, signal: AbortSignal) {
-    const file = commitFileName(version);
-    const key = `${log.folder}${file}`;
-    let failure: unknown = new Retryable(`${log.describePath(file)} was there a moment ago, and is gone.`);
+    const fileName = commitFileName(version);
+    const key = `${reader.folder}${fileName}`;
+    let failure: unknown = new Retryable(`${reader.describePath(fileName)} was there a moment ago, and is gone.`);
     let hasPutResponse = true;
     try {
       if (await store.putIfAbsent(key, encodeDeltaCommit(actions), signal)) return true;
@@ -100,23 +100,23 @@ export function openDeltaTable(options: DeltaTableOptions) {
       throw hasPutResponse ? error : failure;
     });
     if (storedCommit === null) throw failure;
-    return parseCommit(storedCommit, log.describePath(file)).some(({ commitInfo }) => commitInfo?.txnId === id);
+    return parseCommit(storedCommit, reader.describePath(fileName)).some(({ commitInfo }) => commitInfo?.txnId === id);
   }
 
   /** Writes a checkpoint every 100 commits. Failures are only logged, because the commit is done. */
   async function writeCheckpointWhenDue(signal: AbortSignal): Promise<void> {
     if (snapshot.version - Math.max(0, snapshot.checkpointVersion) < checkpointEvery) return;
     try {
-      const fullSnapshot = await log.readAll(signal);
+      const fullSnapshot = await reader.readFullSnapshot(signal);
       if (fullSnapshot.protocol === null) return;
       checkDeltaProtocol(fullSnapshot.protocol, tablePath);
       // Remove expired files first: a checkpoint drops the tombstones of these files.
       await removeExpiredFiles(fullSnapshot, signal);
       const { bytes, size } = await encodeDeltaCheckpoint(fullSnapshot);
       const { files, version } = fullSnapshot;
-      await store.put(`${log.folder}${checkpointFileName(version)}`, bytes, signal);
+      await store.put(`${reader.folder}${checkpointFileName(version)}`, bytes, signal);
       const checkpointInfo = JSON.stringify({ version, size, sizeInBytes: bytes.length, numOfAddFiles: files.size });
-      await store.put(`${log.folder}${LAST_CHECKPOINT_FILE_NAME}`, new TextEncoder().encode(checkpointInfo), signal);
+      await store.put(`${reader.folder}${LAST_CHECKPOINT_FILE_NAME}`, new TextEncoder().encode(checkpointInfo), signal);
       snapshot.checkpointVersion = version;
     } catch (error) {
       options.log.warn({ err: error }, "A checkpoint of a Delta table could not be written; the table is whole.");
@@ -126,10 +126,10 @@ export function openDeltaTable(options: DeltaTableOptions) {
   async function removeExpiredFiles({ metaData, tombstones }: DeltaSnapshot, signal: AbortSignal, maxFiles?: number) {
     const expiredBeforeMs = clock.now() - resolveFileRetentionMs(metaData, retentionMs);
     let removedFileCount = 0;
-    for (const [path, remove] of tombstones) {
+    for (const [path, tombstone] of tombstones) {
       if (removedFileCount === maxFiles) break;
-      if ((remove.deletionTimestamp ?? Number.POSITIVE_INFINITY) >= expiredBeforeMs) continue;
-      const key = decodeStorageKey(remove.path, prefix);
+      if ((tombstone.deletionTimestamp ?? Number.POSITIVE_INFINITY) >= expiredBeforeMs) continue;
+      const key = decodeStorageKey(tombstone.path, prefix);
       if (key !== null) {
         await store.remove(key, signal);
         removedFileCount += 1;
@@ -144,15 +144,15 @@ export function openDeltaTable(options: DeltaTableOptions) {
     signal: AbortSignal,
     isChangeNeeded: (actions: readonly DeltaLogAction[]) => boolean = () => true,
   ): Promise<CommitOutcome> {
-    const id = randomUUID();
+    const commitId = randomUUID();
     for (let attempt = 0; attempt < MAX_COMMIT_ATTEMPTS; attempt += 1) {
       const currentSnapshot = await readSnapshot(signal);
       const precheckOutcome = precheckCommit(change, currentSnapshot, prefix);
       if (precheckOutcome !== null) return precheckOutcome;
       const version = currentSnapshot.version + 1;
-      const commitActions = buildCommitActions(change, currentSnapshot, tableLocation, id, clock.now());
+      const commitActions = buildCommitActions(change, currentSnapshot, tableLocation, commitId, clock.now());
       if (!isChangeNeeded(commitActions)) return { outcome: "done-before" };
-      if (await putDeltaCommit(version, commitActions, id, signal)) {
+      if (await putDeltaCommit(version, commitActions, commitId, signal)) {
         applyDeltaActions(snapshot, version, commitActions, false);
         await writeCheckpointWhenDue(signal);
         return { outcome: "committed", version };
@@ -164,11 +164,11 @@ export function openDeltaTable(options: DeltaTableOptions) {
   return {
     async readActiveFiles(signal: AbortSignal) {
       const { version, files } = await readSnapshot(signal);
-      const activeTableFiles = [...files.values()].map((add) => ({
-        key: decodeStorageKey(add.path, prefix),
-        bytes: add.size,
-        rows: parseRowCount(add),
-        partitionValues: normalizePartitionValues(add.partitionValues),
+      const activeTableFiles = [...files.values()].map((addAction) => ({
+        key: decodeStorageKey(addAction.path, prefix),
+        bytes: addAction.size,
+        rows: parseRowCount(addAction),
+        partitionValues: normalizePartitionValues(addAction.partitionValues),
       }));
       return { version, files: activeTableFiles };
     },
@@ -184,7 +184,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
     async findUnreferencedKeys(keys: readonly string[], signal: AbortSignal): Promise<readonly string[]> {
       const { files, tombstones } = await readSnapshot(signal);
       return keys.filter((key) => {
-        const path = pathInTableFolder(key, prefix);
+        const path = getPathInTableFolder(key, prefix);
         return !files.has(path) && !tombstones.has(path);
       });
     },

@@ -58,7 +58,7 @@ export function emitEventRows({ event, position, committedAt }: CommittedEvent, 
     else
       addRow(
         WORKER_EVENT_TABLE,
-        buildLakeRow(WORKER_EVENT_TABLE, { ...commonCells, ...workerEventCells(typedEvent, observedMs) }),
+        buildLakeRow(WORKER_EVENT_TABLE, { ...commonCells, ...buildWorkerEventCells(typedEvent, observedMs) }),
       );
   } else {
     for (const [table, cells] of buildTableCells(typedEvent, observedMs)) {
@@ -79,56 +79,56 @@ function buildTableCells(event: NonTimeSeriesEvent, observedMs: number): readonl
   };
   if (isAlarmEvent(event))
     return [
-      [ALARM_TABLE, alarmCells(event, observedMs)],
-      [ALARM_EPISODE_TABLE, alarmEpisodeCells(event, observedMs)],
+      [ALARM_TABLE, buildAlarmCells(event, observedMs)],
+      [ALARM_EPISODE_TABLE, buildAlarmEpisodeCells(event, observedMs)],
     ];
   switch (event.type) {
     case "tag-total":
-      return [[TOTAL_TABLE, periodTotalCells(event.data, observedMs)]];
+      return [[TOTAL_TABLE, buildPeriodTotalCells(event.data, observedMs)]];
     case "command-accepted":
     case "command-result":
     case "command-not-restored":
-      return [[COMMAND_TABLE, { time: observedMs, event: event.type, ...commandCells(event) }]];
+      return [[COMMAND_TABLE, { time: observedMs, event: event.type, ...buildCommandCells(event) }]];
     case "gateway-online":
     case "gateway-offline":
-      return [[GATEWAY_STATE_TABLE, gatewayStateCells(event, observedMs)]];
+      return [[GATEWAY_STATE_TABLE, buildGatewayStateCells(event, observedMs)]];
     case "gateway-added":
       return [
         [GATEWAY_STATE_TABLE, firstGatewayStateCells(event.data, observedMs)],
-        [GATEWAY_TABLE, { ...gatewayCells(event.data), ...validityCells }],
+        [GATEWAY_TABLE, { ...buildGatewayCells(event.data), ...validityCells }],
       ];
     case "gateway-changed":
     case "gateway-removed":
-      return [[GATEWAY_TABLE, { ...gatewayCells(event.data), ...validityCells }]];
+      return [[GATEWAY_TABLE, { ...buildGatewayCells(event.data), ...validityCells }]];
     case "site-added":
     case "site-changed":
     case "site-removed":
-      return [[SITE_TABLE, { ...siteCells(event.data), ...validityCells }]];
+      return [[SITE_TABLE, { ...buildSiteCells(event.data), ...validityCells }]];
     case "system-added":
     case "system-changed":
     case "system-removed":
-      return [[SYSTEM_TABLE, { ...systemCells(event.data), ...validityCells }]];
+      return [[SYSTEM_TABLE, { ...buildSystemCells(event.data), ...validityCells }]];
     case "tag-added":
     case "tag-changed":
     case "tag-removed":
-      return [[TAG_TABLE, { ...tagCells(event.data.tag), ...validityCells }]];
+      return [[TAG_TABLE, { ...buildTagCells(event.data.tag), ...validityCells }]];
     case "tag-systems-changed":
-      return tagSystemCells(event.data).map((cells) => {
+      return buildTagSystemCells(event.data).map((cells) => {
         const valid_to = cells.is_current === true ? null : observedMs;
         return [TAG_SYSTEM_TABLE, { tag_id: event.data.tag.id, ...cells, valid_from: observedMs, valid_to }];
       });
     case "host-added":
     case "host-changed":
     case "host-removed":
-      return [[HOST_TABLE, { ...hostCells(event.data), ...validityCells }]];
+      return [[HOST_TABLE, { ...buildHostCells(event.data), ...validityCells }]];
     case "delivery-gap":
-      return [[DELIVERY_GAP_TABLE, deliveryGapCells(event.data, observedMs)]];
+      return [[DELIVERY_GAP_TABLE, buildDeliveryGapCells(event.data, observedMs)]];
     default:
-      return [[WORKER_EVENT_TABLE, workerEventCells(event, observedMs)]];
+      return [[WORKER_EVENT_TABLE, buildWorkerEventCells(event, observedMs)]];
   }
 }
 
-function workerEventCells({ type, subject, data }: Event, observedMs: number): RowCells {
+function buildWorkerEventCells({ type, subject, data }: Event, observedMs: number): RowCells {
   return { event: type, subject, time: observedMs, data: JSON.stringify(data) };
 }
 
@@ -147,12 +147,12 @@ function parseTimeMs(time: string | null): number | null {
   return Number.isNaN(ms) ? null : ms;
 }
 
-const parseUtcOffset = (raw: string | null): string | null => /[+-]\d\d:\d\d$/.exec(raw ?? "")?.[0] ?? null;
+const parseUtcOffset = (rawTime: string | null): string | null => /[+-]\d\d:\d\d$/.exec(rawTime ?? "")?.[0] ?? null;
 
-function typedValueCells(name: string, value: TagValue): RowCells {
+function typedValueCells(columnPrefix: string, value: TagValue): RowCells {
   return {
-    [`${name}_number`]: typeof value === "number" ? value : null,
-    [`${name}_boolean`]: typeof value === "boolean" ? value : null,
+    [`${columnPrefix}_number`]: typeof value === "number" ? value : null,
+    [`${columnPrefix}_boolean`]: typeof value === "boolean" ? value : null,
   };
 }
 
@@ -206,11 +206,11 @@ function addHistoryRows(event: Event<"tag-history">, commonCells: CommonEventCel
     origin,
     revision: revised ? commonCells.observed_at : 0,
   });
-  for (const reader = new PointReader(points); reader.next(); ) {
-    const timeMs = Number.isNaN(reader.timeMs) ? parseTimeMs(reader.time) : reader.timeMs;
+  for (const pointReader = new PointReader(points); pointReader.next(); ) {
+    const timeMs = Number.isNaN(pointReader.timeMs) ? parseTimeMs(pointReader.time) : pointReader.timeMs;
     // Skip a bucket with an invalid time; the event still contains the bucket.
     if (timeMs === null) continue;
-    const value = reader.isNotNumber ? (JSON.parse(reader.value) as TagValue) : Number(reader.value);
+    const value = pointReader.isNotNumber ? (JSON.parse(pointReader.value) as TagValue) : Number(pointReader.value);
     row[HISTORY_COLUMN_INDEXES.time] = timeMs;
     row[HISTORY_COLUMN_INDEXES.number] = typeof value === "number" ? value : null;
     row[HISTORY_COLUMN_INDEXES.boolean] = typeof value === "boolean" ? value : null;
@@ -219,8 +219,8 @@ function addHistoryRows(event: Event<"tag-history">, commonCells: CommonEventCel
   }
 }
 
-function periodTotalCells(fact: EventData["tag-total"], observedMs: number): RowCells {
-  const { tag, resolution, timeZone, from, to, total, reset } = fact;
+function buildPeriodTotalCells(eventData: EventData["tag-total"], observedMs: number): RowCells {
+  const { tag, resolution, timeZone, from, to, total, reset } = eventData;
   return {
     tag_id: tag.id,
     resolution,
@@ -234,7 +234,7 @@ function periodTotalCells(fact: EventData["tag-total"], observedMs: number): Row
   };
 }
 
-function alarmTriggerCells(alarm: Alarm): RowCells {
+function buildAlarmTriggerCells(alarm: Alarm): RowCells {
   const { trigger } = alarm;
   return {
     alarm_id: alarm.id,
@@ -257,11 +257,11 @@ function alarmTriggerCells(alarm: Alarm): RowCells {
   };
 }
 
-function alarmCells({ type, data }: AlarmEvent, observedMs: number): RowCells {
+function buildAlarmCells({ type, data }: AlarmEvent, observedMs: number): RowCells {
   const { alarm, episode, late, behindGateway } = data;
   const lastActiveEvent = alarm.lastActiveEvent;
   return {
-    ...alarmTriggerCells(alarm),
+    ...buildAlarmTriggerCells(alarm),
     episode,
     event: type,
     time: observedMs,
@@ -276,12 +276,12 @@ function alarmCells({ type, data }: AlarmEvent, observedMs: number): RowCells {
   };
 }
 
-function alarmEpisodeCells({ type, data }: AlarmEvent, observedMs: number): RowCells {
+function buildAlarmEpisodeCells({ type, data }: AlarmEvent, observedMs: number): RowCells {
   const { alarm, episode } = data;
-  const alarmState = alarmStateAfterEvent(type, alarm);
+  const alarmState = getAlarmStateAfterEvent(type, alarm);
   const alarmEndMs = alarmState === "resolved" ? (parseTimeMs(alarm.resolvedAt) ?? observedMs) : observedMs;
   return {
-    ...alarmTriggerCells(alarm),
+    ...buildAlarmTriggerCells(alarm),
     episode,
     state: alarmState,
     raised_at: parseTimeMs(alarm.triggeredAt) ?? 0,
@@ -289,7 +289,7 @@ function alarmEpisodeCells({ type, data }: AlarmEvent, observedMs: number): RowC
   };
 }
 
-function alarmStateAfterEvent(type: AlarmEvent["type"], alarm: Alarm): string {
+function getAlarmStateAfterEvent(type: AlarmEvent["type"], alarm: Alarm): string {
   if (type === "alarm-vanished") return "vanished";
   if (type === "alarm-out-of-scope") return "out-of-scope";
   return type === "alarm-resolved" || alarm.status === "resolved" ? "resolved" : "active";
@@ -297,7 +297,7 @@ function alarmStateAfterEvent(type: AlarmEvent["type"], alarm: Alarm): string {
 
 type CommandEvent = Event<"command-accepted"> | Event<"command-result"> | Event<"command-not-restored">;
 
-function commandCells(event: CommandEvent): RowCells {
+function buildCommandCells(event: CommandEvent): RowCells {
   const { commandId, tagId } = event.data;
   const cells: RowCells = {
     command_id: commandId,
@@ -318,8 +318,8 @@ function commandCells(event: CommandEvent): RowCells {
     }
     case "command-not-restored": {
       const { wanted, inForce, reason, message } = event.data;
-      const values = { ...typedValueCells("requested", wanted), ...typedValueCells("read_back", inForce) };
-      return { ...cells, ...values, reason, message };
+      const valueCells = { ...typedValueCells("requested", wanted), ...typedValueCells("read_back", inForce) };
+      return { ...cells, ...valueCells, reason, message };
     }
     case "command-result": {
       const { outcome, reason, message, requested, before, readBack, rehearsal } = event.data;
@@ -331,7 +331,7 @@ function commandCells(event: CommandEvent): RowCells {
 
 type GatewayStateEvent = Event<"gateway-online"> | Event<"gateway-offline">;
 
-function gatewayStateCells({ type, data }: GatewayStateEvent, observedMs: number): RowCells {
+function buildGatewayStateCells({ type, data }: GatewayStateEvent, observedMs: number): RowCells {
   const { gateway, hosts, wholeSite } = data;
   return {
     gateway_id: gateway.id,
@@ -346,26 +346,26 @@ function firstGatewayStateCells({ gateway }: EventData["gateway-added"], observe
   return { gateway_id: gateway.id, time: observedMs, online: gateway.online, whole_site: null, hosts: null };
 }
 
-function deliveryGapCells(fact: EventData["delivery-gap"], observedMs: number): RowCells {
-  const { sink, reason, firstTime, lastTime, count } = fact;
+function buildDeliveryGapCells(eventData: EventData["delivery-gap"], observedMs: number): RowCells {
+  const { sink, reason, firstTime, lastTime, count } = eventData;
   const [firstMs, lastMs] = [parseTimeMs(firstTime) ?? observedMs, parseTimeMs(lastTime) ?? observedMs];
   return { sink, reason, first_time: firstMs, last_time: lastMs, count, time: observedMs };
 }
 
 export const formatUtcDay = (timeMs: number): string => isoUtc(timeMs).slice(0, 10);
 
-function tagCells({ id, displayName, description, unit, alias, path, unitCode }: Tag): RowCells {
+function buildTagCells({ id, displayName, description, unit, alias, path, unitCode }: Tag): RowCells {
   return {
     ...{ tag_id: id, name: displayName, description, unit, unit_ucum: toUcumCode(unit) },
     ...{ alias: alias ?? null, path: path ?? null, unit_code: unitCode ?? null },
   };
 }
 
-function siteCells({ site }: EventData["site-added"]): RowCells {
+function buildSiteCells({ site }: EventData["site-added"]): RowCells {
   return { site_id: String(site.id), name: site.displayName };
 }
 
-function systemCells({ system }: EventData["system-added"]): RowCells {
+function buildSystemCells({ system }: EventData["system-added"]): RowCells {
   return {
     system_id: system.id,
     code: system.code,
@@ -381,7 +381,7 @@ function systemCells({ system }: EventData["system-added"]): RowCells {
 }
 
 /** Returns a row for each current system of the tag and for each system that the tag left. */
-function tagSystemCells({ systems, before }: EventData["tag-systems-changed"]): readonly RowCells[] {
+function buildTagSystemCells({ systems, before }: EventData["tag-systems-changed"]): readonly RowCells[] {
   const currentSystemIds = new Set(systems.map(({ id }) => id));
   const formerSystemIds = before.filter((id) => !currentSystemIds.has(id));
   return [
@@ -390,7 +390,7 @@ function tagSystemCells({ systems, before }: EventData["tag-systems-changed"]): 
   ];
 }
 
-function gatewayCells({ gateway }: EventData["gateway-added"]): RowCells {
+function buildGatewayCells({ gateway }: EventData["gateway-added"]): RowCells {
   return {
     gateway_id: gateway.id,
     name: gateway.displayName,
@@ -401,7 +401,7 @@ function gatewayCells({ gateway }: EventData["gateway-added"]): RowCells {
   };
 }
 
-function hostCells({ host }: EventData["host-added"]): RowCells {
+function buildHostCells({ host }: EventData["host-added"]): RowCells {
   return {
     host_id: host.id,
     name: host.displayName,

@@ -36,14 +36,14 @@ export type RowCells = Readonly<Record<string, Cell>>;
 
 export type LakeRow = readonly Cell[];
 
-export function findColumnIndex(table: LakeTable, column: string): number {
-  const index = table.columns.findIndex(({ name }) => name === column);
-  if (index < 0) throw new Error(`The table ${table.name} has no column ${column}.`);
+export function findColumnIndex(table: LakeTable, columnName: string): number {
+  const index = table.columns.findIndex(({ name }) => name === columnName);
+  if (index < 0) throw new Error(`The table ${table.name} has no column ${columnName}.`);
   return index;
 }
 
 /**
- * Applies updates to rows of a table that change; applying them twice changes nothing. Returns `stored` where nothing
+ * Applies updates to rows of a table that change; applying them twice changes nothing. Returns `storedRows` if nothing
  * changes. In a table of versions, an update with `is_current` starts a state, one without it ends the current state:
  *   stored  4711 Supply °C  from 08:00  current      update  4711 Supply K  from 09:00  current
  *   →       4711 Supply °C  from 08:00 to 09:00,     4711 Supply K  from 09:00  current
@@ -62,30 +62,30 @@ export function applyRowUpdates(table: LakeTable, storedRows: readonly LakeRow[]
     const newestRow = latestRow === undefined || compareRows(row, latestRow.newest) > 0 ? row : latestRow.newest;
     const currentRowIndex =
       !isVersionTable || row[isCurrentColumnIndex] === true ? index : (latestRow?.currentRowIndex ?? null);
-    latestRowByObject.set(getObjectKey(row), { newest: newestRow, currentRowIndex: currentRowIndex });
+    latestRowByObject.set(getObjectKey(row), { newest: newestRow, currentRowIndex });
   });
 
-  let isChanged = false;
+  let isAnyRowChanged = false;
   for (const row of updates.toSorted(compareRows)) {
     const latestRow = latestRowByObject.get(getObjectKey(row));
     if (latestRow !== undefined && compareRows(row, latestRow.newest) <= 0) continue;
     const currentRowIndex = latestRow?.currentRowIndex ?? rows.length;
     const currentRow = rows[currentRowIndex];
     const startsNewState = !isVersionTable || row[isCurrentColumnIndex] === true;
-    let next = row;
+    let nextRow = row;
     if (isVersionTable) {
       if (currentRow === undefined ? !startsNewState : startsNewState && hasSameState(table, currentRow, row)) continue;
       if (currentRow !== undefined) {
-        next = delayObjectStateStart(table, currentRow, row);
-        rows[currentRowIndex] = endObjectState(table, currentRow, next, startsNewState);
+        nextRow = delayObjectStateStart(table, currentRow, row);
+        rows[currentRowIndex] = endObjectState(table, currentRow, nextRow, startsNewState);
       }
     }
-    const index = isVersionTable ? rows.length : currentRowIndex;
-    if (startsNewState) rows[index] = next;
-    latestRowByObject.set(getObjectKey(row), { newest: row, currentRowIndex: startsNewState ? index : null });
-    isChanged = true;
+    const rowIndex = isVersionTable ? rows.length : currentRowIndex;
+    if (startsNewState) rows[rowIndex] = nextRow;
+    latestRowByObject.set(getObjectKey(row), { newest: row, currentRowIndex: startsNewState ? rowIndex : null });
+    isAnyRowChanged = true;
   }
-  return isChanged ? rows : storedRows;
+  return isAnyRowChanged ? rows : storedRows;
 }
 
 function createObjectKeyBuilder(table: LakeTable): (row: LakeRow) => string {

@@ -246,7 +246,7 @@ const VALIDITY_COLUMNS = [
   booleanColumn("is_current", "True for the current state."),
 ];
 
-function defineVersionTable(name: string, about: string, id: Column, columns: readonly Column[]): LakeTable {
+function defineVersionTable(name: string, about: string, idColumn: Column, columns: readonly Column[]): LakeTable {
   return {
     name,
     about: `${about}: one row per state.`,
@@ -254,14 +254,14 @@ function defineVersionTable(name: string, about: string, id: Column, columns: re
     columns: [
       SOURCE_NAME_COLUMN,
       ...(name === "site" ? [] : [SITE_ID_COLUMN]),
-      id,
+      idColumn,
       ...columns,
       ...VALIDITY_COLUMNS,
       ...EVENT_COLUMNS,
     ],
-    key: ["source", id.name, ...(name === "tag_system" ? ["system_id"] : []), "valid_from"],
+    key: ["source", idColumn.name, ...(name === "tag_system" ? ["system_id"] : []), "valid_from"],
     time: "valid_from",
-    sortedBy: [id.name, "valid_from"],
+    sortedBy: [idColumn.name, "valid_from"],
   };
 }
 

@@ -80,7 +80,7 @@ export function applyEvent(update: LedgerUpdate, event: Event, context: Delivery
 function listChangedKeys(ledger: IncidentLedger, applyChange: () => void): readonly string[] {
   const previousLedger = new Map(ledger);
   applyChange();
-  return [...ledger].filter(([key, stored]) => previousLedger.get(key) !== stored).map(([key]) => key);
+  return [...ledger].filter(([key, incident]) => previousLedger.get(key) !== incident).map(([key]) => key);
 }
 
 const keyAndGroupKey = (key: string, { into }: StoredIncident): readonly string[] =>
@@ -163,14 +163,14 @@ const GATEWAY_RETURN_WAIT_MS = 180_000;
 /** Longest wait while alarms of other gateways still end: to read the ends at 50 sites, 80 requests take 5 minutes. */
 const MAX_GATEWAY_RETURN_WAIT_MS = 600_000;
 
-function addAlarmToGroup(update: LedgerUpdate, key: string, behindGateway: string | null): void {
+function addAlarmToGroup(update: LedgerUpdate, alarmKey: string, behindGateway: string | null): void {
   const { ledger } = update;
-  const alarm = ledger.get(key);
+  const alarm = ledger.get(alarmKey);
   if (alarm === undefined || alarm.told !== null || alarm.openingMs !== null) return;
   const isBehindGateway = update.fold.gateway && behindGateway !== null;
   const groupKey = isBehindGateway ? joinGatewayGroup(update, alarm, behindGateway) : joinStormGroup(update, alarm);
   if (groupKey === undefined) return;
-  ledger.set(key, { ...alarm, into: groupKey });
+  ledger.set(alarmKey, { ...alarm, into: groupKey });
   refreshIncidentGroup(ledger, groupKey, alarm.changeId, alarm.changedMs);
 }
 
@@ -194,14 +194,14 @@ function applyGatewayLoss(update: LedgerUpdate, source: string, gatewayId: strin
   const { ledger } = update;
   const [key] = findOpenGatewayGroup(ledger, source, gatewayId) ?? [];
   if (key !== undefined) continueGatewayOutage(ledger, key, position);
-  for (const [alarmKey, stored] of [...ledger]) {
-    const isAlarmAtSite = stored.kind === "alarm" && stored.source === source && stored.site?.id === siteId;
-    if (isAlarmAtSite && stored.into === null && !isResolved(stored)) addAlarmToGroup(update, alarmKey, gatewayId);
+  for (const [alarmKey, incident] of [...ledger]) {
+    const isAlarmAtSite = incident.kind === "alarm" && incident.source === source && incident.site?.id === siteId;
+    if (isAlarmAtSite && incident.into === null && !isResolved(incident)) addAlarmToGroup(update, alarmKey, gatewayId);
   }
 }
 
-export function endSettledGatewayGroups(update: LedgerUpdate, keys: readonly string[], nowMs: number): void {
-  for (const key of keys) {
+export function endSettledGatewayGroups(update: LedgerUpdate, groupKeys: readonly string[], nowMs: number): void {
+  for (const key of groupKeys) {
     const storedGroup = update.ledger.get(key);
     if (storedGroup?.settling === undefined || isResolved(storedGroup)) continue;
     const { untilMs } = storedGroup.settling;
@@ -218,10 +218,10 @@ export function endSettledGatewayGroups(update: LedgerUpdate, keys: readonly str
 
 /** Returns the latest end of an alarm behind another gateway of the source. */
 function findLastGatewayAlarmEndMs(ledger: IncidentLedger, groupKey: string, source: string): number {
-  return ledger.values().reduce((latestMs, stored) => {
-    const isEndedMember = stored.into !== null && stored.into !== groupKey && isResolved(stored);
-    const isCounted = isEndedMember && stored.source === source && ledger.get(stored.into)?.kind === "gateway";
-    return isCounted ? Math.max(latestMs, stored.changedMs) : latestMs;
+  return ledger.values().reduce((latestMs, incident) => {
+    const isEndedMember = incident.into !== null && incident.into !== groupKey && isResolved(incident);
+    const isCounted = isEndedMember && incident.source === source && ledger.get(incident.into)?.kind === "gateway";
+    return isCounted ? Math.max(latestMs, incident.changedMs) : latestMs;
   }, Number.NEGATIVE_INFINITY);
 }
 
@@ -237,20 +237,20 @@ function findOpenGatewayGroup(ledger: IncidentLedger, source: string, id: string
   );
 }
 
-function joinGatewayGroup({ ledger, gatewayName }: LedgerUpdate, alarm: StoredIncident, id: string): string {
-  const [key] = findOpenGatewayGroup(ledger, alarm.source, id) ?? [];
+function joinGatewayGroup({ ledger, gatewayName }: LedgerUpdate, alarm: StoredIncident, gatewayId: string): string {
+  const [key] = findOpenGatewayGroup(ledger, alarm.source, gatewayId) ?? [];
   if (key === undefined) {
-    const gateway = { id, displayName: gatewayName(alarm.source, id) };
-    return addIncidentGroup(ledger, alarm, { kind: "gateway", episode: buildGroupEpisode(id, alarm), gateway });
+    const gateway = { id: gatewayId, displayName: gatewayName(alarm.source, gatewayId) };
+    return addIncidentGroup(ledger, alarm, { kind: "gateway", episode: buildGroupEpisode(gatewayId, alarm), gateway });
   }
   continueGatewayOutage(ledger, key, alarm.through);
   return key;
 }
 
 /** Continues an outage: the gateway went offline again before its alarms ended. */
-function continueGatewayOutage(ledger: IncidentLedger, key: string, position: number): void {
-  const { settling, ...stored } = ledger.get(key) as StoredIncident;
-  if (settling !== undefined) ledger.set(key, { ...stored, through: Math.max(stored.through, position) });
+function continueGatewayOutage(ledger: IncidentLedger, groupKey: string, position: number): void {
+  const { settling, ...stored } = ledger.get(groupKey) as StoredIncident;
+  if (settling !== undefined) ledger.set(groupKey, { ...stored, through: Math.max(stored.through, position) });
 }
 
 function joinStormGroup({ ledger, fold }: LedgerUpdate, alarm: StoredIncident): string | undefined {
@@ -268,7 +268,7 @@ function joinStormGroup({ ledger, fold }: LedgerUpdate, alarm: StoredIncident): 
   // Alarms of an offline gateway open no incident, so a storm does not count these alarms.
   const isCounted = ({ into, kind }: StoredIncident) => kind === "alarm" && ledger.get(into ?? "")?.kind !== "gateway";
   const recentAlarms = [...ledger.values()].filter(
-    (stored) => isCounted(stored) && isInScope(stored) && isRecent(stored),
+    (incident) => isCounted(incident) && isInScope(incident) && isRecent(incident),
   );
   if (recentAlarms.length <= storm.openings) return undefined;
   const site = storm.over === "all" ? null : alarm.site;
@@ -276,9 +276,9 @@ function joinStormGroup({ ledger, fold }: LedgerUpdate, alarm: StoredIncident): 
 }
 
 function addIncidentGroup(ledger: IncidentLedger, alarm: StoredIncident, group: Partial<StoredIncident>): string {
-  const { refused: _, ...rest } = alarm;
+  const { refused: _, ...groupBase } = alarm;
   let addedGroup: StoredIncident = {
-    ...rest,
+    ...groupBase,
     ...{ alarm: null, status: "active", change: "members", endedAt: null, retriggers: 0 },
     ...{ into: null, openingMs: null, told: null },
     ...group,
@@ -292,8 +292,8 @@ function addIncidentGroup(ledger: IncidentLedger, alarm: StoredIncident, group: 
 }
 
 /** Builds the `episode` of a group. An alarm that comes back starts a new group, which needs another text. */
-const buildGroupEpisode = (what: string, { episode, retriggers, startedAt }: StoredIncident): string =>
-  [what, startedAt, episode, ...(retriggers === 0 ? [] : [retriggers])].join(" ");
+const buildGroupEpisode = (groupScope: string, { episode, retriggers, startedAt }: StoredIncident): string =>
+  [groupScope, startedAt, episode, ...(retriggers === 0 ? [] : [retriggers])].join(" ");
 
 /** Closes the group of a gateway. Active alarms become incidents of their own, or join a storm. */
 function endGroup(
@@ -323,7 +323,7 @@ function refreshIncidentGroup(ledger: IncidentLedger, key: string, changeId: str
   patchIncident(ledger, key, { status: "resolved", change: "resolved", endedAt: lastAlarmEnd || alarmGroup.startedAt });
 }
 
-function patchIncident(ledger: IncidentLedger, key: string, change: Partial<StoredIncident>): void {
+function patchIncident(ledger: IncidentLedger, key: string, patch: Partial<StoredIncident>): void {
   const storedIncident = ledger.get(key);
-  if (storedIncident !== undefined) ledger.set(key, { ...storedIncident, ...change });
+  if (storedIncident !== undefined) ledger.set(key, { ...storedIncident, ...patch });
 }

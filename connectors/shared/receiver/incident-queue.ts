@@ -24,12 +24,12 @@ export function createIncidentQueue() {
   function removeReadyIncident(key: string): void {
     const priority = priorityByIncidentKey.get(key) ?? "";
     priorityByIncidentKey.delete(key);
-    const keys = readyKeysByPriority.get(priority);
-    keys?.delete(key);
-    if (keys?.size === 0) readyKeysByPriority.delete(priority);
+    const readyKeys = readyKeysByPriority.get(priority);
+    readyKeys?.delete(key);
+    if (readyKeys?.size === 0) readyKeysByPriority.delete(priority);
   }
 
-  function nextDueTimeMs(): number {
+  function findNextDueMs(): number {
     while (schedule[0] !== undefined && dueMsByIncidentKey.get(schedule[0].key) !== schedule[0].atMs) schedule.shift();
     return schedule[0]?.atMs ?? Number.POSITIVE_INFINITY;
   }
@@ -38,11 +38,11 @@ export function createIncidentQueue() {
     /** Marks an incident as changed, so that the sink evaluates it. */
     markChanged: (key: string) => void changedIncidentKeys.add(key),
 
-    /** Removes and returns up to `max` incidents that changed or whose scheduled time has come. */
-    takeDueKeys(nowMs: number, max: number): readonly string[] {
-      const takenIncidentKeys = [...changedIncidentKeys.values().take(max)];
+    /** Removes and returns up to `maxCount` incidents that changed or whose scheduled time has come. */
+    takeDueKeys(nowMs: number, maxCount: number): readonly string[] {
+      const takenIncidentKeys = [...changedIncidentKeys.values().take(maxCount)];
       for (const key of takenIncidentKeys) changedIncidentKeys.delete(key);
-      while (takenIncidentKeys.length < max && nextDueTimeMs() <= nowMs) {
+      while (takenIncidentKeys.length < maxCount && findNextDueMs() <= nowMs) {
         const { key = "" } = schedule.shift() ?? {};
         dueMsByIncidentKey.delete(key);
         takenIncidentKeys.push(key);
@@ -60,7 +60,7 @@ export function createIncidentQueue() {
     },
 
     /** Postpones an incident to a time; infinite: until the incident changes. */
-    postpone(key: string, atMs: number): void {
+    postponeIncident(key: string, atMs: number): void {
       removeReadyIncident(key);
       dueMsByIncidentKey.delete(key);
       if (atMs === Number.POSITIVE_INFINITY) return;
@@ -74,7 +74,7 @@ export function createIncidentQueue() {
       schedule.splice(insertIndex, 0, { atMs, key });
     },
 
-    firstReadyKey(): string | undefined {
+    findFirstReadyKey(): string | undefined {
       const [priority = ""] = [...readyKeysByPriority.keys()].sort();
       return readyKeysByPriority.get(priority)?.values().next().value;
     },
@@ -82,7 +82,7 @@ export function createIncidentQueue() {
     isReady: (key: string) => priorityByIncidentKey.has(key),
     readyCount: () => priorityByIncidentKey.size,
     readyCountOfPriority: (priority: string) => readyKeysByPriority.get(priority)?.size ?? 0,
-    nextEvaluationMs: () => (changedIncidentKeys.size > 0 ? Number.NEGATIVE_INFINITY : nextDueTimeMs()),
+    nextEvaluationMs: () => (changedIncidentKeys.size > 0 ? Number.NEGATIVE_INFINITY : findNextDueMs()),
   };
 }
 
@@ -102,13 +102,13 @@ export function createIncidentPlanner(
   timing: NotificationTiming,
   notifier: IncidentNotifier,
   retries: IncidentRetries,
-  resendKeys: ReadonlySet<string>,
+  keysToResend: ReadonlySet<string>,
   readLedger: () => IncidentLedger,
   monotonicMs: () => number,
 ): (key: string, stored: StoredIncident) => IncidentAction | null {
-  function planSending(key: string, stored: StoredIncident, fromMs: number): IncidentAction | null {
+  function planSending(key: string, stored: StoredIncident, earliestMs: number): IncidentAction | null {
     const nowMs = monotonicMs();
-    const planSendAt = (atMs: number): IncidentAction => ({ action: "send", atMs: Math.max(atMs, fromMs) });
+    const planSendAt = (atMs: number): IncidentAction => ({ action: "send", atMs: Math.max(atMs, earliestMs) });
     if (stored.told !== null) {
       if (!notifier.needsSending(stored)) return null;
       const isGroup = stored.kind === "gateway" || stored.kind === "storm";
@@ -116,26 +116,26 @@ export function createIncidentPlanner(
     }
     if (isResolved(stored) && stored.openingMs !== null) return planSendAt(nowMs);
     if (stored.into !== null) return null;
-    const delayMs = timing.delayMs(stored, () => findMembers(readLedger(), key));
+    const delayMs = timing.computeDelayMs(stored, () => findMembers(readLedger(), key));
     if (delayMs === 0) return planSendAt(nowMs);
     if (isResolved(stored)) return { action: "forget", atMs: nowMs };
     return { action: "look", atMs: nowMs + Math.min(delayMs, MAX_INCIDENT_RECHECK_MS) };
   }
 
-  function planRepeat({ told, status, changedMs }: StoredIncident, fromMs: number): IncidentAction | null {
+  function planRepeat({ told, status, changedMs }: StoredIncident, earliestMs: number): IncidentAction | null {
     if (resendIntervalMs === undefined || told === null) return null;
     const repeatAtMs = told.atMs + resendIntervalMs;
     if (status === "resolved" && Math.max(repeatAtMs, monotonicMs()) - changedMs >= resendAfterCloseMs) return null;
-    return { action: "repeat", atMs: Math.max(repeatAtMs, fromMs) };
+    return { action: "repeat", atMs: Math.max(repeatAtMs, earliestMs) };
   }
 
-  return (key, stored) => {
-    const isIncidentActive = !isResolved(stored) && stored.status !== "unknown";
-    const forgetAtMs = isIncidentActive ? Number.POSITIVE_INFINITY : stored.changedMs + INCIDENT_RETENTION_MS + 1;
+  return (key, incident) => {
+    const isIncidentActive = !isResolved(incident) && incident.status !== "unknown";
+    const forgetAtMs = isIncidentActive ? Number.POSITIVE_INFINITY : incident.changedMs + INCIDENT_RETENTION_MS + 1;
     const isStillRejected =
-      stored.refused !== undefined && !resendKeys.has(key) && stored.refused === notifier.digestOf(stored);
-    const fromMs = Math.max(retries.retryAtMs(key) ?? 0, stored.openingMs === null ? 0 : (stored.lookAtMs ?? 0));
-    const sendingPlan = isStillRejected ? null : (planSending(key, stored, fromMs) ?? planRepeat(stored, fromMs));
+      incident.refused !== undefined && !keysToResend.has(key) && incident.refused === notifier.computeDigest(incident);
+    const fromMs = Math.max(retries.retryAtMs(key) ?? 0, incident.openingMs === null ? 0 : (incident.lookAtMs ?? 0));
+    const sendingPlan = isStillRejected ? null : (planSending(key, incident, fromMs) ?? planRepeat(incident, fromMs));
     if (sendingPlan !== null && sendingPlan.atMs <= forgetAtMs) return sendingPlan;
     return isIncidentActive ? null : { action: "forget", atMs: forgetAtMs };
   };
@@ -172,19 +172,19 @@ export function createNotificationTiming(
     return currentSilences.length > 0 && alarms.length > 0 && alarms.every(isAlarmSilenced);
   }
 
-  /** Returns the earliest time to send an incident that began at `beganMs`. Ignores silences. */
-  const findNotificationStartMs = (priority: AlarmPriority, beganMs: number, zone: string): number =>
-    Math.max(beganMs + hold, findQuietUntilMs(priority, beganMs + hold, zone));
+  /** Returns the earliest time to send an incident that began at `alarmStartMs`. Ignores silences. */
+  const findNotificationStartMs = (priority: AlarmPriority, alarmStartMs: number, zone: string): number =>
+    Math.max(alarmStartMs + hold, findQuietUntilMs(priority, alarmStartMs + hold, zone));
 
   return {
     notifyFromMs: findNotificationStartMs,
 
     /** Returns true when a silence was added, removed, started or ended since the last call. */
-    updateSilences(next: readonly SilenceView[]): boolean {
-      silences = next;
+    updateSilences(views: readonly SilenceView[]): boolean {
+      silences = views;
       const now = clock.now();
       const previousSilencesDigest = silencesDigest;
-      silencesDigest = JSON.stringify(next.map(({ fromMs, toMs }) => [fromMs, toMs, fromMs <= now, toMs <= now]));
+      silencesDigest = JSON.stringify(views.map(({ fromMs, toMs }) => [fromMs, toMs, fromMs <= now, toMs <= now]));
       return silencesDigest !== previousSilencesDigest;
     },
 
@@ -199,10 +199,10 @@ export function createNotificationTiming(
     },
 
     /** Returns the milliseconds until an unsent incident may be sent: infinite for never or during a silence. */
-    delayMs(stored: StoredIncident, members: () => readonly StoredIncident[]): number {
+    computeDelayMs(stored: StoredIncident, listMembers: () => readonly StoredIncident[]): number {
       const { endedAt, metMs, holdFromMs, kind, priority, site, source, startedAt } = stored;
       const now = clock.now();
-      const alarms = silences.length === 0 ? [] : stored.alarm === null ? members() : [stored];
+      const alarms = silences.length === 0 ? [] : stored.alarm === null ? listMembers() : [stored];
       if (isResolved(stored)) {
         // Never send an alarm that began and ended while it waited.
         const alarmEndMs = parseTimeMsOr(endedAt, now);
@@ -227,8 +227,8 @@ export function createNotificationTiming(
   function findQuietUntilMs(priority: AlarmPriority, atMs: number, zone: string): number {
     const matchingQuietHours = quiet.filter(({ priorities }) => priorities.includes(priority));
     if (matchingQuietHours.length === 0) return Number.NEGATIVE_INFINITY;
-    const key = `${priority} ${zone} ${Math.floor(atMs / MINUTE_MS)}`;
-    const cachedQuietUntilMs = quietUntilMsByMinute.get(key);
+    const cacheKey = `${priority} ${zone} ${Math.floor(atMs / MINUTE_MS)}`;
+    const cachedQuietUntilMs = quietUntilMsByMinute.get(cacheKey);
     if (cachedQuietUntilMs !== undefined) return cachedQuietUntilMs;
     if (quietUntilMsByMinute.size >= MAX_CACHED_QUIET_MINUTES) quietUntilMsByMinute.clear();
     let quietUntilMs = Number.NEGATIVE_INFINITY;
@@ -239,7 +239,7 @@ export function createNotificationTiming(
       if (quietEndsMs.length === 0) break;
       quietUntilMs = Math.max(...quietEndsMs);
     }
-    quietUntilMsByMinute.set(key, quietUntilMs);
+    quietUntilMsByMinute.set(cacheKey, quietUntilMs);
     return quietUntilMs;
   }
 }

@@ -239,13 +239,13 @@ export function shortenUntilFits<T>(
   return render(shortenTexts(textWithoutTimeSeries, 0));
 }
 
-function shortenTexts(text: IncidentText, length: number): IncidentText {
-  const shortenLabel = (label: string) => cutText(label, Math.max(length, 50));
+function shortenTexts(text: IncidentText, maxLength: number): IncidentText {
+  const shortenLabel = (label: string) => cutText(label, Math.max(maxLength, 50));
   return {
     title: shortenLabel(text.title),
     status: shortenLabel(text.status),
-    fields: text.fields.map((field) => ({ label: shortenLabel(field.label), text: cutText(field.text, length) })),
-    list: text.list.map((line) => cutText(line, length)),
+    fields: text.fields.map((field) => ({ label: shortenLabel(field.label), text: cutText(field.text, maxLength) })),
+    list: text.list.map((line) => cutText(line, maxLength)),
     curves: text.curves,
     linkText: shortenLabel(text.linkText),
   };
@@ -256,24 +256,24 @@ let graphemeSegmenter: Intl.Segmenter | undefined;
 
 /** Shortens a text to a number of UTF-16 units, between visible characters, and adds … if shortened. */
 export const cutText = (text: string, maxLength: number): string =>
-  shortenToSize(text, maxLength, (part) => part.length);
+  shortenToSize(text, maxLength, (textPart) => textPart.length);
 
 export const cutTextToBytes = (text: string, maxBytes: number): string =>
-  shortenToSize(text, maxBytes, (part) => Buffer.byteLength(part));
+  shortenToSize(text, maxBytes, (textPart) => Buffer.byteLength(textPart));
 
 export const escapeHtml = (text: string): string =>
   text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-function shortenToSize(text: string, maxTextSize: number, measureSize: (part: string) => number): string {
+function shortenToSize(text: string, maxTextSize: number, measureSize: (textPart: string) => number): string {
   if (measureSize(text) <= maxTextSize) return text;
   const maxSize = maxTextSize - measureSize("…");
   let shortenedText = "";
-  let size = 0;
+  let shortenedSize = 0;
   graphemeSegmenter ??= new Intl.Segmenter(undefined, { granularity: "grapheme" });
   // Segment only the part that can remain; a text may have megabytes.
   for (const { segment } of graphemeSegmenter.segment(text.slice(0, maxTextSize + 64))) {
-    size += measureSize(segment);
-    if (size > maxSize) break;
+    shortenedSize += measureSize(segment);
+    if (shortenedSize > maxSize) break;
     shortenedText += segment;
   }
   return maxSize < 0 ? "" : `${shortenedText}…`;
@@ -292,8 +292,8 @@ export function createSharedTextCache<T>() {
     if (cachedText !== undefined && isCurrent(cachedText)) return cachedText;
     const text = create();
     texts.set(key, text);
-    const [oldest] = texts.keys();
-    if (texts.size > MAX_CACHED_TEXTS && oldest !== undefined) texts.delete(oldest);
+    const [oldestKey] = texts.keys();
+    if (texts.size > MAX_CACHED_TEXTS && oldestKey !== undefined) texts.delete(oldestKey);
     return text;
   };
 }

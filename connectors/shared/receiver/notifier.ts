@@ -29,8 +29,8 @@ export type IncidentRetries = ReturnType<typeof createIncidentRetries>;
 export function createIncidentRetries(nowMs: () => number, random: () => number = Math.random) {
   const retryByKey = new Map<string, { readonly attempts: number; readonly atMs: number }>();
   const failedIncidentKeys = new Set<string>();
-  let failedCalls = 0;
-  let failedProbes = 0;
+  let failedCallCount = 0;
+  let failedProbeCount = 0;
   let pauseCount = 0;
   let waitUntilMs = Number.NEGATIVE_INFINITY;
   let lastFailure: Failure | null = null;
@@ -53,19 +53,19 @@ export function createIncidentRetries(nowMs: () => number, random: () => number 
 
     recordFailure(key: string, failure: Failure): void {
       lastFailure = failure;
-      failedCalls += 1;
+      failedCallCount += 1;
       if (failure.kind === "throttled" && (failure.scope === "allowance" || failure.retryAfterMs !== null)) {
         pauseCount += 1;
-        const ms = failure.retryAfterMs ?? backoffMs(RECEIVER_BACKOFF, pauseCount, random);
-        waitUntilMs = nowMs() + Math.min(ms, MAX_RECEIVER_PAUSE_MS);
+        const pauseMs = failure.retryAfterMs ?? backoffMs(RECEIVER_BACKOFF, pauseCount, random);
+        waitUntilMs = nowMs() + Math.min(pauseMs, MAX_RECEIVER_PAUSE_MS);
         return;
       }
       const attempts = (retryByKey.get(key)?.attempts ?? 0) + 1;
       retryByKey.set(key, { attempts, atMs: nowMs() + backoffMs(INCIDENT_BACKOFF, attempts, random) });
       failedIncidentKeys.add(key);
       if (!isReceiverDown()) return;
-      failedProbes += 1;
-      waitUntilMs = nowMs() + backoffMs(RECEIVER_BACKOFF, failedProbes, random);
+      failedProbeCount += 1;
+      waitUntilMs = nowMs() + backoffMs(RECEIVER_BACKOFF, failedProbeCount, random);
     },
 
     /** Resets all back-offs after a success. Returns the incidents that failed only because the receiver was down. */
@@ -73,8 +73,8 @@ export function createIncidentRetries(nowMs: () => number, random: () => number 
       const releasedIncidentKeys = isReceiverDown() ? [...failedIncidentKeys] : [];
       for (const key of releasedIncidentKeys) retryByKey.delete(key);
       failedIncidentKeys.clear();
-      failedCalls = 0;
-      failedProbes = 0;
+      failedCallCount = 0;
+      failedProbeCount = 0;
       pauseCount = 0;
       lastFailure = null;
       waitUntilMs = Number.NEGATIVE_INFINITY;
@@ -88,7 +88,7 @@ export function createIncidentRetries(nowMs: () => number, random: () => number 
     describeFailure(): FailedRequest | undefined {
       if (lastFailure === null || (retryByKey.size === 0 && waitMs() === 0)) return undefined;
       const nextRetryInMs = (retryByKey.get(findEarliestRetryKey() ?? "")?.atMs ?? Number.NEGATIVE_INFINITY) - nowMs();
-      return { error: lastFailure, attempts: failedCalls, retryInMs: Math.max(0, waitMs() || nextRetryInMs) };
+      return { error: lastFailure, attempts: failedCallCount, retryInMs: Math.max(0, waitMs() || nextRetryInMs) };
     },
   };
 }
@@ -105,16 +105,16 @@ export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock
     rateLimiters.filter(({ rate }) => rate.limitedCalls?.includes(kind) ?? true);
   const receiverErrors = new WeakSet<object>();
 
-  function waitMs(kind: ReceiverCall): number {
+  function computeWaitMs(kind: ReceiverCall): number {
     const waitTimesMs = findRateLimiters(kind).map(({ rate, callTimesMs: times }) => {
-      const [oldest] = times.length < rate.count ? [] : times;
-      return oldest === undefined ? 0 : oldest + rate.windowMs - clock.monotonic();
+      const [oldestCallMs] = times.length < rate.count ? [] : times;
+      return oldestCallMs === undefined ? 0 : oldestCallMs + rate.windowMs - clock.monotonic();
     });
     return Math.max(0, ...waitTimesMs);
   }
 
   async function callWithinRateLimits<T>(kind: ReceiverCall, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-    const ms = waitMs(kind);
+    const ms = computeWaitMs(kind);
     if (ms > MAX_RATE_LIMIT_WAIT_MS) throw new Throttled("The receiver's rate limit is used up for now.", ms);
     if (ms > 0) await clock.sleep(ms, signal);
     const limitersOfCall = findRateLimiters(kind);
@@ -134,7 +134,7 @@ export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock
   }
 
   return {
-    waitMs,
+    waitMs: computeWaitMs,
     /** Returns true for an error of the receiver, as opposed to an error of the stored state. */
     isReceiverError: (error: unknown) => typeof error === "object" && error !== null && receiverErrors.has(error),
     async call<T>(kind: ReceiverCall, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
@@ -161,7 +161,7 @@ export function createIncidentNotifier(
   buildMessage: (stored: StoredIncident) => IncidentMessage,
   wallMs: () => number,
   monotonicMs: () => number,
-  store: (stored: StoredIncident) => Promise<StoredIncident>,
+  storeIncident: (stored: StoredIncident) => Promise<StoredIncident>,
 ) {
   const computeStoredDigest = (stored: StoredIncident) => computeMessageDigest(buildMessage(stored));
 
@@ -171,11 +171,11 @@ export function createIncidentNotifier(
     isClosed: boolean,
     digestToStore?: string,
   ) {
-    const { lookAtMs: _, openingAs: __, refused: ___, ...rest } = stored;
+    const { lookAtMs: _, openingAs: __, refused: ___, ...sentIncident } = stored;
     const { retriggers, status } = stored;
     const digest = digestToStore ?? computeStoredDigest(stored);
     const sentState = { place: reference, status, retriggers, digest, isClosed, atMs: monotonicMs() };
-    return store({ ...rest, openingMs: null, told: sentState });
+    return storeIncident({ ...sentIncident, openingMs: null, told: sentState });
   }
 
   async function openIncidentAtReceiver(incident: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
@@ -185,20 +185,20 @@ export function createIncidentNotifier(
       const message = buildMessage(incident);
       const searchResult = await call("find", signal, async () => receiver.find?.(message, openingMs, signal));
       if (searchResult && "retryInMs" in searchResult)
-        return store({ ...incident, lookAtMs: monotonicMs() + searchResult.retryInMs });
+        return storeIncident({ ...incident, lookAtMs: monotonicMs() + searchResult.retryInMs });
       // The content of a found incident may be outdated, so the digest stays empty.
       if (searchResult) return storeSentIncident(incident, searchResult, false, "");
       mayExistAtReceiver = false;
     }
     // Store the time before each opening: a later search begins at this time.
-    const storedOpening = await store({ ...incident, ...buildIncidentIdentity(incident), openingMs: wallMs() });
+    const storedOpening = await storeIncident({ ...incident, ...buildIncidentIdentity(incident), openingMs: wallMs() });
     try {
       const message = buildMessage(storedOpening);
       const reference = await call("open", signal, () => receiver.open(message, signal, storedOpening.openingAs));
       return await storeSentIncident(storedOpening, reference, false);
     } catch (error) {
-      const { openingAs: _, ...rest } = storedOpening;
-      if (!mayExistAtReceiver && wasCertainlyNotExecuted(error)) await store({ ...rest, openingMs: null });
+      const { openingAs: _, ...unopened } = storedOpening;
+      if (!mayExistAtReceiver && wasCertainlyNotExecuted(error)) await storeIncident({ ...unopened, openingMs: null });
       throw error;
     }
   }
@@ -216,7 +216,7 @@ export function createIncidentNotifier(
     if (mayBeClosed && !hasEnded && receiver.repeatedOpenEffect !== "findable")
       return openIncidentAtReceiver(stored, signal);
     const message = buildMessage(stored);
-    if (told.isClosed !== hasEnded) await store({ ...stored, told: { ...told, isInDoubt: true } });
+    if (told.isClosed !== hasEnded) await storeIncident({ ...stored, told: { ...told, isInDoubt: true } });
     const kind = hasEnded ? "close" : "update";
     const reference = await call(kind, signal, () => receiver[kind](message, told.place, signal));
     if (reference !== "gone") return storeSentIncident(stored, reference, hasEnded);
@@ -236,15 +236,15 @@ export function createIncidentNotifier(
     openingMs !== null && lookAtMs !== undefined && monotonicMs() < lookAtMs;
 
   return {
-    digestOf: computeStoredDigest,
+    computeDigest: computeStoredDigest,
     needsSending: needsIncidentMessage,
 
     /** Sends an incident; throws the receiver's error. With `resendsUnchanged`, also sends an unchanged incident. */
     async send(stored: StoredIncident, resendsUnchanged: boolean, signal: AbortSignal): Promise<void> {
       if (resendsUnchanged && stored.told !== null) return void (await sendNextMessage(stored, signal));
-      let current = stored;
-      for (let step = 0; step < 3 && needsIncidentMessage(current) && !waitsForIncidentSearch(current); step += 1)
-        current = await sendNextMessage(current, signal);
+      let incident = stored;
+      for (let step = 0; step < 3 && needsIncidentMessage(incident) && !waitsForIncidentSearch(incident); step += 1)
+        incident = await sendNextMessage(incident, signal);
     },
   };
 }
@@ -273,8 +273,8 @@ export async function runTestAlarm(
     ...{ priority: "C", change: "raised", changeId: `test.${nowMs}`, startedAt: isoUtc(nowMs) },
     ...{ metMs: nowMs, holdFromMs: nowMs, changedMs: nowMs, through: 0 },
   });
-  const buildTestMessage = (step: string, state: Partial<StoredIncident>) =>
-    buildMessageOf({ ...incident, ...state, changeId: `${incident.changeId}.${step}` });
+  const buildTestMessage = (stepName: string, state: Partial<StoredIncident>) =>
+    buildMessageOf({ ...incident, ...state, changeId: `${incident.changeId}.${stepName}` });
   const reportTestStep = (completedStep: string, reference: IncidentReference | "gone") => {
     if (reference === "gone") report(`${completedStep}: it is not there any more`);
     else report([completedStep, reference.ticket, reference.link].filter((text) => text !== null).join(" "));

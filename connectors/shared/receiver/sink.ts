@@ -87,7 +87,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   });
   let ledger: IncidentLedger | null = null;
   let gatewayNames: ReadonlyMap<string, string> = new Map();
-  let gatewaysCheckedMs = Number.NEGATIVE_INFINITY;
+  let lastGatewayCheckMs = Number.NEGATIVE_INFINITY;
   const unopenedIncidentKeys = new Set<string>();
   const openGatewayGroupKeys = new Set<string>();
   const incidentKeysToResend = new Set<string>();
@@ -140,13 +140,13 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   /** Evaluates all loaded incidents once: phrases, time zone or rules may have changed. */
   function scheduleAllIncidents(fullLedger: IncidentLedger, nowMs: number): void {
     let openCount = 0;
-    for (const [key, stored] of fullLedger) {
-      updateIncidentKeySets(key, stored);
-      const { told } = stored;
-      const isOpenAtReceiver = told !== null && !told.isClosed && told.isInDoubt !== true && !isResolved(stored);
+    for (const [key, incident] of fullLedger) {
+      updateIncidentKeySets(key, incident);
+      const { told } = incident;
+      const isOpenAtReceiver = told !== null && !told.isClosed && told.isInDoubt !== true && !isResolved(incident);
       if (isOpenAtReceiver) {
         const ticksUntilComparison = Math.floor(openCount / MAX_TEXTS_COMPARED_PER_TICK);
-        incidentQueue.postpone(key, nowMs + ticksUntilComparison * SINK_TICK_INTERVAL_MS);
+        incidentQueue.postponeIncident(key, nowMs + ticksUntilComparison * SINK_TICK_INTERVAL_MS);
         openCount += 1;
       } else incidentQueue.markChanged(key);
     }
@@ -175,7 +175,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
         // An incident that waits for the end of quiet hours or of a silence does not wait for the receiver.
         if (plan?.action === "look") incidentRetries.clearRetry(key);
         if (storedIncident === undefined || plan === null) unscheduleIncident(key);
-        else if (plan.atMs > monotonicMs() || plan.action === "look") incidentQueue.postpone(key, plan.atMs);
+        else if (plan.atMs > monotonicMs() || plan.action === "look") incidentQueue.postponeIncident(key, plan.atMs);
         else if (plan.action === "forget") expiredIncidentKeys.push(key);
         else
           incidentQueue.markReady(key, plan.action === "repeat" ? REPEATED_MESSAGE_PRIORITY : storedIncident.priority);
@@ -187,7 +187,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   }
 
   function unscheduleIncident(key: string): void {
-    incidentQueue.postpone(key, Number.POSITIVE_INFINITY);
+    incidentQueue.postponeIncident(key, Number.POSITIVE_INFINITY);
     incidentRetries.clearRetry(key);
     incidentKeysToResend.delete(key);
   }
@@ -222,7 +222,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   }
 
   const chooseNextIncident = () =>
-    incidentQueue.firstReadyKey() ?? (incidentRetries.isDown() ? incidentRetries.earliestRetryKey() : undefined);
+    incidentQueue.findFirstReadyKey() ?? (incidentRetries.isDown() ? incidentRetries.earliestRetryKey() : undefined);
 
   function chooseReceiverCall(stored: StoredIncident): ReceiverCall {
     if (stored.told === null) return stored.openingMs === null || receiver.find === undefined ? "open" : "find";
@@ -232,7 +232,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   /** Sends one incident. Records failures of the receiver and throws other errors. */
   async function sendIncident(key: string, stored: StoredIncident, signal: AbortSignal): Promise<void> {
     const plan = planIncident(key, stored);
-    incidentQueue.postpone(key, Number.POSITIVE_INFINITY);
+    incidentQueue.postponeIncident(key, Number.POSITIVE_INFINITY);
     try {
       if (plan?.action === "send" || plan?.action === "repeat")
         await notifier.send(await addTimeSeries(stored), plan.action === "repeat", signal);
@@ -255,7 +255,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     incidentKeysToResend.delete(key);
     incidentRetries.clearRetry(key);
     const currentIncident = ledger?.get(key) ?? stored;
-    await storeIncident({ ...currentIncident, refused: notifier.digestOf(currentIncident) });
+    await storeIncident({ ...currentIncident, refused: notifier.computeDigest(currentIncident) });
     rejections.push({ key, position: currentIncident.through, reason: errorText(failure) });
   }
 
@@ -311,13 +311,13 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   }
 
   async function storeIncidentLedger(nextLedger: IncidentLedger, previousLedger: IncidentLedger): Promise<void> {
-    const changedIncidents = [...nextLedger].filter(([key, stored]) => previousLedger.get(key) !== stored);
+    const changedIncidents = [...nextLedger].filter(([key, incident]) => previousLedger.get(key) !== incident);
     await sinkState.put(new Map(changedIncidents));
     ledger = nextLedger;
     for (const [key, { into }] of changedIncidents) {
       incidentQueue.markChanged(key);
       const previousGroupKey = previousLedger.get(key)?.into ?? null;
-      for (const group of [into, previousGroupKey]) if (group !== null) incidentQueue.markChanged(group);
+      for (const groupKey of [into, previousGroupKey]) if (groupKey !== null) incidentQueue.markChanged(groupKey);
     }
   }
 
@@ -343,8 +343,8 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
 
   /** Closes groups of gateways that are online although no event reported it. */
   async function endGroupsOfOnlineGateways(fullLedger: IncidentLedger): Promise<void> {
-    if (openGatewayGroupKeys.size === 0 || clock.monotonic() - gatewaysCheckedMs < GATEWAY_CHECK_INTERVAL_MS) return;
-    gatewaysCheckedMs = clock.monotonic();
+    if (openGatewayGroupKeys.size === 0 || clock.monotonic() - lastGatewayCheckMs < GATEWAY_CHECK_INTERVAL_MS) return;
+    lastGatewayCheckMs = clock.monotonic();
     const offlineGateways = await findOfflineGateways();
     const isGatewayBack = ({ source, gateway }: StoredIncident) =>
       gateway !== null && !offlineGateways.has(`${source} ${gateway.id}`);
@@ -388,7 +388,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
       await loadIncidentLedger();
     },
 
-    async write(batch, signal, _accepted, batchInfo) {
+    async write(batch, signal, _acceptEvents, batchInfo) {
       signal.throwIfAborted();
       return writeEvents(batch, signal, batchInfo);
     },
@@ -419,7 +419,7 @@ export function defineReceiverConnector<S extends ZodType<ReceiverConfig>>(
   name: string,
   summary: string,
   Config: S,
-  load: () => Promise<(config: output<S>, context: ConnectorContext) => AlarmReceiver>,
+  loadReceiver: () => Promise<(config: output<S>, context: ConnectorContext) => AlarmReceiver>,
 ) {
   return {
     name,
@@ -427,7 +427,7 @@ export function defineReceiverConnector<S extends ZodType<ReceiverConfig>>(
     Config,
     kinds: () => INCIDENT_EVENT_KINDS,
     async sink(config: output<S>, context: ConnectorContext) {
-      return createReceiverSink((await load())(config, context), config, context);
+      return createReceiverSink((await loadReceiver())(config, context), config, context);
     },
   };
 }

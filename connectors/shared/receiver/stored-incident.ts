@@ -63,12 +63,12 @@ export interface SentIncidentState {
 
 /** Limits stored times to now: the wall clock may have been set back while the worker was stopped. */
 export function clampIncidentTimes(stored: StoredIncident, nowMs: number): StoredIncident {
-  const { told, openingMs, lookAtMs, ...rest } = stored;
+  const { told, openingMs, lookAtMs, ...otherFields } = stored;
   const latestStoredMs = Math.max(stored.metMs, stored.changedMs, stored.holdFromMs, told?.atMs ?? 0, openingMs ?? 0);
   if (latestStoredMs <= nowMs) return stored;
   const clampTimeToNow = (ms: number) => Math.min(ms, nowMs);
   return {
-    ...rest,
+    ...otherFields,
     openingMs,
     metMs: clampTimeToNow(stored.metMs),
     changedMs: clampTimeToNow(stored.changedMs),
@@ -81,7 +81,7 @@ export function createStoredIncident(
   kind: Incident["kind"],
   source: string,
   episode: string,
-  facts: Pick<
+  incidentFields: Pick<
     StoredIncident,
     "priority" | "change" | "changeId" | "startedAt" | "metMs" | "holdFromMs" | "changedMs" | "through"
   > &
@@ -90,7 +90,7 @@ export function createStoredIncident(
   return {
     ...{ kind, source, episode, site: null, alarm: null, gateway: null, status: "active", endedAt: null },
     ...{ retriggers: 0, into: null, openingMs: null, told: null },
-    ...facts,
+    ...incidentFields,
   };
 }
 
@@ -103,8 +103,8 @@ export const isResolved = ({ status }: Pick<StoredIncident, "status">) => status
 
 const MAX_LISTED_GROUP_MEMBERS = 20;
 
-export const findMembers = (ledger: IncidentLedger, key: string): readonly StoredIncident[] =>
-  [...ledger.values()].filter(({ into }) => into === key);
+export const findMembers = (ledger: IncidentLedger, groupKey: string): readonly StoredIncident[] =>
+  [...ledger.values()].filter(({ into }) => into === groupKey);
 
 export function toIncident(
   key: string,

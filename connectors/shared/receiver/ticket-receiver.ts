@@ -12,11 +12,11 @@ const TICKET_SEARCH_RETRY_MS = 60_000;
 
 /** Ticket system such as Jira. A `done` ticket can be reopened; a `closed` ticket cannot. */
 export interface TicketSystem {
-  readonly tickets: "issues" | "incidents";
+  readonly ticketPlural: "issues" | "incidents";
   readonly idPattern: RegExp;
   /** Time after an opening during which a search may miss the ticket. */
   readonly searchLagMs: number;
-  create(incident: IncidentMessage, signal: AbortSignal): Promise<Ticket>;
+  createTicket(incident: IncidentMessage, signal: AbortSignal): Promise<Ticket>;
   readState(id: string, signal: AbortSignal): Promise<TicketState | null>;
   update(id: string, update: TicketUpdate, signal: AbortSignal): Promise<boolean>;
   close(id: string, update: TicketUpdate, signal: AbortSignal): Promise<boolean>;
@@ -55,7 +55,7 @@ export function createTicketReceiver(
   return {
     repeatedOpenEffect: "findable",
 
-    open: async (incident, signal) => toReference(await system.create(incident, signal)),
+    open: async (incident, signal) => toReference(await system.createTicket(incident, signal)),
 
     async update(incident, reference, signal) {
       const { id, over } = TicketReference.parse(reference.ref);
@@ -91,7 +91,7 @@ export function createTicketReceiver(
       if (duplicateTickets.length > 0)
         log.warn(
           { ticket: oldestTicket.ticket, duplicates: duplicateTickets.map(({ ticket }) => ticket) },
-          `an alarm has several ${system.tickets}; the oldest is kept up to date`,
+          `an alarm has several ${system.ticketPlural}; the oldest is kept up to date`,
         );
       const duplicateTicketNote = `Duplicate of ${oldestTicket.ticket ?? oldestTicket.id}; Plenum keeps only that one up to date.`;
       for (const { id } of duplicateTickets) await system.addNote(id, duplicateTicketNote, signal);
@@ -108,10 +108,10 @@ function chooseTicketNotePhrases({ change }: IncidentMessage, isBack: boolean): 
 }
 
 /** Creates a function that logs each warning once, with the first affected ticket, instead of for every alarm. */
-export function createWarnOncePerMessage(log: ConnectorContext["log"], fields: object) {
+export function createWarnOncePerMessage(log: ConnectorContext["log"], logFields: object) {
   const loggedMessages = new Set<string>();
   return (message: string, { ticket }: Pick<IncidentReference, "ticket">): void => {
-    if (!loggedMessages.has(message)) log.warn({ ticket, ...fields }, message);
+    if (!loggedMessages.has(message)) log.warn({ ticket, ...logFields }, message);
     loggedMessages.add(message);
   };
 }

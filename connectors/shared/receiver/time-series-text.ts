@@ -29,15 +29,15 @@ export function createTimeSeriesText(
     const toMs = clock.now();
     const timeRange = { fromMs: toMs - hours * HOUR_MS, toMs };
     const tagSeries = await building.timeSeries(source, alarm, timeRange);
-    const lines = tagSeries.flatMap((curve) => formatTimeSeriesLine(curve, timeRange, phrases) ?? []);
+    const lines = tagSeries.flatMap((series) => formatTimeSeriesLine(series, timeRange, phrases) ?? []);
     const time = formatTimeInZone(isoUtc(toMs), building.timeZone(source));
     return lines.length === 0 ? [] : [fillPlaceholders(phrases.valuesUntil, { time }), ...lines];
   }
 
-  return async (stored) => {
-    const { alarm, priority, retriggers, source } = stored;
-    if (dossier === false || alarm === null || !dossier.priorities.includes(priority) || !needsTimeSeries(stored))
-      return stored;
+  return async (incident) => {
+    const { alarm, priority, retriggers, source } = incident;
+    if (dossier === false || alarm === null || !dossier.priorities.includes(priority) || !needsTimeSeries(incident))
+      return incident;
     const { hours } = dossier;
     // Searching 75,000 events takes 0.1 s of processor time, so the receivers share the result.
     const timeSeries = getSharedTimeSeries(
@@ -47,12 +47,12 @@ export function createTimeSeriesText(
       ({ readMs }) => clock.monotonic() - readMs < MAX_SHARED_SERIES_AGE_MS,
     );
     try {
-      return { ...stored, curves: { retriggers, lines: await timeSeries.lines } };
+      return { ...incident, curves: { retriggers, lines: await timeSeries.lines } };
     } catch (error) {
       // Expire the shared result, so that the next receiver reads the store again.
       timeSeries.readMs = Number.NEGATIVE_INFINITY;
       log.debug({ err: error }, "the time series of an alarm could not be read; its message is sent without them");
-      return stored;
+      return incident;
     }
   };
 }
@@ -88,7 +88,7 @@ export function formatTimeSeriesLine(
   const tagName = cutText(toOneLine(tag.displayName), MAX_TAG_NAME_LENGTH);
   return [
     [tagName, drawSparkline(points, timeRange), formatValueRange(knownPoints), tagUnit]
-      .filter((part) => part !== "")
+      .filter((textPart) => textPart !== "")
       .join(" "),
     fillPlaceholders(phrases.last, { value: formatTagValue(lastSeriesPoint.value) }),
     ...(duration === "0 s" ? [] : [duration]),
@@ -101,12 +101,12 @@ export function drawSparkline(points: readonly TimeSeriesPoint[], timeRange: Tim
   const drawnTimeRange = findDrawnTimeRange(points, timeRange);
   const timeRangeMs = drawnTimeRange.toMs - drawnTimeRange.fromMs;
   const sparklineBlockMs = Math.max(timeRangeMs / MAX_SPARKLINE_BLOCKS, computeUsualIntervalMs(points) * 1.5, 1);
-  const count = points.length < 2 ? 1 : Math.max(1, Math.floor(timeRangeMs / sparklineBlockMs));
-  const sparklineBlocks = Array<string>(count).fill(SPARKLINE_GAP_CHARACTER);
+  const blockCount = points.length < 2 ? 1 : Math.max(1, Math.floor(timeRangeMs / sparklineBlockMs));
+  const sparklineBlocks = Array<string>(blockCount).fill(SPARKLINE_GAP_CHARACTER);
   const chooseSparklineBlock = createSparklineScale(knownPoints);
   for (const { atMs, value } of knownPoints) {
-    const index = timeRangeMs === 0 ? 0 : Math.floor(((atMs - drawnTimeRange.fromMs) / timeRangeMs) * count);
-    sparklineBlocks[Math.min(index, count - 1)] = chooseSparklineBlock(value);
+    const blockIndex = timeRangeMs === 0 ? 0 : Math.floor(((atMs - drawnTimeRange.fromMs) / timeRangeMs) * blockCount);
+    sparklineBlocks[Math.min(blockIndex, blockCount - 1)] = chooseSparklineBlock(value);
   }
   return sparklineBlocks.join("");
 }
@@ -136,14 +136,14 @@ function computeUsualIntervalMs(points: readonly TimeSeriesPoint[]): number {
 
 /** Creates a function that maps a value to a block. Booleans are the lowest and the highest block. */
 function createSparklineScale(knownPoints: readonly KnownSeriesPoint[]): (value: TagScalar) => string {
-  const blockAt = (fraction: number) =>
+  const getBlock = (fraction: number) =>
     SPARKLINE_BLOCKS[Math.round(fraction * (SPARKLINE_BLOCKS.length - 1))] ?? FLAT_SPARKLINE_BLOCK;
-  if (areBooleanPoints(knownPoints)) return (value) => blockAt(Number(value));
+  if (areBooleanPoints(knownPoints)) return (value) => getBlock(Number(value));
   // Halve the values: the difference of two huge numbers can overflow.
   const halfValues = knownPoints.map(({ value }) => Number(value) / 2);
   const lowestHalf = Math.min(...halfValues);
   const halfRange = Math.max(...halfValues) - lowestHalf;
-  return (value) => (halfRange === 0 ? FLAT_SPARKLINE_BLOCK : blockAt((Number(value) / 2 - lowestHalf) / halfRange));
+  return (value) => (halfRange === 0 ? FLAT_SPARKLINE_BLOCK : getBlock((Number(value) / 2 - lowestHalf) / halfRange));
 }
 
 /** Returns `18.2–21.4`, `21.4` for a constant value, and nothing for booleans. */

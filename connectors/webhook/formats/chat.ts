@@ -12,8 +12,8 @@ import {
   formatBody,
   formatHeading,
   formatMarkdownLink,
+  getJsonMember,
   type IncidentOperation,
-  jsonMember,
   NO_REFERENCE,
   needsChatMessage,
   type ReceiverFormat,
@@ -129,7 +129,7 @@ export const mattermost = createPostOnlyFormat(
         const link = incident.link === null ? "" : `\n${formatMarkdownLink(text.linkText, incident.link)}`;
         return `**${escapeMarkdown(formatHeading(text))}**\n${formatBody(text, escapeMarkdown)}${link}`;
       },
-      (post) => post.length <= MATTERMOST_MAX_TEXT,
+      (message) => message.length <= MATTERMOST_MAX_TEXT,
     ),
   }),
 );
@@ -166,12 +166,12 @@ export const discord: ReceiverFormat = {
       const hint = "Make a new webhook for the channel and put its address into the secret.";
       return new ConfigError(`${receiverName} answered 404: there is no such webhook.`, { field: "url", hint });
     }
-    return isDiscordId(jsonMember(response.json, "id")) ? null : createUnconfirmedFailure(response, receiverName);
+    return isDiscordId(getJsonMember(response.json, "id")) ? null : createUnconfirmedFailure(response, receiverName);
   },
 
-  parseReference: ({ json }) => ({ ...NO_REFERENCE, ref: { id: jsonMember(json, "id") } }),
+  parseReference: ({ json }) => ({ ...NO_REFERENCE, ref: { id: getJsonMember(json, "id") } }),
 
-  isGone: ({ json, status }) => status === 404 && jsonMember(json, "code") === DISCORD_UNKNOWN_MESSAGE_CODE,
+  isGone: ({ json, status }) => status === 404 && getJsonMember(json, "code") === DISCORD_UNKNOWN_MESSAGE_CODE,
 
   probe: ({ url }) => ({ method: "GET", path: buildRequestPath(url), allow: [404] }),
 };
@@ -204,7 +204,7 @@ function fitsDiscordLimits({ title, description = "", fields }: DiscordEmbed): b
 }
 
 function readDiscordMessageId(reference: IncidentReference | null): string | null {
-  const id = jsonMember(reference?.ref, "id");
+  const id = getJsonMember(reference?.ref, "id");
   return isDiscordId(id) ? id : null;
 }
 
@@ -221,7 +221,7 @@ export const googlechat = createPostOnlyFormat(
   {
     // Google Chat allows "1 per second" in a space: https://developers.google.com/workspace/chat/limits.
     rates: [{ count: 1, windowMs: 1_000 }],
-    findFailure: failUnlessConfirmed(({ json }) => typeof jsonMember(json, "name") === "string"),
+    findFailure: failUnlessConfirmed(({ json }) => typeof getJsonMember(json, "name") === "string"),
   },
   (incident) => fitTextToBytes(incident, GOOGLE_CHAT_MAX_BYTES, (text) => buildGoogleChatCard(incident, text)),
   { query: { messageReplyOption: "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD" } },
@@ -344,7 +344,7 @@ export const ntfy: ReceiverFormat = {
     };
   },
 
-  findFailure: failUnlessConfirmed(({ json }) => typeof jsonMember(json, "id") === "string"),
+  findFailure: failUnlessConfirmed(({ json }) => typeof getJsonMember(json, "id") === "string"),
 };
 
 /** Returns ntfy's priority (1 to 5; up to 2 is silent) and tags; null for no notification. */

@@ -4,7 +4,7 @@ import { alertmanager, incidentio, jsm, pagerduty, servicenowEvent, splunkOncall
 
 interface FormatOptionRequirements {
   /** `secret`: anyone who knows the address can post, so the address must be a secret reference. */
-  readonly address?: "secret";
+  readonly addressKind?: "secret";
   readonly url?: string;
   readonly key?: "needed" | "possible";
 }
@@ -17,13 +17,13 @@ export const ALARM_FORMATS = {
   jsm: { format: jsm, url: "https://api.atlassian.com/jsm/ops/integration/v2/alerts", key: "needed" },
   "servicenow-event": { format: servicenowEvent },
   incidentio: { format: incidentio, key: "needed" },
-  "splunk-oncall": { format: splunkOncall, address: "secret" },
+  "splunk-oncall": { format: splunkOncall, addressKind: "secret" },
   ntfy: { format: ntfy, key: "possible" },
-  slack: { format: slack, address: "secret" },
-  teams: { format: teams, address: "secret" },
-  googlechat: { format: googlechat, address: "secret" },
-  mattermost: { format: mattermost, address: "secret" },
-  discord: { format: discord, address: "secret" },
+  slack: { format: slack, addressKind: "secret" },
+  teams: { format: teams, addressKind: "secret" },
+  googlechat: { format: googlechat, addressKind: "secret" },
+  mattermost: { format: mattermost, addressKind: "secret" },
+  discord: { format: discord, addressKind: "secret" },
 } as const satisfies Readonly<Record<string, AlarmFormatEntry>>;
 
 export type FormatName = keyof typeof ALARM_FORMATS;

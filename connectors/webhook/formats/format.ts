@@ -87,18 +87,18 @@ export function failUnlessConfirmed(
     isConfirmation(response) ? null : createUnconfirmedFailure(response, receiverName);
 }
 
-export function jsonMember(json: unknown, name: string): unknown {
+export function getJsonMember(json: unknown, name: string): unknown {
   return typeof json === "object" && json !== null && Object.hasOwn(json, name)
     ? (json as Record<string, unknown>)[name]
     : undefined;
 }
 
-export function onlyUtcTime(time: string | null): string | undefined {
+export function utcTimeOrUndefined(time: string | null): string | undefined {
   return time?.endsWith("Z") === true && !Number.isNaN(Date.parse(time)) ? time : undefined;
 }
 
-export function chooseByPriority(priority: string, names: readonly [a: string, b: string, c: string]): string {
-  return names["AB".indexOf(priority)] ?? names[2];
+export function chooseByPriority(priority: string, choices: readonly [a: string, b: string, c: string]): string {
+  return choices["AB".indexOf(priority)] ?? choices[2];
 }
 
 /** Zero-width space. Inserted after a character, it removes the character's special meaning. */

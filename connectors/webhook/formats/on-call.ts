@@ -14,10 +14,10 @@ import {
   failUnlessConfirmed,
   formatBody,
   formatHeading,
-  jsonMember,
-  onlyUtcTime,
+  getJsonMember,
   type ReceiverFormat,
   type RequestContext,
+  utcTimeOrUndefined,
 } from "./format.ts";
 
 type AlertAction = ReturnType<typeof chooseAlertAction>;
@@ -62,7 +62,7 @@ export const pagerduty = createAlertPerKeyFormat(
       const hint = "Use the integration key of an integration of the kind Events API v2.";
       return new ConfigError(message, { reason: "unauthenticated", field: "key", hint });
     }
-    const isAccepted = response.status !== 400 && jsonMember(response.json, "status") === "success";
+    const isAccepted = response.status !== 400 && getJsonMember(response.json, "status") === "success";
     return isAccepted ? null : createUnconfirmedFailure(response, receiverName);
   },
   (incident, action, { key }) =>
@@ -88,7 +88,7 @@ function buildPagerDutyTrigger(incident: IncidentMessage): Record<string, unknow
       summary: cutText(text.title, PAGERDUTY_MAX_SUMMARY),
       source: formatSiteName(incident, PAGERDUTY_MAX_LINE),
       severity: chooseByPriority(priority, ["critical", "error", "warning"]),
-      timestamp: onlyUtcTime(startedAt),
+      timestamp: utcTimeOrUndefined(startedAt),
       class: kind,
       group: source,
       custom_details: {
@@ -135,7 +135,7 @@ export const jsm: ReceiverFormat = {
       const hint = "Use the key of an integration of the kind API.";
       return new ConfigError(message, { reason: "unauthenticated", field: "key", hint });
     }
-    const isAccepted = response.status < 300 && typeof jsonMember(response.json, "requestId") === "string";
+    const isAccepted = response.status < 300 && typeof getJsonMember(response.json, "requestId") === "string";
     return isAccepted ? null : createUnconfirmedFailure(response, receiverName);
   },
 };
@@ -165,11 +165,11 @@ const SPLUNK_MAX_NAME = 500;
 
 /** Splunk On-Call (VictorOps): one incident for each `entity_id`. The key is in the address. */
 export const splunkOncall = createAlertPerKeyFormat(
-  failUnlessConfirmed(({ json }) => jsonMember(json, "result") === "success"),
+  failUnlessConfirmed(({ json }) => getJsonMember(json, "result") === "success"),
   (incident, action) => {
     const messageType = chooseSplunkMessageType(incident, action);
     if (messageType === null) return null;
-    const startTime = onlyUtcTime(incident.startedAt);
+    const startTime = utcTimeOrUndefined(incident.startedAt);
     return {
       json: {
         message_type: messageType,
@@ -197,7 +197,7 @@ const SERVICENOW_MAX_DESCRIPTION = 4_000;
 
 export const servicenowEvent = createAlertPerKeyFormat(
   (response, receiverName) => {
-    const isAccepted = response.json !== undefined && jsonMember(response.json, "error") === undefined;
+    const isAccepted = response.json !== undefined && getJsonMember(response.json, "error") === undefined;
     if (isAccepted || response.body.trim() === "") return null;
     // A hibernating instance of ServiceNow answers 200 with an HTML page.
     const hint = "If it is an instance of a developer, it may be asleep; wake it up in a browser.";
@@ -211,8 +211,8 @@ export const servicenowEvent = createAlertPerKeyFormat(
 
 function buildServiceNowRecord(incident: IncidentMessage, isEnded: boolean): Record<string, unknown> {
   const { alarm, endedAt, gateway, key, kind, link, priority, source, startedAt } = incident;
-  const cleanServiceNowField = (words: string | undefined) => cleanDisplayName(words, source, SERVICENOW_MAX_NAME);
-  const time = onlyUtcTime(isEnded ? endedAt : startedAt);
+  const cleanServiceNowField = (name: string | undefined) => cleanDisplayName(name, source, SERVICENOW_MAX_NAME);
+  const time = utcTimeOrUndefined(isEnded ? endedAt : startedAt);
   return {
     source: "Plenum",
     event_class: cutText(source, SERVICENOW_MAX_NAME),
@@ -235,7 +235,7 @@ const INCIDENTIO_MAX_TITLE = 500;
 const INCIDENTIO_MAX_TEXT = 1_000;
 
 export const incidentio = createAlertPerKeyFormat(
-  failUnlessConfirmed(({ json }) => typeof jsonMember(json, "deduplication_key") === "string"),
+  failUnlessConfirmed(({ json }) => typeof getJsonMember(json, "deduplication_key") === "string"),
   (incident, action, context) => {
     if (action === null || action === "acknowledge") return null;
     const { key, kind, link, priority, site, source, startedAt, text } = incident;
@@ -277,8 +277,8 @@ export const alertmanager = createAlertPerKeyFormat(
     };
     const link = incident.link ?? "";
     // This field does not allow a time without a UTC offset; the description contains such a time.
-    const startsAt = onlyUtcTime(startedAt) ?? now;
-    const endsAt = isAlertResolved ? (onlyUtcTime(endedAt) ?? now) : ALERTMANAGER_NO_END_TIME;
+    const startsAt = utcTimeOrUndefined(startedAt) ?? now;
+    const endsAt = isAlertResolved ? (utcTimeOrUndefined(endedAt) ?? now) : ALERTMANAGER_NO_END_TIME;
     return {
       json: {
         version: "4",

@@ -7,8 +7,8 @@ import {
   createUnconfirmedFailure,
   formatBody,
   formatHeading,
+  getJsonMember,
   type IncidentOperation,
-  jsonMember,
   type ReceiverFormat,
 } from "./format.ts";
 
@@ -65,10 +65,10 @@ type FieldReader = (name: string) => unknown;
 export function createTemplateFieldReader(incident: IncidentMessage, reference: IncidentReference | null): FieldReader {
   const { text } = incident;
   const { title, list, curves, status: statusText } = text;
-  const place = reference && { id: jsonMember(reference.ref, "id"), ticket: reference.ticket, link: reference.link };
+  const place = reference && { id: getJsonMember(reference.ref, "id"), ticket: reference.ticket, link: reference.link };
   const texts = { title, heading: formatHeading(text), text: formatBody(text), statusText, list, curves };
   const fieldTree = { ...incident, ...texts, place };
-  return (name) => name.split(".").reduce<unknown>(jsonMember, fieldTree) ?? null;
+  return (name) => name.split(".").reduce<unknown>(getJsonMember, fieldTree) ?? null;
 }
 
 const TemplateRequest = z.strictObject({
@@ -281,4 +281,4 @@ function parseIncidentReference(template: TemplateConfig, json: unknown): Incide
   };
 }
 
-const readResponseValue = (json: unknown, path: string): unknown => parseResponsePath(path).reduce(jsonMember, json);
+const readResponseValue = (json: unknown, path: string): unknown => parseResponsePath(path).reduce(getJsonMember, json);

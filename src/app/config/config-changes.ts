@@ -90,12 +90,12 @@ export function computeConfigInForce(before: Config, after: Config): Config {
   };
 }
 
-function keepOldRestartOptions(path: readonly string[], old: unknown, now: unknown): unknown {
-  if (RESTART_REASON_BY_OPTION[toOptionPathPattern(path)] !== undefined) return old;
-  if (!isPlainObject(old) || !isPlainObject(now)) return now;
-  const mergedOptions: Record<string, unknown> = { ...now };
-  for (const key of new Set([...Object.keys(old), ...Object.keys(now)])) {
-    const mergedValue = keepOldRestartOptions([...path, key], old[key], now[key]);
+function keepOldRestartOptions(path: readonly string[], oldValue: unknown, newValue: unknown): unknown {
+  if (RESTART_REASON_BY_OPTION[toOptionPathPattern(path)] !== undefined) return oldValue;
+  if (!isPlainObject(oldValue) || !isPlainObject(newValue)) return newValue;
+  const mergedOptions: Record<string, unknown> = { ...newValue };
+  for (const key of new Set([...Object.keys(oldValue), ...Object.keys(newValue)])) {
+    const mergedValue = keepOldRestartOptions([...path, key], oldValue[key], newValue[key]);
     if (mergedValue === undefined) delete mergedOptions[key];
     else mergedOptions[key] = mergedValue;
   }
@@ -199,8 +199,8 @@ function findListEntriesByName(list: unknown): ListEntries | null {
 
 function displayOldAndNewValue(path: readonly string[], old: unknown, now: unknown) {
   if (path.length === 2 && path[0] === "sinks") {
-    const connectorNameOf = (sink: unknown) => (sink === undefined ? null : findSinkConnector(sink as SinkConfigEntry));
-    return { before: connectorNameOf(old), after: connectorNameOf(now) };
+    const findConnector = (sink: unknown) => (sink === undefined ? null : findSinkConnector(sink as SinkConfigEntry));
+    return { before: findConnector(old), after: findConnector(now) };
   }
   const oldValue = displayOptionValue(path, old);
   const newValue = displayOptionValue(path, now);

@@ -74,8 +74,8 @@ const SinkSection = z
     context.addIssue({ code: "custom", message });
   })
   .transform(({ schedule, ...sink }) => {
-    const retryWaits = schedule ?? defaultRetrySchedule(sink);
-    return { ...sink, filter: eventFilterOfSink(sink), ...(retryWaits === false ? {} : { schedule: retryWaits }) };
+    const retryWaits = schedule ?? findDefaultSchedule(sink);
+    return { ...sink, filter: buildEventFilter(sink), ...(retryWaits === false ? {} : { schedule: retryWaits }) };
   })
   .meta({ description: "A destination of events: one connector with its options, and the delivery." });
 export type SinkConfigEntry = z.output<typeof SinkSection>;
@@ -86,14 +86,14 @@ function listSinkConnectors(sink: Readonly<Partial<Record<ConnectorName, unknown
 
 const canSendSequenceNumber = (name: ConnectorName): boolean => getConnector(name).carriesSequence === true;
 
-function defaultRetrySchedule(sink: Parameters<typeof listSinkConnectors>[0]): number[] | false {
+function findDefaultSchedule(sink: Parameters<typeof listSinkConnectors>[0]): number[] | false {
   const [name] = listSinkConnectors(sink);
   const retryWaitsMs = name && getConnector(name).retryWaitsMs;
   return retryWaitsMs === undefined ? false : [...retryWaitsMs];
 }
 
 /** Removes event kinds that the connector does not use from the filter, unless no kind would remain. */
-function eventFilterOfSink({ filter, ...sink }: DeliveryConfig): DeliveryConfig["filter"] {
+function buildEventFilter({ filter, ...sink }: DeliveryConfig): DeliveryConfig["filter"] {
   const [name] = listSinkConnectors(sink as Parameters<typeof listSinkConnectors>[0]);
   if (name === undefined) return filter;
   const connectorKinds = getConnector(name).kinds?.((sink as Record<string, unknown>)[name]);

@@ -35,7 +35,7 @@ export function settingsAffectingTagWrites(config: Config): Readonly<Record<stri
   );
   const sinksAcceptingCommands = Object.entries(config.sinks)
     // Include sinks that could accept commands, unless `commands.enabled` is false.
-    .filter(([, sink]) => sink.enabled && canSinkAcceptCommands(sink) && commandOptionsOfSink(sink)?.enabled !== false)
+    .filter(([, sink]) => sink.enabled && canSinkAcceptCommands(sink) && findCommandOptions(sink)?.enabled !== false)
     .map(([name, sink]) => [name, { [findSinkConnector(sink)]: sink[findSinkConnector(sink)] }] as const);
   return { sources: Object.fromEntries(sourceConnectionOptions), senders: Object.fromEntries(sinksAcceptingCommands) };
 }
@@ -45,10 +45,10 @@ export function canSinkAcceptCommands(sink: SinkConfigEntry): boolean {
 }
 
 export function acceptsCommands(sink: SinkConfigEntry): boolean {
-  return sink.enabled && canSinkAcceptCommands(sink) && commandOptionsOfSink(sink)?.enabled === true;
+  return sink.enabled && canSinkAcceptCommands(sink) && findCommandOptions(sink)?.enabled === true;
 }
 
-function commandOptionsOfSink(sink: SinkConfigEntry): { readonly enabled: boolean } | undefined {
+function findCommandOptions(sink: SinkConfigEntry): { readonly enabled: boolean } | undefined {
   const options = sink[findSinkConnector(sink)] as { readonly commands?: { readonly enabled: boolean } } | undefined;
   return options?.commands;
 }

@@ -25,10 +25,10 @@ const SENSOR_TAG_LISTS = ["exclude", "may_rest"] as const;
 function findUnknownReadClasses({ sources }: ConfigSections): readonly ConfigContradiction[] {
   return Object.entries(sources).flatMap(([name, { read, silent_sensors: sensors }]) => {
     if (sensors === false) return [];
-    const classes = read.map((readClass) => readClass.name);
-    return SENSOR_TAG_LISTS.flatMap((list) =>
-      findUnknownNames(sensors[list].classes, classes, "There is no class of this name under read.", [
-        ...["sources", name, "silent_sensors", list, "classes"],
+    const classNames = read.map((readClass) => readClass.name);
+    return SENSOR_TAG_LISTS.flatMap((listName) =>
+      findUnknownNames(sensors[listName].classes, classNames, "There is no class of this name under read.", [
+        ...["sources", name, "silent_sensors", listName, "classes"],
       ]),
     );
   });
@@ -39,16 +39,16 @@ function findUnavailableSystems({ sources }: ConfigSections): readonly ConfigCon
   const message = "To select by system, set inventory.tags_of_systems: true for this source.";
   return Object.entries(sources).flatMap(([name, { read, history, inventory, silent_sensors: sensors }]) => {
     if (inventory.tags_of_systems) return [];
-    const classSelections = Object.entries({ read, history }).flatMap(([list, entries]) =>
+    const classSelections = Object.entries({ read, history }).flatMap(([listName, entries]) =>
       entries.flatMap(({ select }, n) => [
-        { select, path: [list, n, "select"] },
-        { select: select.exclude ?? {}, path: [list, n, "select", "exclude"] },
+        { select, path: [listName, n, "select"] },
+        { select: select.exclude ?? {}, path: [listName, n, "select", "exclude"] },
       ]),
     );
     const sensorListSelections =
       sensors === false
         ? []
-        : SENSOR_TAG_LISTS.map((list) => ({ select: sensors[list], path: ["silent_sensors", list] }));
+        : SENSOR_TAG_LISTS.map((listName) => ({ select: sensors[listName], path: ["silent_sensors", listName] }));
     return [...classSelections, ...sensorListSelections]
       .filter(({ select }) => select.systems !== undefined)
       .map(({ path }) => ({ path: ["sources", name, ...path, "systems"], message }));
@@ -190,20 +190,20 @@ const isSourceToken = ({ source }: FoundSecretReference): boolean => source !== 
 export function findSecrets(value: unknown, path: ConfigOptionPath): readonly FoundSecretReference[] {
   if (typeof value !== "object" || value === null) return [];
   const ref = parseSecretReference(value);
-  if (ref !== null) return [{ path, secretRef: ref, source: sourceOfTokenPath(path) }];
-  const childOptions = Array.isArray(value) ? value.map((each, n) => [n, each] as const) : Object.entries(value);
-  return childOptions.flatMap(([key, each]) => findSecrets(each, [...path, key]));
+  if (ref !== null) return [{ path, secretRef: ref, source: findTokenSource(path) }];
+  const childOptions = Array.isArray(value) ? value.map((child, n) => [n, child] as const) : Object.entries(value);
+  return childOptions.flatMap(([key, child]) => findSecrets(child, [...path, key]));
 }
 
 /** Returns null unless the value is `{file: path}` or `{env: NAME}`. */
 export function parseSecretReference(value: object): SecretRef | null {
-  const [[key, text] = [], ...furtherEntries] = Object.entries(value);
-  if (furtherEntries.length > 0 || typeof text !== "string") return null;
-  if (key === "file") return { file: text };
-  return key === "env" ? { env: text } : null;
+  const [[key, entryValue] = [], ...furtherEntries] = Object.entries(value);
+  if (furtherEntries.length > 0 || typeof entryValue !== "string") return null;
+  if (key === "file") return { file: entryValue };
+  return key === "env" ? { env: entryValue } : null;
 }
 
-function sourceOfTokenPath([section, name, option, ...furtherPathSteps]: ConfigOptionPath): string | null {
+function findTokenSource([section, name, option, ...furtherPathSteps]: ConfigOptionPath): string | null {
   return section === "sources" && option === "token" && furtherPathSteps.length === 0 ? String(name) : null;
 }
 
@@ -211,11 +211,11 @@ function sourceOfTokenPath([section, name, option, ...furtherPathSteps]: ConfigO
 function listSecretIdentities(ref: SecretRef): readonly string[] {
   // Windows ignores the case of environment variables.
   if ("env" in ref) return [`variable ${process.platform === "win32" ? ref.env.toUpperCase() : ref.env}`];
-  const path = `path ${resolveFolderLinks(ref.file)}`;
+  const pathId = `path ${resolveFolderLinks(ref.file)}`;
   try {
     const secretFileStats = statSync(ref.file, { bigint: true, throwIfNoEntry: false });
-    return secretFileStats === undefined ? [path] : [path, `file ${secretFileStats.dev} ${secretFileStats.ino}`];
+    return secretFileStats === undefined ? [pathId] : [pathId, `file ${secretFileStats.dev} ${secretFileStats.ino}`];
   } catch {
-    return [path];
+    return [pathId];
   }
 }

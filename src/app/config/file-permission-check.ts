@@ -20,7 +20,7 @@ export function refuseUntrustedConfigFile(file: string, ownUid: number | null = 
   // A pipe of the shell, such as `--config <(decrypt plenum.yaml.age)`, has no folder to check.
   if (!fileStats.isFile()) return;
   for (const { path, isLink } of listLinksAndFolders(file)) {
-    const pathOwnership = isLink ? symbolicLinkOwnership(path) : folderOwnership(path);
+    const pathOwnership = isLink ? readLinkOwnership(path) : readFolderOwnership(path);
     if (pathOwnership === undefined) continue;
     refuseOtherWriters(isLink ? LINK_LABEL : "folder of the configuration file", path, pathOwnership, ownUid);
   }
@@ -54,13 +54,13 @@ function findFirstSymbolicLink(path: string): string | null {
 }
 
 /** Returns mode 0, because the operating system ignores the mode of a symbolic link. */
-function symbolicLinkOwnership(link: string): FileOwnership | undefined {
+function readLinkOwnership(link: string): FileOwnership | undefined {
   const fileStats = readFileStatsIfPossible(link, lstatSync);
   return fileStats && { mode: 0, uid: fileStats.uid, gid: fileStats.gid };
 }
 
 /** Returns mode 0 if other users cannot replace our files in the folder, e.g. in `/tmp` (sticky bit). */
-function folderOwnership(folder: string): FileOwnership | undefined {
+function readFolderOwnership(folder: string): FileOwnership | undefined {
   const fileStats = readFileStatsIfPossible(folder);
   if (fileStats === undefined) return undefined;
   const { mode, uid, gid } = fileStats;

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { closestWord } from "../../core/values/spelling-suggestion.ts";
+import { findClosestWord } from "../../core/values/spelling-suggestion.ts";
 import { allowedKeys, findOptionDescription } from "./schema-lookup.ts";
 import { adviceForUnknownKey, suggestOptionValue } from "./suggested-fixes.ts";
 
@@ -55,12 +55,12 @@ function describeZodIssue(
     case "invalid_union":
       return describeUnionIssue(checkedConfig, issue, path, valueAtPath);
     case "invalid_value":
-      return [{ path, message: allowedChoicesMessage(issue.values.map(String), valueAtPath) }];
+      return [{ path, message: formatAllowedChoices(issue.values.map(String), valueAtPath) }];
     case "invalid_type":
-      return [{ path, message: typeErrorText(checkedConfig, issue.expected, path, valueAtPath) }];
+      return [{ path, message: formatTypeError(checkedConfig, issue.expected, path, valueAtPath) }];
     case "too_small":
     case "too_big":
-      return [{ path, message: findCustomIssueMessage(issue) ?? outOfRangeMessage(issue, valueAtPath) }];
+      return [{ path, message: findCustomIssueMessage(issue) ?? formatRangeMessage(issue, valueAtPath) }];
     default:
       return [{ path, message: addFullStop(issue.message) }];
   }
@@ -75,8 +75,8 @@ function doesOptionAcceptText(issue: ZodIssue): boolean {
   if (issue.code === "invalid_type") return issue.expected === "string";
   if (issue.code === "invalid_value") return issue.values.some((value) => typeof value === "string");
   if (issue.code !== "invalid_union") return false;
-  return issue.errors.some((branch) =>
-    branch.some((branchIssue) => branchIssue.path.length === 0 && doesOptionAcceptText(branchIssue)),
+  return issue.errors.some((branchIssues) =>
+    branchIssues.some((branchIssue) => branchIssue.path.length === 0 && doesOptionAcceptText(branchIssue)),
   );
 }
 
@@ -87,9 +87,9 @@ function describeUnionIssue(
   value: unknown,
 ): readonly ConfigFinding[] {
   const { options } = issue as { options?: readonly unknown[] };
-  if (issue.errors.length === 0) return [{ path, message: allowedChoicesMessage((options ?? []).map(String), value) }];
+  if (issue.errors.length === 0) return [{ path, message: formatAllowedChoices((options ?? []).map(String), value) }];
   const rankedUnionBranches = issue.errors
-    .map((issues) => ({ issues, distance: distanceFromSchema(issues) }))
+    .map((issues) => ({ issues, distance: computeSchemaDistance(issues) }))
     .toSorted((a, b) => a.distance - b.distance);
   const closestBranch = rankedUnionBranches[0];
   const issueMessage = findCustomIssueMessage(issue);
@@ -100,7 +100,7 @@ function describeUnionIssue(
 
 const UNLIKELY_BRANCH_DISTANCE = 5;
 
-function distanceFromSchema(issues: readonly ZodIssue[]): number {
+function computeSchemaDistance(issues: readonly ZodIssue[]): number {
   let totalDistance = 0;
   for (const issue of issues) {
     if (issue.code === "unrecognized_keys") totalDistance += UNLIKELY_BRANCH_DISTANCE * issue.keys.length;
@@ -110,7 +110,7 @@ function distanceFromSchema(issues: readonly ZodIssue[]): number {
   return totalDistance;
 }
 
-function typeErrorText(
+function formatTypeError(
   checkedConfig: CheckedConfig,
   expected: string,
   path: readonly PropertyKey[],
@@ -129,7 +129,7 @@ function typeErrorText(
   }
   if ((expected === "number" || expected === "int") && typeof value === "number") return "Write a whole number.";
   if (expected === "object" && checkedConfig.isSuggestionCheck !== true) {
-    const missingSectionAdvice = adviceForSection(checkedConfig, path, value);
+    const missingSectionAdvice = findSectionAdvice(checkedConfig, path, value);
     if (missingSectionAdvice !== null) return missingSectionAdvice;
   }
   if (expected === "array" && typeof value === "object" && checkedConfig.isSuggestionCheck !== true)
@@ -143,7 +143,7 @@ function typeErrorText(
   return `Write ${expectedTypeText} here${shouldDropQuotes ? ", without quotes" : ""}, not ${valueTypeText(value)}.`;
 }
 
-function adviceForSection(checkedConfig: CheckedConfig, path: readonly PropertyKey[], value: unknown): string | null {
+function findSectionAdvice(checkedConfig: CheckedConfig, path: readonly PropertyKey[], value: unknown): string | null {
   if (typeof value === "string" && /^[\w-]+:(?!\/\/)\S/.test(value))
     return `Put a space behind the colon of \`${value.slice(0, value.indexOf(":"))}\`.`;
   const sectionKeys = allowedKeys(checkedConfig.schema, path);
@@ -170,19 +170,19 @@ function findProblemWithValue(
 
 function replaceValueAtPath(
   content: unknown,
-  [step, ...remainingSteps]: readonly PropertyKey[],
+  [pathStep, ...remainingSteps]: readonly PropertyKey[],
   value: unknown,
 ): unknown {
-  if (step === undefined) return value;
+  if (pathStep === undefined) return value;
   if (typeof content !== "object" || content === null) return content;
   const changedContent = (Array.isArray(content) ? [...content] : { ...content }) as Record<PropertyKey, unknown>;
-  changedContent[step] = replaceValueAtPath(changedContent[step], remainingSteps, value);
+  changedContent[pathStep] = replaceValueAtPath(changedContent[pathStep], remainingSteps, value);
   return changedContent;
 }
 
-function isUnquotedLiteral(expected: string, text: string): boolean {
-  if (expected === "boolean") return text === "true" || text === "false";
-  if (expected !== "number" && expected !== "int") return false;
+function isUnquotedLiteral(expectedType: string, text: string): boolean {
+  if (expectedType === "boolean") return text === "true" || text === "false";
+  if (expectedType !== "number" && expectedType !== "int") return false;
   return text.trim() !== "" && Number.isFinite(Number(text));
 }
 
@@ -203,7 +203,7 @@ function valueTypeText(value: unknown): string {
   return typeof value === "string" ? "a text" : `a ${typeof value}`;
 }
 
-function outOfRangeMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueTooBig, value: unknown): string {
+function formatRangeMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueTooBig, value: unknown): string {
   const isTooLow = issue.code === "too_small";
   const limit = isTooLow ? issue.minimum : issue.maximum;
   const limitText = isTooLow ? (issue.inclusive ? "at least" : "more than") : issue.inclusive ? "at most" : "less than";
@@ -219,13 +219,13 @@ function findCustomIssueMessage(issue: ZodIssue): string | undefined {
   return /^(Invalid|Too (small|big))/.test(issue.message) ? undefined : addFullStop(issue.message);
 }
 
-function allowedChoicesMessage(choices: readonly string[], value: unknown): string {
+function formatAllowedChoices(choices: readonly string[], value: unknown): string {
   // YAML reads unquoted digits as a number.
   const quoteIfNumeric = (word: string) => (/^[\d.]+$/.test(word) ? `"${word}"` : word);
   const quotedChoices = choices.map(quoteIfNumeric);
   const allowedChoicesText = quotedChoices.length === 1 ? quotedChoices[0] : `one of ${quotedChoices.join(", ")}`;
   if (typeof value !== "string") return `Write ${allowedChoicesText}.`;
-  const closestChoice = closestWord(value, choices);
+  const closestChoice = findClosestWord(value, choices);
   return closestChoice === undefined
     ? `Write ${allowedChoicesText}.`
     : `Write ${allowedChoicesText}. Did you mean ${quoteIfNumeric(closestChoice)}?`;

@@ -57,10 +57,10 @@ function findSchemaAtPath(schema: AnyZodSchema, path: readonly PropertyKey[]): A
   return currentSchema;
 }
 
-function findChildSchema(schema: AnyZodSchema, step: PropertyKey): AnyZodSchema | undefined {
+function findChildSchema(schema: AnyZodSchema, pathStep: PropertyKey): AnyZodSchema | undefined {
   const { element, valueType } = zodSchemaDefinition(schema);
   const schemaByKey = listSchemasByKey(schema);
-  return element ?? valueType ?? (Object.hasOwn(schemaByKey, step) ? schemaByKey[String(step)] : undefined);
+  return element ?? valueType ?? (Object.hasOwn(schemaByKey, pathStep) ? schemaByKey[String(pathStep)] : undefined);
 }
 
 function listSchemasByKey(schema: AnyZodSchema): Readonly<Record<string, AnyZodSchema>> {
@@ -74,6 +74,6 @@ function unwrapZodSchema(schema: AnyZodSchema): AnyZodSchema {
 }
 
 function findInnerZodSchema(schema: AnyZodSchema): AnyZodSchema | undefined {
-  const { innerType, in: input } = zodSchemaDefinition(schema);
-  return innerType ?? input;
+  const { innerType, in: inputSchema } = zodSchemaDefinition(schema);
+  return innerType ?? inputSchema;
 }

@@ -1,7 +1,7 @@
 import type { z } from "zod";
 import { parseByteSize } from "../../core/values/byte-size.ts";
 import { parseDuration } from "../../core/values/duration.ts";
-import { closestWord, formatWordSuggestion } from "../../core/values/spelling-suggestion.ts";
+import { findClosestWord, formatWordSuggestion } from "../../core/values/spelling-suggestion.ts";
 import { allowedKeys, listOptionPaths } from "./schema-lookup.ts";
 
 type AnyZodSchema = z.core.$ZodType;
@@ -13,7 +13,7 @@ export function adviceForUnknownKey(schema: AnyZodSchema, path: readonly Propert
   if (allowedKeysOfSection.includes(normalizedKey)) return ` Did you mean ${normalizedKey}?`;
   const nearbySectionText = findNearbySection(schema, path, key, allowedKeysOfSection);
   if (nearbySectionText !== null) return ` It belongs ${nearbySectionText}.`;
-  if (closestWord(key, allowedKeysOfSection) !== undefined) return formatWordSuggestion(key, allowedKeysOfSection);
+  if (findClosestWord(key, allowedKeysOfSection) !== undefined) return formatWordSuggestion(key, allowedKeysOfSection);
   const distantSection = findSectionsWithKey(schema, key);
   return distantSection === null
     ? formatWordSuggestion(key, allowedKeysOfSection)

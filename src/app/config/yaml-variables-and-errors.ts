@@ -115,10 +115,10 @@ function likelyYamlMistakeMessage(text: string, isUnquoted: boolean): string | n
 export function findOptionOffset(root: Node | null, path: readonly PropertyKey[], shouldLocateKey: boolean): number {
   let node: Node | null = root;
   let offset = yamlNodeStart(root) ?? 0;
-  for (const [depth, step] of path.entries()) {
+  for (const [depth, pathKey] of path.entries()) {
     if (isMap(node)) {
       const entry = node.items.find(
-        (item) => isPair(item) && isScalar(item.key) && String(item.key.value) === String(step),
+        (item) => isPair(item) && isScalar(item.key) && String(item.key.value) === String(pathKey),
       );
       if (entry === undefined) return offset;
       const shouldUseKey =
@@ -127,8 +127,8 @@ export function findOptionOffset(root: Node | null, path: readonly PropertyKey[]
       const locatedYamlNode = shouldUseKey || isMap(entry.value) ? entry.key : entry.value;
       offset = yamlNodeStart(locatedYamlNode) ?? offset;
       node = isNode(entry.value) ? entry.value : null;
-    } else if (isNode(node) && !isAlias(node) && "items" in node && typeof step === "number") {
-      const yamlListItem: unknown = (node.items as unknown[])[step];
+    } else if (isNode(node) && !isAlias(node) && "items" in node && typeof pathKey === "number") {
+      const yamlListItem: unknown = (node.items as unknown[])[pathKey];
       if (!isNode(yamlListItem)) return offset;
       node = yamlListItem;
       offset = yamlNodeStart(yamlListItem) ?? offset;
@@ -155,7 +155,7 @@ export const locateOptionsInFile = (file: string): LocateOption =>
 
 export function locateOptionsInText(file: string, text: string): LocateOption {
   const lineCounter = new LineCounter();
-  const { contents } = parseDocument(text, { lineCounter: lineCounter, version: "1.2" });
+  const { contents } = parseDocument(text, { lineCounter, version: "1.2" });
   return (path) => {
     const { line, col } = lineCounter.linePos(findOptionOffset(contents, path, false));
     return `${file}:${Math.max(1, line)}:${Math.max(1, col)}`;
@@ -223,29 +223,29 @@ function unexpectedTokenMessage(message: string, character: string): string {
 }
 
 /** Finds the start of the innermost quoted text, list or map in braces that contains an offset. */
-function findUnclosedTextStart(document: Document, offset: number, isQuote: boolean): number | null {
-  let innermostStart: number | null = null;
+function findUnclosedTextStart(document: Document, offset: number, isMissingQuote: boolean): number | null {
+  let innermostNodeStart: number | null = null;
   const checkYamlNode = (node: Node) => {
     const [from, , end] = node.range ?? [0, 0, 0];
-    if (from <= offset && offset <= end && from >= (innermostStart ?? 0)) innermostStart = from;
+    if (from <= offset && offset <= end && from >= (innermostNodeStart ?? 0)) innermostNodeStart = from;
   };
   visit(document, {
     Node(_, node) {
-      if (isQuote ? isScalar(node) && /^QUOTE/.test(node.type ?? "") : isCollection(node) && node.flow === true)
+      if (isMissingQuote ? isScalar(node) && /^QUOTE/.test(node.type ?? "") : isCollection(node) && node.flow === true)
         checkYamlNode(node);
     },
   });
-  return innermostStart;
+  return innermostNodeStart;
 }
 
 export function findYamlAliasOffset(document: Document, name: string): number {
-  let offset = 0;
+  let aliasOffset = 0;
   visit(document, {
     Alias(_, node) {
       if (!isAlias(node) || node.source !== name) return;
-      offset = node.range?.[0] ?? 0;
+      aliasOffset = node.range?.[0] ?? 0;
       return visit.BREAK;
     },
   });
-  return offset;
+  return aliasOffset;
 }

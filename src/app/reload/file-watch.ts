@@ -48,7 +48,7 @@ export function watchFile(options: {
     clock,
     alignSleeps: true,
     step: checkFile,
-    fault: (error) => log.warn({ file, err: error }, `the ${name} could not be looked at`),
+    onFault: (error) => log.warn({ file, err: error }, `the ${name} could not be looked at`),
   });
 }
 

@@ -13,7 +13,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { OrderlyStop, startServiceOnce } from "../../core/runtime/lifecycle.ts";
 import { type Log, maskCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { endsWithin, retryUntilDone, serialRunner } from "../../core/runtime/waiting.ts";
+import { createSerialRunner, endsWithin, retryUntilDone } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { Config } from "../config/config.ts";
@@ -25,17 +25,17 @@ import { watchFile } from "./file-watch.ts";
 export interface ReconfigurableWorkerPart {
   readonly name: string;
   /** Prepares a configuration change without applying the change. An error rejects the whole file. */
-  prepare(next: Config): Promise<PreparedConfigChange>;
+  prepare(nextConfig: Config): Promise<PreparedConfigChange>;
 }
 
 export interface PreparedConfigChange {
-  apply(): Promise<void> | void;
-  discard?(): Promise<void>;
+  applyChange(): Promise<void> | void;
+  discardChange?(): Promise<void>;
 }
 
 export interface ReloadableConfigFile {
   readonly file: string;
-  load(): Config;
+  loadConfig(): Config;
   readonly isWatched: boolean;
 }
 
@@ -54,24 +54,24 @@ export function createReloader(
   },
 ) {
   const { clock, file, log, metrics } = options;
-  const runOneReloadAtATime = serialRunner();
+  const runOneReloadAtATime = createSerialRunner();
   const stopController = new AbortController();
   let configInForce = options.config;
   let lastReport: ReloadReport | null = null;
   let pendingChanges: readonly ConfigChange[] = [];
   let fileProblems: readonly string[] | null = null;
-  let partFailures: readonly string[] = [];
+  let workerPartFailures: readonly string[] = [];
   const pendingEventCommits = new Set<Promise<unknown>>();
 
   async function prepareReload() {
-    const loadedConfig = options.load();
+    const loadedConfig = options.loadConfig();
     const nextConfig = computeConfigInForce(configInForce, loadedConfig);
     // Check shared tokens again, because a running source keeps its token until a restart.
     const [sharedToken] = findSharedTokens(nextConfig);
     if (sharedToken !== undefined) throw new ConfigError(`${sharedToken.path.join(".")}: ${sharedToken.message}`);
     const allConfigChanges = findConfigChanges(configInForce, loadedConfig);
     const preparedChanges: (PreparedConfigChange & { readonly name: string })[] = [];
-    const discard = () => Promise.all(preparedChanges.map((part) => part.discard?.()));
+    const discard = () => Promise.all(preparedChanges.map((part) => part.discardChange?.()));
     try {
       for (const part of options.parts) preparedChanges.push({ name: part.name, ...(await part.prepare(nextConfig)) });
     } catch (error) {
@@ -104,7 +104,7 @@ export function createReloader(
     const failedPartMessages: string[] = [];
     for (const part of prepared.preparedParts) {
       try {
-        await part.apply();
+        await part.applyChange();
       } catch (error) {
         log.error({ part: part.name, err: error }, "a part could not take the new configuration over");
         failedPartMessages.push(`${part.name}: ${maskCredentials(errorText(error))}`);
@@ -122,7 +122,7 @@ export function createReloader(
     metrics.configRefused.set(0);
     configInForce = prepared.next;
     pendingChanges = changesAfterRestart;
-    partFailures = failedPartMessages.length > 0 || changes.length > 0 ? failedPartMessages : partFailures;
+    workerPartFailures = failedPartMessages.length > 0 || changes.length > 0 ? failedPartMessages : workerPartFailures;
     metrics.configPending.set(pendingChanges.length);
     metrics.reloads.inc({ outcome: changes.length > 0 ? "changed" : "unchanged" });
     if (hasNewConfigChanges || by !== "file") lastReport = appliedReloadReport;
@@ -157,7 +157,7 @@ export function createReloader(
       clock,
       signal: stopController.signal,
       work: () => options.store.commit({ events: [configChangedEvent] }),
-      fault: (error) => log.warn({ err: error }, "a change of the configuration could not be recorded yet"),
+      onFault: (error) => log.warn({ err: error }, "a change of the configuration could not be recorded yet"),
     }).catch((error: unknown) => {
       log.error({ err: error }, "a change of the configuration was not recorded");
     });
@@ -204,7 +204,7 @@ export function createReloader(
       const optionPaths = pendingChanges.map(({ path }) => path).join(", ");
       return [
         ...(fileProblems === null ? [] : [invalidConfigNotice(file, fileProblems)]),
-        ...partFailures.map(
+        ...workerPartFailures.map(
           (failure) => `A part of the new configuration is not in force, and a restart puts it there. ${failure}`,
         ),
         ...(pendingChanges.length === 0

@@ -27,7 +27,7 @@ export function createTagNamesFileWatch(options: {
   const stopController = new AbortController();
   let runSignal: AbortSignal | null = null;
   let fileWatch: WorkerService | null = null;
-  let pendingLoad: Promise<unknown> = Promise.resolve();
+  let pendingNamesLoad: Promise<unknown> = Promise.resolve();
   let reportedFindings: Omit<NamesFile, "entries"> = { problems: [], unknownTags: [] };
 
   async function loadNames(signal: AbortSignal): Promise<boolean> {
@@ -38,7 +38,7 @@ export function createTagNamesFileWatch(options: {
     options.changeNames(entries);
     await retryUntilDone({
       ...{ clock, signal, work: () => options.commitNames(signal) },
-      fault: (error) => log.warn({ file, err: error }, "changed names of tags could not be stored yet"),
+      onFault: (error) => log.warn({ file, err: error }, "changed names of tags could not be stored yet"),
     });
     return knownTagIds.size > 0;
   }
@@ -54,7 +54,7 @@ export function createTagNamesFileWatch(options: {
   }
 
   function startWatching(signal: AbortSignal): void {
-    pendingLoad = loadNames(signal).catch((error: unknown) => {
+    pendingNamesLoad = loadNames(signal).catch((error: unknown) => {
       if (!signal.aborted) log.error({ file, err: error }, "the names file could not be read");
     });
     if (file === undefined) return;
@@ -80,15 +80,15 @@ export function createTagNamesFileWatch(options: {
       runSignal = null;
       stopController.abort(new OrderlyStop());
       await fileWatch?.stop(deadlineMs);
-      await endsWithin(clock, deadlineMs, pendingLoad);
+      await endsWithin(clock, deadlineMs, pendingNamesLoad);
     },
   });
 
   return {
     ...namesFileService,
-    async changeFile(next) {
-      if (next === file) return;
-      file = next;
+    async changeFile(nextFile) {
+      if (nextFile === file) return;
+      file = nextFile;
       await fileWatch?.stop(WATCH_STOP_TIMEOUT_MS);
       fileWatch = null;
       if (runSignal !== null) startWatching(runSignal);

@@ -3,7 +3,7 @@ import type { ObjectByNoun } from "../../core/connector.ts";
 import { asFailure, ConfigError } from "../../core/errors/errors.ts";
 import type { Site } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { secondsText } from "../../core/values/duration.ts";
+import { formatSeconds } from "../../core/values/duration.ts";
 import { formatCount } from "../../core/values/plural.ts";
 import type { ListPage } from "../../engine/source/source.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
@@ -102,7 +102,7 @@ async function listObjectsFromService<T>(
   kind: ObjectKind,
   { site, search, systemId }: InventoryOptions & { readonly systemId: string | undefined },
   signal: AbortSignal,
-  update: (text: string) => void,
+  update: (progressText: string) => void,
 ): Promise<readonly ObjectWithSite<T>[]> {
   const siteNamesById = mapSiteNames(await collectPageItems(reader.sites({}, signal)));
   refuseUnknownSite(site, siteNamesById);
@@ -167,9 +167,9 @@ export function showObjects<T extends { readonly id: string }>(
 export function printListOrigin(terminal: Terminal, kind: ObjectKind, count: number, inventory: Inventory<unknown>) {
   const { listedAt, source } = inventory;
   const origin = listedAt === null ? "as the service lists them" : `as the worker listed them ${ageText(listedAt)} ago`;
-  terminal.say(`${formatCount(count, kind)} of ${source}, ${origin}.`);
+  terminal.info(`${formatCount(count, kind)} of ${source}, ${origin}.`);
 }
 
 export function ageText(time: string): string {
-  return secondsText(Math.max(0, Math.round((systemClock.now() - Date.parse(time)) / 1_000)));
+  return formatSeconds(Math.max(0, Math.round((systemClock.now() - Date.parse(time)) / 1_000)));
 }

@@ -43,7 +43,7 @@ function createInventoryListCommand<T extends { readonly id: string; readonly di
   nounWithArticle: string,
   columns: TableColumns<T>,
 ) {
-  const define = (command: Command, context: CliContext) =>
+  const defineCommand = (command: Command, context: CliContext) =>
     addInventoryOptions(command)
       .argument("[id...]", `only ${nounWithArticle} with one of these ids`)
       .addHelpText("after", `\nExample:\n  plenum ${kind}s --search north --json`)
@@ -53,15 +53,15 @@ function createInventoryListCommand<T extends { readonly id: string; readonly di
         showObjects({ ...inventory, items }, kind, ids, (selectedItems) => {
           const inventoryRows = selectedItems.map(({ value, siteId, site }) => ({ ...value, siteId, site }));
           const siteColumn = (row: (typeof inventoryRows)[number]) => `${row.siteId} ${row.site}`;
-          context.terminal().rows(inventoryRows, { id: "id", name: "displayName", ...columns, site: siteColumn });
+          context.terminal().printRows(inventoryRows, { id: "id", name: "displayName", ...columns, site: siteColumn });
           printListOrigin(context.terminal(), kind, selectedItems.length, inventory);
         });
       });
-  return { define };
+  return { defineCommand };
 }
 
 export const sitesCommand = {
-  define(command: Command, context: CliContext): void {
+  defineCommand(command: Command, context: CliContext): void {
     command
       .option("--source <name>", "which source, when there are several")
       .option("--search <text>", "only names that contain this")
@@ -72,7 +72,7 @@ export const sitesCommand = {
         const foundSites = await context.withReader(source, (reader, signal) =>
           terminal.progress("Listing sites", () => collectPageItems(reader.sites(siteFilter, signal))),
         );
-        terminal.rows(foundSites, { id: "id", name: "displayName" });
+        terminal.printRows(foundSites, { id: "id", name: "displayName" });
       });
   },
 };
@@ -85,7 +85,7 @@ interface AlarmListOptions {
 }
 
 export const alarmsCommand = {
-  define(command: Command, context: CliContext): void {
+  defineCommand(command: Command, context: CliContext): void {
     command
       .option("--source <name>", "which source, when there are several")
       .option("--site <id>", "only this site", parseInteger)
@@ -94,7 +94,7 @@ export const alarmsCommand = {
       .addHelpText("after", "\nExample:\n  plenum alarms --priority A --json")
       .action(async (options: AlarmListOptions) => {
         const terminal = context.terminal();
-        terminal.rows(await terminal.progress("Listing alarms", () => listAlarms(context, options)), {
+        terminal.printRows(await terminal.progress("Listing alarms", () => listAlarms(context, options)), {
           id: "id",
           priority: (alarm) => alarm.trigger.priority,
           status: "status",

@@ -14,7 +14,7 @@ interface ReadTagsOptions {
 }
 
 export const readTagsCommand = {
-  define(command: Command, context: CliContext): void {
+  defineCommand(command: Command, context: CliContext): void {
     command
       .argument("<tag...>", "tag ids")
       .option("--source <name>", "which source, when there are several")
@@ -27,19 +27,19 @@ export const readTagsCommand = {
         const readings = await context.withReader(source, (reader, signal) =>
           terminal.progress(`Reading ${ids.length} tags`, () => readTags(reader, ids, signal)),
         );
-        terminal.rows(readings, { id: "id", value: "value", unit: "unit", name: "displayName" });
+        terminal.printRows(readings, { id: "id", value: "value", unit: "unit", name: "displayName" });
       });
   },
 };
 
 async function readTags(
   reader: SourceReader,
-  ids: readonly string[],
+  tagIds: readonly string[],
   signal: AbortSignal,
 ): Promise<readonly TagReading[]> {
   const readings: TagReading[] = [];
-  for (let groupStart = 0; groupStart < ids.length; groupStart += TAGS_PER_REQUEST) {
-    const tagIdGroup = ids.slice(groupStart, groupStart + TAGS_PER_REQUEST);
+  for (let groupStart = 0; groupStart < tagIds.length; groupStart += TAGS_PER_REQUEST) {
+    const tagIdGroup = tagIds.slice(groupStart, groupStart + TAGS_PER_REQUEST);
     const tagReadingsReply = await reader.read(tagIdGroup, "on-demand", signal).catch((error: unknown) => {
       signal.throwIfAborted();
       throw addTagGroupHint(error, tagIdGroup);
@@ -73,7 +73,7 @@ interface HistoryCommandOptions extends ReadTagsOptions {
 }
 
 export const historyCommand = {
-  define(command: Command, context: CliContext): void {
+  defineCommand(command: Command, context: CliContext): void {
     command
       .argument("<tag...>", "tag ids, at most 20")
       .option("--source <name>", "which source, when there are several")
@@ -94,10 +94,10 @@ export const historyCommand = {
           const fetchHistoryRows = total === true ? fetchTagTotals : fetchLoggedValues;
           return terminal.progress("Fetching history", () => fetchHistoryRows(reader, historyQuery, signal));
         });
-        if (!terminal.json) terminal.say(...unreadable.map((problem) => `Unreadable: ${problem}`));
+        if (!terminal.json) terminal.info(...unreadable.map((problem) => `Unreadable: ${problem}`));
         if (rows.length === 0 && unreadable.length === 0 && !terminal.json)
-          terminal.say("The service has nothing logged in this time.");
-        else terminal.rows(rows, { id: "id", time: "time", value: "value" });
+          terminal.info("The service has nothing logged in this time.");
+        else terminal.printRows(rows, { id: "id", time: "time", value: "value" });
       });
   },
 };

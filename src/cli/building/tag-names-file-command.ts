@@ -11,7 +11,7 @@ import { type CliContext, chooseSource } from "../shell/command-context.ts";
 import { EXIT_CODE } from "../shell/exit-codes.ts";
 import { readBuildingInventory } from "./building-inventory.ts";
 
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .option("--source <name>", "which source, when there are several")
     .option("--write", "write the file that sources.<name>.names states, instead of printing it")
@@ -36,17 +36,17 @@ export function define(command: Command, context: CliContext): void {
       const summary = `${formatCount(names.size, "tag")} of ${sourceName}, ${pathCount} with a path.`;
       if (write !== true) {
         if (context.terminal().json)
-          context.terminal().rows(
+          context.terminal().printRows(
             [...names].map(([id, tagNames]) => ({ id, ...tagNames })),
             {},
           );
-        else context.terminal().text(formatNamesFile(names).trimEnd().split("\n"));
-        return context.terminal().say(summary);
+        else context.terminal().printText(formatNamesFile(names).trimEnd().split("\n"));
+        return context.terminal().info(summary);
       }
       if (file === null) throw noNamesFileError(sourceName);
       writeFileSync(`${file}.new`, formatNamesFile(names));
       renameSync(`${file}.new`, file);
-      context.terminal().say(`Wrote ${file}: ${summary}`);
+      context.terminal().info(`Wrote ${file}: ${summary}`);
     });
 
   command
@@ -61,7 +61,7 @@ export function define(command: Command, context: CliContext): void {
       const { entries, problems, unknownTags } = readNamesFile(file, new Set(tags.map(({ id }) => id)));
       const mistakes = [...problems, ...unknownTags];
       const validText = `${file} has ${formatCount(entries.size, "tag")} and no mistakes.`;
-      context.terminal().object(mistakes, mistakes.length === 0 ? [validText] : mistakes);
+      context.terminal().print(mistakes, mistakes.length === 0 ? [validText] : mistakes);
       if (mistakes.length > 0) process.exitCode = EXIT_CODE.configuration;
     });
 }
@@ -118,12 +118,12 @@ export interface ComponentCode {
   readonly point: string | null;
 }
 
-const COMPONENT_CODE =
+const COMPONENT_CODE_PATTERN =
   /^(?:\+(?<location>[\p{L}\d._-]+)=|=)?(?<system>\d{3}\.\d{3})(?:-(?<component>[A-Z]{2,3}\d{2,4}))?(?:_(?<point>[\p{L}\d%._-]+))?$/u;
 
 /** Splits a name that is a complete component code. Returns null for every other name, because it never guesses. */
 export function splitComponentCode(name: string): ComponentCode | null {
-  const { location = null, system, component = null, point = null } = COMPONENT_CODE.exec(name)?.groups ?? {};
+  const { location = null, system, component = null, point = null } = COMPONENT_CODE_PATTERN.exec(name)?.groups ?? {};
   if (system === undefined || (component ?? point) === null) return null;
   return { location, system, component, point };
 }

@@ -46,10 +46,10 @@ interface StoredTagState {
   readonly values: ReadonlyMap<string, StoredValue>;
   readonly systems: ReadonlyMap<string, StoredTagSystems>;
   /** By tag id: true if the service logs the tag. A tag is absent while this is unknown. */
-  readonly isLoggedByTag: ReadonlyMap<string, boolean>;
+  readonly hasLogByTag: ReadonlyMap<string, boolean>;
 }
 
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   addInventoryOptions(command)
     .argument("[id...]", "only tags with these ids")
     .option("--unit <unit>", 'only tags of this unit, as the service writes it; "" for those without')
@@ -64,7 +64,7 @@ export function define(command: Command, context: CliContext): void {
       const config = context.config();
       const [source, sourceConfig] = chooseSource(config, options.source);
       refuseUnknownReadClass(options.class, sourceConfig);
-      const emptyState = { values: new Map(), systems: new Map(), isLoggedByTag: new Map() };
+      const emptyState = { values: new Map(), systems: new Map(), hasLogByTag: new Map() };
       const tagState = (await readStateIfAny({ config, source }, (store) => readTagState(store, source))) ?? emptyState;
       // Ask the service for the tags of a system unless the worker learns them (inventory.tags_of_systems).
       const requestedSystemId = sourceConfig.inventory.tags_of_systems ? undefined : options.system;
@@ -79,7 +79,7 @@ export function define(command: Command, context: CliContext): void {
           const tagRows = selectedTags.map(({ value }) => value);
           const hasAlias = tagRows.some(({ alias }) => alias !== undefined);
           const hasTagSystems = tagRows.some(({ systemIds }) => systemIds.length > 0);
-          terminal.rows(tagRows, {
+          terminal.printRows(tagRows, {
             id: "id",
             name: "displayName",
             ...(hasAlias && { alias: ({ alias }: PrintedTagRow) => alias ?? null }),
@@ -104,19 +104,19 @@ async function readTagState(store: Store, source: string): Promise<StoredTagStat
     store.documents<StoredTagSystems>(syncSet("tag-system", source)),
     store.documents<StoredLedger>(documentSet("history", source)),
   ]);
-  const isLoggedByTag = new Map<string, boolean>();
+  const hasLogByTag = new Map<string, boolean>();
   for (const [key, { state }] of ledgers) {
     const [id = ""] = key.split(" ");
     // A tag with data at one resolution is logged, whatever the service says about other resolutions.
-    if (state === "following") isLoggedByTag.set(id, true);
-    else if (state === "no-log" && !isLoggedByTag.has(id)) isLoggedByTag.set(id, false);
+    if (state === "following") hasLogByTag.set(id, true);
+    else if (state === "no-log" && !hasLogByTag.has(id)) hasLogByTag.set(id, false);
   }
-  return { values, systems, isLoggedByTag };
+  return { values, systems, hasLogByTag };
 }
 
 function listTagRows(
   { items }: Inventory<Tag>,
-  { values, systems, isLoggedByTag }: StoredTagState,
+  { values, systems, hasLogByTag }: StoredTagState,
   { read, inventory }: SourceConfigEntry,
   { unit, system, class: className }: TagListOptions,
 ): readonly ObjectWithSite<PrintedTagRow>[] {
@@ -130,7 +130,7 @@ function listTagRows(
     if (unit !== undefined && (tag.unit ?? "") !== unit) return [];
     if (system !== undefined && inventory.tags_of_systems && !systemIds.includes(system)) return [];
     if (className !== undefined && readClassName !== className) return [];
-    const hasLog = isLoggedByTag.get(tag.id) ?? null;
+    const hasLog = hasLogByTag.get(tag.id) ?? null;
     const tagRow = { ...tag, siteId, site, systemIds, class: readClassName, hasLog, value, quality, readAt };
     return [{ value: tagRow, siteId, site }];
   });

@@ -39,7 +39,7 @@ interface CheckCommandOptions {
 }
 
 /** Defines `plenum check`, which reads no tag values and sends no events, only a probe message to MQTT. */
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .option("--strict", "treat warnings as errors, for pipelines")
     .option("--ask", "list sites and tags at the service, even where the state knows them")
@@ -57,7 +57,7 @@ export function define(command: Command, context: CliContext): void {
       const config = context.config();
       const checkResults = await terminal.progress("Checking", (update) => runChecks(config, context, options, update));
       const detailColumn = ({ place, detail: text }: CheckResult) => (place === undefined ? text : `${place} ${text}`);
-      terminal.rows(checkResults, { what: "what", result: "result", detail: detailColumn });
+      terminal.printRows(checkResults, { what: "what", result: "result", detail: detailColumn });
       throwIfCheckFailed(checkResults, options.strict === true);
     });
 }
@@ -66,7 +66,7 @@ async function runChecks(
   config: Config,
   context: CliContext,
   { lists = true, ask = false, allowWritableConfig = false }: CheckCommandOptions,
-  update: (text: string) => void,
+  update: (progressText: string) => void,
 ): Promise<readonly CheckResult[]> {
   const { signal } = context;
   const locateOption = locateOptionsInFile(context.configFile());

@@ -30,7 +30,7 @@ export interface SourceToCheck extends Omit<BuildingCheck, "building"> {
   readonly lists: boolean;
   readonly ask: boolean;
   readonly signal: AbortSignal;
-  readonly update: (text: string) => void;
+  readonly update: (progressText: string) => void;
 }
 
 /** Checks token, clock and building of a source. Sends no tag request. */

@@ -104,7 +104,7 @@ async function folderWritingBlockers(config: Config): Promise<readonly CheckResu
   const { folder } = config.state;
   const killSwitchBlockers = createKillSwitch(folder).isOn() ? [writingBlocker(STOPPED_TEXT)] : [];
   // A rehearsal needs no `plenum writes arm`; a worker applies a pending arm request within 1 s.
-  const needsWriteArming = !config.commands.rehearsal && !readArmWritingRequest(folder).isRequested();
+  const needsWriteArming = !config.commands.rehearsal && !readArmWritingRequest(folder).isArmingRequested();
   const storedBlockers = await readStateIfAny({ config }, (store) =>
     stateBlockers(config, store, needsWriteArming ? `the state ${folder}` : null),
   );

@@ -11,12 +11,12 @@ import { type CheckResult, errorToCheckResult, passedResult, warningResult } fro
 
 export async function checkLocalMachine(
   config: Config,
-  file: string,
+  configFile: string,
   locateOption: LocateOption,
   signal: AbortSignal,
 ): Promise<readonly CheckResult[]> {
   const { state, status } = config;
-  const runningWorker = await findRunningWorker(config, file, signal);
+  const runningWorker = await findRunningWorker(config, configFile, signal);
   const stateChecks =
     state.postgres === undefined
       ? [checkStateFolderSpace(state, locateOption)]
@@ -89,12 +89,12 @@ async function checkStateDatabase(config: Config, locateOption: LocateOption): P
 
 async function checkStatusPagePort(
   { host, port }: Config["status"],
-  isRunning: boolean,
+  isWorkerRunning: boolean,
   locateOption: LocateOption,
 ): Promise<CheckResult> {
   const checkName = "status page";
   if (port === 0) return passedResult(checkName, `on ${host}, on any free port`);
-  if (isRunning) return passedResult(checkName, `on ${host}:${port}; a worker is running on this state`);
+  if (isWorkerRunning) return passedResult(checkName, `on ${host}:${port}; a worker is running on this state`);
   try {
     await checkStatusAddress(host, port);
     return passedResult(checkName, `${host}:${port} is free`);

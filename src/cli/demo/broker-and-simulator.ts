@@ -88,6 +88,6 @@ export function acknowledgeNewAlarms(
       return ACKNOWLEDGE_CHECK_INTERVAL_MS;
     },
     // Ignore errors: the alarm may have ended since it was listed.
-    fault: () => undefined,
+    onFault: () => undefined,
   });
 }

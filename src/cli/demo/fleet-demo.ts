@@ -18,9 +18,9 @@ export interface DemoMember extends ChildProcess {
 }
 
 interface FleetDemoOptions {
-  readonly members: number;
+  readonly memberCount: number;
   /** Command line that runs a member, such as node with the path of `main.ts`. */
-  readonly program: readonly string[];
+  readonly commandLine: readonly string[];
   readonly signal: AbortSignal;
 }
 
@@ -32,20 +32,20 @@ const STOP_TIMEOUT_MS = 10_000;
 
 export async function startFleetDemo(options: FleetDemoOptions) {
   const stopFunctions: (() => Promise<void> | void)[] = [];
-  const stop = async () => {
+  const stopAllParts = async () => {
     for (let stopNextPart = stopFunctions.pop(); stopNextPart !== undefined; stopNextPart = stopFunctions.pop())
       await stopNextPart();
   };
   try {
-    return { ...(await startFleet(options, stopFunctions)), stop };
+    return { ...(await startFleet(options, stopFunctions)), stop: stopAllParts };
   } catch (error) {
-    await stop();
+    await stopAllParts();
     throw error;
   }
 }
 
 async function startFleet(
-  { members, program, signal }: FleetDemoOptions,
+  { memberCount, commandLine, signal }: FleetDemoOptions,
   stopFunctions: (() => Promise<void> | void)[],
 ) {
   const postgres = await startPostgres(await findFreePort(PREFERRED_PORTS.database), signal);
@@ -77,8 +77,8 @@ async function startFleet(
   stopFunctions.push(async () => {
     await Promise.all(runningMembers.map((member) => member.stop("SIGTERM", STOP_TIMEOUT_MS)));
   });
-  const [command = process.execPath, ...programArgs] = program;
-  for (let n = 1; n <= members; n += 1) {
+  const [command = process.execPath, ...programArgs] = commandLine;
+  for (let n = 1; n <= memberCount; n += 1) {
     const name = `member-${n}`;
     const port = await findFreePort(PREFERRED_PORTS.status + n - 1);
     const args = [...programArgs, "run", "--config", FLEET_DEMO_CONFIG_FILE, "--member", name, "--arm-writing"];

@@ -77,15 +77,15 @@ export async function startPostgres(port: number, signal: AbortSignal) {
 }
 
 async function startPostgresServer(
-  folder: string,
+  serverFolder: string,
   programsFolder: string,
   user: PostgresUser | null,
   port: number,
   signal: AbortSignal,
 ) {
-  const dataFolder = join(folder, "data");
+  const dataFolder = join(serverFolder, "data");
   const password = randomBytes(16).toString("hex");
-  const passwordFile = join(folder, "password");
+  const passwordFile = join(serverFolder, "password");
   writeFileSync(passwordFile, password, { mode: 0o600 });
   if (user !== null) chownSync(passwordFile, user.uid, user.gid);
   const spawnOptions = { ...user, cwd: "/" };
@@ -98,20 +98,20 @@ async function startPostgresServer(
   const settings = [`port = ${port}`, "listen_addresses = '127.0.0.1'", "unix_socket_directories = ''", "fsync = off"];
   appendFileSync(join(dataFolder, "postgresql.conf"), `${settings.join("\n")}\n`);
   const postgresServer = startChildProcess(join(programsFolder, "postgres"), ["-D", dataFolder], spawnOptions);
-  const close = async (): Promise<void> => {
+  const stopPostgres = async (): Promise<void> => {
     // At SIGINT PostgreSQL closes all connections and stops cleanly.
     await postgresServer.stop("SIGINT", STOP_TIMEOUT_MS);
-    rmSync(folder, { recursive: true, force: true });
+    rmSync(serverFolder, { recursive: true, force: true });
   };
   const startDeadlineMs = systemClock.monotonic() + START_TIMEOUT_MS;
   while (!(await acceptsConnections(programsFolder, port))) {
     const mayKeepWaiting = postgresServer.isRunning() && systemClock.monotonic() < startDeadlineMs;
     if (mayKeepWaiting && (await sleepFor(systemClock, START_CHECK_INTERVAL_MS, signal))) continue;
-    await close();
+    await stopPostgres();
     signal.throwIfAborted();
     throw new Retryable(`PostgreSQL did not start: ${postgresServer.errorOutput().trim().split("\n").at(-1) ?? ""}`);
   }
-  return { url: `postgresql://plenum@127.0.0.1:${port}/postgres?sslmode=disable`, password, close };
+  return { url: `postgresql://plenum@127.0.0.1:${port}/postgres?sslmode=disable`, password, close: stopPostgres };
 }
 
 /** Lists where PostgreSQL may be: folders of PATH, Debian's folders of each version, folders of other systems. */

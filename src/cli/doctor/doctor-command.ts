@@ -16,7 +16,7 @@ import { maskText } from "./mask-config.ts";
 import { inspectWorker, probeServers } from "./worker-and-service-findings.ts";
 
 /** Defines `plenum doctor`, which works with a broken configuration, state or worker. */
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .option("--to <folder>", "where the file is written", ".")
     .option("--log <file>", "take the end of this log file along; a running worker's is taken anyway")
@@ -34,7 +34,7 @@ export function define(command: Command, context: CliContext): void {
         createDoctorReport({ configFile: configFile(), environment: process.env, logFile, signal, update }),
       );
       const file = writeDoctorReport(options.to, report);
-      terminal.object({ file, troubles: report.troubles }, formatDoctorReport(file, report));
+      terminal.print({ file, troubles: report.troubles }, formatDoctorReport(file, report));
     });
 }
 
@@ -70,7 +70,7 @@ interface DoctorReportInputs {
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly logFile: string | null;
   readonly signal: AbortSignal;
-  readonly update: (what: string) => void;
+  readonly update: (progressText: string) => void;
 }
 
 const MAX_LOG_LINES = 300;

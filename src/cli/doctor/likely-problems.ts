@@ -34,7 +34,7 @@ export function diagnoseProblems(findings: DoctorFindings): readonly string[] {
     diagnoseTokenAccess,
     listWorkerWarnings,
   ];
-  return [...new Set(diagnosisFunctions.flatMap((check) => check(findings)))];
+  return [...new Set(diagnosisFunctions.flatMap((diagnose) => diagnose(findings)))];
 }
 
 /** A disk with fewer free bytes counts as full, because the write-ahead log alone can take 16 MiB. */

@@ -125,12 +125,12 @@ const NAMED_SECRET_PATTERN =
 
 /** Masks secrets in a text. Masks user, query and path segments of URLs that may be keys. */
 export function maskText(text: string): string {
-  const partlyMasked = maskCredentials(text)
+  const partlyMaskedText = maskCredentials(text)
     .replace(URL_PATTERN, maskUrl)
     .replace(NAMED_SECRET_PATTERN, `$1${MASKED_TEXT}`);
   return ACCESS_KEY_PATTERNS.reduce(
     (maskedText, pattern) => maskedText.replace(pattern, MASKED_TEXT),
-    partlyMasked,
+    partlyMaskedText,
   ).replace(LONG_TOKEN_PATTERN, (longText) => (looksLikeRandomToken(longText) ? MASKED_TEXT : longText));
 }
 

@@ -9,11 +9,11 @@ function defineManCommand(command: Command, context: CliContext): void {
   command
     .addHelpText("after", "\nExamples:\n  plenum man > /usr/local/share/man/man1/plenum.1\n  plenum man | man -l -")
     .action(async () => {
-      context.terminal().text(buildManualPage(describeCommands(await context.allCommands()), RELEASE_VERSION));
+      context.terminal().printText(buildManualPage(describeCommands(await context.allCommands()), RELEASE_VERSION));
     });
 }
 
-export const manCommand = { define: defineManCommand };
+export const manCommand = { defineCommand: defineManCommand };
 
 export function buildManualPage(descriptions: readonly CommandDescription[], version: string): readonly string[] {
   const [rootCommand, ...commands] = descriptions;
@@ -100,9 +100,9 @@ function defineSchemaCommand(command: Command, context: CliContext): void {
   command.addHelpText("after", "\nExample:\n  plenum schema > schema.json").action(() => {
     const configSchema = configJsonSchema();
     const terminal = context.terminal();
-    if (terminal.json) terminal.object(configSchema, []);
-    else terminal.text(JSON.stringify(configSchema, null, 2).split("\n"));
+    if (terminal.json) terminal.print(configSchema, []);
+    else terminal.printText(JSON.stringify(configSchema, null, 2).split("\n"));
   });
 }
 
-export const schemaCommand = { define: defineSchemaCommand };
+export const schemaCommand = { defineCommand: defineSchemaCommand };

@@ -4,7 +4,7 @@ import { Argument, type Command, Option } from "commander";
 import type { CliContext } from "../shell/command-context.ts";
 import { type CommandDescription, describeCommands, type OptionDescription } from "./command-tree.ts";
 
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .addArgument(new Argument("[shell]", "whose completion is printed").choices(["bash", "zsh", "fish"]))
     .addOption(
@@ -20,9 +20,9 @@ export function define(command: Command, context: CliContext): void {
     )
     .action(async (shell: Shell | undefined, options: { readonly names?: "sinks" | "sources" }) => {
       const terminal = context.terminal();
-      if (options.names !== undefined) return terminal.text(Object.keys(context.config()[options.names]));
+      if (options.names !== undefined) return terminal.printText(Object.keys(context.config()[options.names]));
       if (shell === undefined) command.error("error: name a shell: bash, zsh or fish");
-      terminal.text(buildCompletionScript(shell, describeCommands(await context.allCommands())));
+      terminal.printText(buildCompletionScript(shell, describeCommands(await context.allCommands())));
     });
 }
 
@@ -47,9 +47,9 @@ interface ShellDialect {
   readonly headLines: readonly string[];
   /** Shell expressions: array of the typed words, index after the program's name, index of the current word. */
   readonly wordVariables: readonly [words: string, first: number, current: string];
-  readonly completeFile: string;
+  readonly fileCompletion: string;
   readonly completeWords: (words: string) => string;
-  readonly namesExpression: (what: "sinks" | "sources") => string;
+  readonly namesExpression: (kind: "sinks" | "sources") => string;
   readonly setWords: (words: readonly Pick<OptionDescription, "name" | "description">[]) => string;
   readonly linesBeforeSinks: readonly string[];
   readonly addSinkNames: (names: string) => string;
@@ -65,9 +65,9 @@ const BASH_DIALECT: ShellDialect = {
     "  COMPREPLY=()",
   ],
   wordVariables: ["COMP_WORDS", 1, "COMP_CWORD"],
-  completeFile: 'mapfile -t COMPREPLY < <(compgen -f -- "$cur")',
+  fileCompletion: 'mapfile -t COMPREPLY < <(compgen -f -- "$cur")',
   completeWords: (words) => `mapfile -t COMPREPLY < <(compgen -W "${words}" -- "$cur")`,
-  namesExpression: (what) => `$(plenum "\${config[@]}" completion --names ${what} 2>/dev/null)`,
+  namesExpression: (kind) => `$(plenum "\${config[@]}" completion --names ${kind} 2>/dev/null)`,
   setWords: (words) => `words=${quoteWord(words.map(({ name }) => name).join(" "))}`,
   linesBeforeSinks: [],
   addSinkNames: (names) => `[[ $cur != -* ]] && words="$words ${names}"`,
@@ -87,9 +87,9 @@ const ZSH_DIALECT: ShellDialect = {
     "  local -a config=() all=()",
   ],
   wordVariables: ["words", 2, "CURRENT"],
-  completeFile: "_files",
+  fileCompletion: "_files",
   completeWords: (words) => `compadd -- ${words}`,
-  namesExpression: (what) => `\${(f)"$(plenum $config completion --names ${what} 2>/dev/null)"}`,
+  namesExpression: (kind) => `\${(f)"$(plenum $config completion --names ${kind} 2>/dev/null)"}`,
   setWords(words) {
     const items = words.map(({ name, description }) => quoteWord(`${name.replaceAll(":", "\\:")}:${description}`));
     return `all=(${items.join(" ")})`;
@@ -133,7 +133,7 @@ function buildBashOrZshScript(descriptions: readonly CommandDescription[], diale
 
 function optionValueCases(
   descriptions: readonly CommandDescription[],
-  { completeFile, completeWords, namesExpression }: ShellDialect,
+  { fileCompletion, completeWords, namesExpression }: ShellDialect,
 ): readonly string[] {
   const options = descriptions.flatMap(({ options }) => options).filter(({ valueName }) => valueName !== null);
   const flagsOfOption = ({ usage }: OptionDescription) => usage.match(/(?<![\w-])--?[a-z-]+/g) ?? [];
@@ -147,7 +147,7 @@ function optionValueCases(
   const flagsWithCompletion = new Set([...fileFlags, ...sourceFlags, ...choicesByFlag.keys()]);
   const flagsWithoutCompletion = new Set(options.flatMap(flagsOfOption)).difference(flagsWithCompletion);
   return [
-    `    ${[...fileFlags].join("|")}) ${completeFile}; return ;;`,
+    `    ${[...fileFlags].join("|")}) ${fileCompletion}; return ;;`,
     `    ${[...sourceFlags].join("|")}) ${completeWords(namesExpression("sources"))}; return ;;`,
     ...[...choicesByFlag].map(
       ([flag, optionChoices]) => `    ${flag}) ${completeWords(optionChoices.join(" "))}; return ;;`,
@@ -157,7 +157,7 @@ function optionValueCases(
 }
 
 function buildFishScript(descriptions: readonly CommandDescription[]): readonly string[] {
-  const namesCommand = (what: string) => quoteWord(`(plenum (__plenum_config) completion --names ${what} 2>/dev/null)`);
+  const namesCommand = (kind: string) => quoteWord(`(plenum (__plenum_config) completion --names ${kind} 2>/dev/null)`);
   return [
     "# Completion of plenum for fish: plenum completion fish > ~/.config/fish/completions/plenum.fish",
     "function __plenum_config",
@@ -201,10 +201,10 @@ function buildFishScript(descriptions: readonly CommandDescription[]): readonly 
 
 function fishOptionValue(
   { name, valueName, choices }: Pick<OptionDescription, "name" | "valueName" | "choices">,
-  sources: string,
+  sourcesCommand: string,
 ): string {
   if (FILE_ARGUMENT_NAMES.has(valueName ?? "")) return " -r -F";
-  if (name === "--source") return ` -x -a ${sources}`;
+  if (name === "--source") return ` -x -a ${sourcesCommand}`;
   if (choices.length > 0) return ` -x -a ${quoteWord(choices.join(" "))}`;
   return valueName === null ? "" : " -x";
 }

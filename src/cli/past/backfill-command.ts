@@ -38,7 +38,7 @@ interface BackfillCommandOptions extends TagSelectionOptions {
 }
 
 /** Defines `plenum backfill`, which stores requests that the running worker fetches in idle slots. */
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
     .option("--source <name>", "which source, when there are several")
@@ -70,7 +70,7 @@ export function define(command: Command, context: CliContext): void {
           listStatuses: () => listBackfills(store, settings, config.state),
         };
         if (options.pause === true || options.resume === true)
-          await pauseOrResume(backfillContext, options.pause === true);
+          await pauseOrResumeBackfills(backfillContext, options.pause === true);
         else if (options.cancel !== undefined) await cancelBackfill(backfillContext, options.cancel);
         else if (options.from === undefined) await showBackfills(backfillContext);
         else await requestBackfill(backfillContext, tagIds, { ...options, from: options.from });
@@ -120,38 +120,38 @@ async function requestBackfill(
     });
   }
   if (terminal.json || options.detach === true || !isWorkerRunning) {
-    terminal.object({ ...request, ...newBackfillStatus }, [backfillStatusLine(newBackfillStatus)]);
-    if (!isWorkerRunning) terminal.say(NO_WORKER_TEXT);
+    terminal.print({ ...request, ...newBackfillStatus }, [backfillStatusLine(newBackfillStatus)]);
+    if (!isWorkerRunning) terminal.info(NO_WORKER_TEXT);
     return;
   }
-  terminal.say(`Order ${id}. Ctrl-C ends the waiting, not the backfill.`);
-  await terminal.progress("Backfilling", async (update) => {
+  terminal.info(`Order ${id}. Ctrl-C ends the waiting, not the backfill.`);
+  await terminal.progress("Backfilling", async (showProgress) => {
     do {
       const currentStatus = await findBackfillStatus(backfillContext, id);
       if (currentStatus.doneAt !== null) return;
-      update(formatProgressBar(currentStatus));
+      showProgress(formatProgressBar(currentStatus));
     } while (await sleepFor(systemClock, POLL_INTERVAL_MS, context.signal));
     context.signal.throwIfAborted();
   });
   const { withoutLog } = await findBackfillStatus(backfillContext, id);
-  terminal.say(`Order ${id} is done${intervalsWithoutLogText(withoutLog)}.`);
+  terminal.info(`Order ${id} is done${intervalsWithoutLogText(withoutLog)}.`);
 }
 
 async function showBackfills({ context, listStatuses, isWorkerRunning }: BackfillContext): Promise<void> {
   const rows = await listStatuses();
-  context.terminal().object(rows, rows.length === 0 ? ["No history is left to fetch."] : rows.map(backfillStatusLine));
-  if (!isWorkerRunning) context.terminal().say(NO_WORKER_TEXT);
+  context.terminal().print(rows, rows.length === 0 ? ["No history is left to fetch."] : rows.map(backfillStatusLine));
+  if (!isWorkerRunning) context.terminal().info(NO_WORKER_TEXT);
 }
 
-async function pauseOrResume(
+async function pauseOrResumeBackfills(
   { context, store, source, isWorkerRunning }: BackfillContext,
   isPaused: boolean,
 ): Promise<void> {
   const pauseEffectText = isPaused
     ? "Nothing of the past is fetched until `plenum backfill --resume`; the worker follows within seconds."
     : "The past is fetched again; the worker follows within seconds.";
-  context.terminal().object(await pauseBackfills(store, source, isPaused), [pauseEffectText]);
-  if (!isWorkerRunning) context.terminal().say(NO_WORKER_TEXT);
+  context.terminal().print(await pauseBackfills(store, source, isPaused), [pauseEffectText]);
+  if (!isWorkerRunning) context.terminal().info(NO_WORKER_TEXT);
 }
 
 export async function pauseBackfills(store: Store, source: string, isPaused: boolean): Promise<StoredPause> {
@@ -165,7 +165,7 @@ async function cancelBackfill({ context, store, source }: BackfillContext, id: s
   if ((await store.document(backfillSet, id)) === undefined)
     throw new ConfigError(`There is no order ${id}.`, { hint: "`plenum backfill` lists them." });
   await store.commit({ documents: [{ set: backfillSet, remove: [id] }] });
-  context.terminal().object({ cancelled: id }, [`Order ${id} is cancelled; events that were emitted stay.`]);
+  context.terminal().print({ cancelled: id }, [`Order ${id} is cancelled; events that were emitted stay.`]);
 }
 
 async function findBackfillStatus({ listStatuses }: BackfillContext, id: string): Promise<BackfillStatus> {

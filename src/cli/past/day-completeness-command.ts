@@ -34,7 +34,7 @@ const PENDING_REASON_TEXTS: Readonly<Record<WaitingSeries["why"], string>> = {
   open: "not closed yet",
 };
 
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .option("--date <date>", "one UTC day, such as 2026-11-02", parseUtcDay)
     .option("--from <date>", "the first of several UTC days; the last seven that are over by default", parseUtcDay)
@@ -66,8 +66,8 @@ export function define(command: Command, context: CliContext): void {
         const sites = site === undefined ? [...ledgersBySite.keys()].sort((a, b) => a - b) : [site];
         const rows: SiteDayRow[] = [];
         for (const id of sites) rows.push(...(await listDayRows(state, id, ledgersBySite.get(id) ?? [], days, nowMs)));
-        if (rows.length === 0) terminal.say("No history is followed here: no class of `history` selects it.");
-        terminal.rows(rows, {
+        if (rows.length === 0) terminal.info("No history is followed here: no class of `history` selects it.");
+        terminal.printRows(rows, {
           site: "site",
           "day (UTC)": "date",
           state: siteDayStateText,
@@ -93,7 +93,7 @@ async function listDayRows(
   nowMs: number,
 ) {
   const finalizedDays = await store.documents<FinalizedDay>(syncSet("day-sealed", source));
-  const rows = [];
+  const dayRows = [];
   for (const day of days) {
     const dayCounter = createDayCounter(day);
     const incompleteSeries: IncompleteSeries[] = [];
@@ -108,9 +108,9 @@ async function listDayRows(
       const seriesDay = dayCounter.add(seriesLedger, await getDayCount(store, source, seriesKey, ledger, day), nowMs);
       if (seriesDay.pending + seriesDay.refused > 0) incompleteSeries.push(toSeriesRow(seriesLedger, seriesDay));
     }
-    const { account, series: countedSeries, byResolution } = dayCounter.done();
+    const { account, series: countedSeries, byResolution } = dayCounter.buildCounts();
     const finalizedDay = finalizedDays.get(`${site} ${dayDate(day)}`);
-    rows.push({
+    dayRows.push({
       site,
       date: dayDate(day),
       complete: account.pending + account.refused + notCounted === 0 && account.expected > 0,
@@ -125,7 +125,7 @@ async function listDayRows(
         .slice(0, MAX_PRINTED_SERIES),
     });
   }
-  return rows;
+  return dayRows;
 }
 
 type IncompleteSeries = ReturnType<typeof toSeriesRow>;

@@ -36,7 +36,7 @@ interface ExportCommandOptions extends TagSelectionOptions {
 
 const EXPORT_STATE_FOLDER_NAME = ".export";
 
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
     .requiredOption("--from <time>", "start: ISO 8601, or an age such as 365d", parseRequestedTime)
@@ -77,7 +77,7 @@ export function define(command: Command, context: CliContext): void {
         }
         if (exportOutcome.complete) rmSync(stateFolder, { recursive: true });
         else process.exitCode = EXIT_CODE.incomplete;
-        terminal.object({ folder, ...exportOutcome }, exportSummaryLines(folder, exportOutcome));
+        terminal.print({ folder, ...exportOutcome }, exportSummaryLines(folder, exportOutcome));
       } finally {
         await lockedStateStore.close();
       }
@@ -118,18 +118,18 @@ async function refuseSharedQuota({ folder, postgres }: Config["state"], signal: 
 
 /** Prepares the target folder; returns false for a folder with an unfinished export. */
 function prepareExportFolder(folder: string): boolean {
-  let names: readonly string[];
+  let fileNames: readonly string[];
   try {
     if (!existsSync(folder)) mkdirSync(folder, { recursive: true });
     accessSync(folder, constants.W_OK);
-    names = readdirSync(folder);
+    fileNames = readdirSync(folder);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     const hint = "Name one that you may write, with --to-folder.";
     throw new ConfigError(`The folder ${folder} cannot be used (${code}).`, { hint, cause: error });
   }
-  if (names.includes(EXPORT_STATE_FOLDER_NAME)) return false;
-  if (names.length === 0) return true;
+  if (fileNames.includes(EXPORT_STATE_FOLDER_NAME)) return false;
+  if (fileNames.length === 0) return true;
   throw new ConfigError(`The folder ${folder} is not empty, and no export was begun there.`, {
     hint: "Name one that is empty or does not exist yet: two exports in one folder would double what both have.",
   });

@@ -42,7 +42,7 @@ export interface ExportRun {
   readonly request: ExportRequest;
   readonly quotaStore: QuotaStore;
   readonly signal: AbortSignal;
-  update(text: string): void;
+  update(progressText: string): void;
 }
 
 export type ExportOutcome = Awaited<ReturnType<typeof writeExportedDays>>;
@@ -104,10 +104,10 @@ async function writeExportedDays(run: ExportRun, { store, start }: Worker, reque
   run.update("Counting days");
   const nowMs = systemClock.now();
   const seriesLedgers = await readLedgers(run, store, request);
-  const sealingResult = await sealCompleteDays(store, run.source, request, seriesLedgers, nowMs);
-  await store.commit({ events: sealingResult.daySealedEvents });
+  const finalizationResult = await finalizeCompleteDays(store, run.source, request, seriesLedgers, nowMs);
+  await store.commit({ events: finalizationResult.daySealedEvents });
   await start();
-  const daysToWrite = new Set(sealingResult.daySealedEvents);
+  const daysToWrite = new Set(finalizationResult.daySealedEvents);
   await waitUntil(run, async () => {
     const eventsLeft = (await store.outbox.lag()).reduce((sum, { depth }) => sum + depth, 0);
     for (const event of daysToWrite) if (existsSync(join(run.folder, manifestPath(event)))) daysToWrite.delete(event);
@@ -122,9 +122,9 @@ async function writeExportedDays(run: ExportRun, { store, start }: Worker, reque
     from: request.stored.from,
     to: request.stored.to,
     tags: seriesLedgers.length,
-    had: sealingResult.had,
-    null: sealingResult.null,
-    sealedDays: sealingResult.daySealedEvents.length,
+    had: finalizationResult.had,
+    null: finalizationResult.null,
+    sealedDays: finalizationResult.daySealedEvents.length,
     holes: gaps,
     troubles: exportProblems,
   };
@@ -262,7 +262,7 @@ function buildExportConfig({ config, entry, folder, source, stateFolder }: Expor
 const MAX_DATA_DELAY_MS = DAY_MS;
 
 /** Builds a `day-sealed` event for each complete UTC day of a site that ended at least a day ago. */
-async function sealCompleteDays(
+async function finalizeCompleteDays(
   store: Store,
   source: string,
   request: BackfillRequest,
@@ -288,7 +288,7 @@ async function sealCompleteDays(
         siteDayCounter.add(seriesLedger, await getDayCount(store, source, seriesKey, seriesLedger.ledger, day), nowMs);
       }
       await yieldToEventLoop();
-      const siteDayCounts = siteDayCounter.done();
+      const siteDayCounts = siteDayCounter.buildCounts();
       const { account } = siteDayCounts;
       fetchedCount += account.had;
       nullCount += account.null;

@@ -31,7 +31,7 @@ export function gapReasonText({ why, said, at, againAt }: HistoryGap): string {
   ].join("; ");
 }
 
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; then one line for each tag, and what was answered without a value too")
     .option("--source <name>", "which source, when there are several")
@@ -53,10 +53,10 @@ export function define(command: Command, context: CliContext): void {
         await refuseUnknownIds(store, [source], "tag", ids);
         const ledgers = storedHistory.ledgers.filter(({ siteTag }) => !isListedPerTag || ids.includes(siteTag.tag.id));
         const gaps = listHistoryGaps(ledgers, storedHistory.backfill, nowMs, { silences: isListedPerTag });
-        if (terminal.json) return terminal.object(gaps, []);
-        if (gaps.every(({ why }) => NO_DATA_GAP_REASONS.has(why))) terminal.say(noGapsText(ledgers.length));
+        if (terminal.json) return terminal.print(gaps, []);
+        if (gaps.every(({ why }) => NO_DATA_GAP_REASONS.has(why))) terminal.info(noGapsText(ledgers.length));
         if (gaps.length === 0) return;
-        terminal.rows(groupEqualGaps(gaps, isListedPerTag), {
+        terminal.printRows(groupEqualGaps(gaps, isListedPerTag), {
           tags: "tags",
           [isListedPerTag ? "tag" : "for one"]: "example",
           resolution: ({ gap }) => `${gap.resolution}${gap.total ? " total" : ""}`,

@@ -5,7 +5,7 @@ import { type StoredSensorPeriod, syncSet } from "../../engine/sync/stored-docum
 import { type CliContext, parseInteger, readSourceFromState } from "../shell/command-context.ts";
 import { refuseUnknownIds } from "../shell/refuse-unknown-ids.ts";
 
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .option("--source <name>", "which source, when there are several")
     .option("--site <id>", "only this site", parseInteger)
@@ -18,15 +18,15 @@ export function define(command: Command, context: CliContext): void {
       await readSourceFromState(context.config(), options.source, async ({ source, entry, store }) => {
         if (options.site !== undefined) await refuseUnknownIds(store, [source], "site", [`${options.site}`]);
         const reports = await readReports(store, source, options.site);
-        if (terminal.json) return terminal.object(reports, []);
-        if (reports.length === 0) terminal.say(await explainMissingReport(store, source, entry.silent_sensors));
-        for (const report of reports.filter(({ part }) => part === 1)) terminal.say(summarizeSensorReport(report));
+        if (terminal.json) return terminal.print(reports, []);
+        if (reports.length === 0) terminal.info(await explainMissingReport(store, source, entry.silent_sensors));
+        for (const report of reports.filter(({ part }) => part === 1)) terminal.info(summarizeSensorReport(report));
         const rows = reports.flatMap(({ site, findings }) =>
           findings.map((finding) => ({ ...finding, siteId: site.id })),
         );
         if (rows.length === 0) return;
         const tagColumn = ({ tag: { id, displayName } }: SensorFinding) => `${id} ${displayName}`;
-        terminal.rows(rows, { site: "siteId", tag: tagColumn, finding: "finding", why: "message" });
+        terminal.printRows(rows, { site: "siteId", tag: tagColumn, finding: "finding", why: "message" });
       });
     });
 }

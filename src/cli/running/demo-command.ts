@@ -15,22 +15,22 @@ import { createTerminalFeed, newEventPages } from "./terminal-event-feed.ts";
 
 const VALUE_COUNT_INTERVAL_MS = 5_000;
 
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .option("--folder <path>", "where the demo keeps its state and its events", "plenum-demo")
     .option("--fleet <members>", "so many members, on a PostgreSQL that is installed here; keeps nothing")
     .addHelpText("after", "\nExamples:\n  plenum demo --folder /tmp/plenum-demo\n  plenum demo --fleet 3")
     .action(async (options: { readonly folder: string; readonly fleet?: string }) => {
-      const { say } = context.terminal();
+      const { info: printLines } = context.terminal();
       if (options.fleet !== undefined) return runFleetDemo(parseMemberCount(options.fleet), context);
-      say("Starting the simulated service, an MQTT broker and the worker …");
+      printLines("Starting the simulated service, an MQTT broker and the worker …");
       // This flag saves 15 MB of memory and costs a third more processor time.
       setFlagsFromString("--optimize-for-size");
       const { startDemo } = await import("../demo/single-worker-demo.ts");
       const demo = await startDemo({ folder: resolve(options.folder) });
       const brokerAddress = new URL(demo.brokerUrl);
       const plenumCommand = programName();
-      say(
+      printLines(
         "",
         demo.isContinued
           ? "  Going on where the last demo stopped."
@@ -48,24 +48,24 @@ export function define(command: Command, context: CliContext): void {
         "  Ctrl-C ends it; the next start goes on from there.",
         "",
       );
-      await printDemoEvents(demo.worker.store, say, context.signal);
-      say("Stopping …");
+      await printDemoEvents(demo.worker.store, printLines, context.signal);
+      printLines("Stopping …");
       const stopBeganMs = performance.now();
       await demo.stop();
-      say(`Stopped cleanly in ${((performance.now() - stopBeganMs) / 1000).toFixed(1)} s.`);
+      printLines(`Stopped cleanly in ${((performance.now() - stopBeganMs) / 1000).toFixed(1)} s.`);
     });
 }
 
-async function printDemoEvents(store: Store, say: PrintLines, signal: AbortSignal): Promise<void> {
-  const terminalFeed = createTerminalFeed(say, systemClock.now);
-  const [latest] = await store.outbox.latest(1);
+async function printDemoEvents(store: Store, printLines: PrintLines, signal: AbortSignal): Promise<void> {
+  const terminalFeed = createTerminalFeed(printLines, systemClock.now);
+  const [latestEvent] = await store.outbox.latest(1);
   let valueCount = 0;
   let lastValueCountAtMs = performance.now();
-  for await (const page of newEventPages(store, latest?.position ?? 0, signal)) {
+  for await (const page of newEventPages(store, latestEvent?.position ?? 0, signal)) {
     page.forEach(terminalFeed.printEvent);
     valueCount += page.filter(({ event }) => event.type === "tag-value").length;
     if (valueCount === 0 || performance.now() - lastValueCountAtMs < VALUE_COUNT_INTERVAL_MS) continue;
-    say(`${formatClockTime(systemClock.now())}   ${valueCount} values read`);
+    printLines(`${formatClockTime(systemClock.now())}   ${valueCount} values read`);
     valueCount = 0;
     lastValueCountAtMs = performance.now();
   }
@@ -85,27 +85,27 @@ function parseMemberCount(text: string): number {
 }
 
 async function runFleetDemo(memberCount: number, context: CliContext): Promise<void> {
-  const { say } = context.terminal();
-  say(`Starting PostgreSQL, six simulated services, a broker and ${memberCount} members …`);
+  const { info: printLines } = context.terminal();
+  printLines(`Starting PostgreSQL, six simulated services, a broker and ${memberCount} members …`);
   const { startFleetDemo } = await import("../demo/fleet-demo.ts");
   const program = [process.execPath, ...process.execArgv, process.argv[1] ?? ""];
-  const demo = await startFleetDemo({ members: memberCount, program, signal: context.signal });
+  const demo = await startFleetDemo({ memberCount, commandLine: program, signal: context.signal });
   try {
-    for (const member of demo.members) reportMemberEnd(member, say, context.signal);
+    for (const member of demo.members) reportMemberEnd(member, printLines, context.signal);
     if (!(await waitUntilSourcesAreAssigned(demo, context.signal))) return;
-    printAddresses(demo, say);
-    await printTakeovers(demo, say, context.signal);
+    printAddresses(demo, printLines);
+    await printTakeovers(demo, printLines, context.signal);
   } finally {
-    say("Stopping …");
+    printLines("Stopping …");
     await demo.stop();
-    say("Stopped; nothing of it is left.");
+    printLines("Stopped; nothing of it is left.");
   }
 }
 
-function printAddresses({ members, inboxUrl, brokerUrl }: FleetDemo, say: PrintLines): void {
+function printAddresses({ members, inboxUrl, brokerUrl }: FleetDemo, printLines: PrintLines): void {
   const brokerAddress = new URL(brokerUrl);
   const plenumCommand = programName();
-  say(
+  printLines(
     "",
     "  Six services with a building each are shared out among the members. Kill one, and look how the others go on:",
     "",
@@ -121,11 +121,11 @@ function printAddresses({ members, inboxUrl, brokerUrl }: FleetDemo, say: PrintL
   );
 }
 
-function reportMemberEnd(member: DemoMember, say: PrintLines, signal: AbortSignal): void {
+function reportMemberEnd(member: DemoMember, printLines: PrintLines, signal: AbortSignal): void {
   void member.endReason.then((endReason) => {
     if (signal.aborted) return;
     const lastErrorLine = endReason.startsWith("SIG") ? "" : ` ${member.errorOutput().trim().split("\n").at(-1) ?? ""}`;
-    say(
+    printLines(
       `${formatClockTime(systemClock.now())}  ${member.name} ended (${endReason}).${lastErrorLine} The other members take its sources within 15 s.`,
     );
   });
@@ -155,7 +155,7 @@ async function fetchFleetStatus({ members }: FleetDemo, signal: AbortSignal): Pr
   return null;
 }
 
-async function printTakeovers(demo: FleetDemo, say: PrintLines, signal: AbortSignal): Promise<void> {
+async function printTakeovers(demo: FleetDemo, printLines: PrintLines, signal: AbortSignal): Promise<void> {
   let seenTakeoverKeys: ReadonlySet<string> | null = null;
   do {
     const fleetStatus = await fetchFleetStatus(demo, signal);
@@ -165,7 +165,7 @@ async function printTakeovers(demo: FleetDemo, say: PrintLines, signal: AbortSig
     );
     seenTakeoverKeys = new Set(fleetStatus.takeovers.map(takeoverKey));
     for (const { at, from, reason, source, to } of newTakeovers.toReversed())
-      say(
+      printLines(
         `${at.slice(11, 19)}  ${source.padEnd(8)} ${from ?? "no member"} → ${to}  (${TAKEOVER_REASON_TEXTS[reason]})`,
       );
   } while (await sleepFor(systemClock, POLL_INTERVAL_MS, signal));

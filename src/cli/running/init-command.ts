@@ -8,7 +8,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 import { printableLine } from "../../core/values/printable-text.ts";
 import { describeTimeZoneProblem } from "../../core/values/time-zone.ts";
-import { type BuildingSummary, sourceName } from "../../ui/setup/building-inspection.ts";
+import { type BuildingSummary, suggestSourceName } from "../../ui/setup/building-inspection.ts";
 import {
   buildingSummaryLines,
   englishText,
@@ -43,7 +43,7 @@ interface InitCommandOptions {
 const DAY_MS = 86_400_000;
 const MAX_ANSWER_ATTEMPTS = 3;
 
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .argument("[address]", "address of the monitoring service, such as https://monitoring.example.com")
     .option("--token-file <path>", "file that holds the access token; asked for at a terminal")
@@ -88,10 +88,10 @@ interface InitContext {
 async function writeConfiguration(initContext: InitContext, addressArgument: string | undefined): Promise<void> {
   const { terminal, file, options } = initContext;
   const { address, building, token } = await askAddressAndToken(initContext, addressArgument);
-  terminal.say(...buildingSummaryLines(building, systemClock.now()));
+  terminal.info(...buildingSummaryLines(building, systemClock.now()));
   const timeZone = await askTimeZone(initContext, building);
   const mqttUrl = options.mqtt ?? (await askMqttBroker(initContext));
-  const newSourceName = options.name ?? sourceName(building);
+  const newSourceName = options.name ?? suggestSourceName(building);
   const tokenFile = "file" in token ? token.file : await chooseNewTokenFile(initContext, newSourceName);
   const configValues = buildConfigurationValues(file, await findFreeStatusPort(), {
     ...{ name: newSourceName, timeZone, mqttUrl, baseUrl: address.baseUrl },
@@ -126,15 +126,15 @@ function refuseMissingOptions(address: string | undefined, { tokenFile, timeZone
 /** Repeats a question until the answer is accepted; without a terminal the first error is final. */
 async function repeatQuestionUntilAccepted<T>(
   { prompt, terminal }: InitContext,
-  attemptOnce: (attempt: number) => Promise<T>,
+  askOnce: (attempt: number) => Promise<T>,
   isRefusal: (error: unknown) => boolean = (error) => error instanceof ConfigError,
 ): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      return await attemptOnce(attempt);
+      return await askOnce(attempt);
     } catch (error) {
       if (!isRefusal(error) || prompt === null || attempt >= MAX_ANSWER_ATTEMPTS) throw error;
-      terminal.say(errorText(error));
+      terminal.info(errorText(error));
     }
   }
 }
@@ -150,7 +150,7 @@ function askAddressAndToken(initContext: InitContext, addressArgument: string | 
     const givenAddress = attempt === 1 ? addressArgument : undefined;
     const addressText = givenAddress ?? (await prompt?.ask("Address of the monitoring service")) ?? "";
     const address = parseServiceAddress(addressText, options.allowPlainHttp ?? false);
-    terminal.say(...address.notes.map(englishText));
+    terminal.info(...address.notes.map(englishText));
     const tryToken = async (tokenAttempt: number) => {
       token = tokenAttempt === 1 && token !== null ? token : await askAccessToken(initContext, tokenAttempt);
       return { address, token, building: await inspectServiceBuilding(initContext, address, token) };
@@ -166,7 +166,7 @@ async function askAccessToken({ prompt, options }: InitContext, attempt: number)
     if (attempt > 1) await prompt?.ask(`Put a valid token into ${tokenFile}, then press Enter`);
     return { file: tokenFile };
   }
-  if (prompt !== null) return { text: await prompt.askHidden("Access token (not shown)") };
+  if (prompt !== null) return { text: await prompt.askSecret("Access token (not shown)") };
   throw new ConfigError(`There is no token file ${tokenFile}.`, {
     hint: "Write the access token into it, one line, readable by you only (chmod 600).",
   });
@@ -178,8 +178,8 @@ function inspectServiceBuilding(
   token: ServiceAccess["token"],
 ) {
   const { allowPlainHttp = false, caFile = null } = options;
-  return terminal.progress("Looking at the building", (update) =>
-    summarizeBuilding({ baseUrl, token, allowPlainHttp, caFile }, context.signal, update),
+  return terminal.progress("Looking at the building", (showProgress) =>
+    summarizeBuilding({ baseUrl, token, allowPlainHttp, caFile }, context.signal, showProgress),
   );
 }
 
@@ -188,7 +188,7 @@ async function askTimeZone(initContext: InitContext, building: BuildingSummary):
   const { proposed, note } = guessTimeZone(building, Intl.DateTimeFormat().resolvedOptions().timeZone);
   return repeatQuestionUntilAccepted(initContext, async (attempt) => {
     const givenTimeZone = attempt === 1 ? options.timeZone : undefined;
-    if (givenTimeZone === undefined && attempt === 1 && note !== null) terminal.say(englishText(note));
+    if (givenTimeZone === undefined && attempt === 1 && note !== null) terminal.info(englishText(note));
     const timeZone = givenTimeZone ?? (await prompt?.ask("Time zone of the buildings", proposed ?? undefined)) ?? "";
     const timeZoneProblem = describeTimeZoneProblem(timeZone);
     if (timeZoneProblem !== null) throw new ConfigError(timeZoneProblem);
@@ -221,7 +221,7 @@ function printInitResult(
   const followUpCommands = suggestNextCommands(file);
   const commandWidth = Math.max(...followUpCommands.map(([command]) => command.length));
   const { load, fits } = plan;
-  terminal.object({ file, source: plan.source, sites: building.sites.length, tags: building.tags, fits, load }, [
+  terminal.print({ file, source: plan.source, sites: building.sites.length, tags: building.tags, fits, load }, [
     "",
     ...(token === null ? [] : [`${token} holds the token, readable by you only.`]),
     `${file} is written (${text.trimEnd().split("\n").length} lines): ${tagCountText(building)}.`,
@@ -265,9 +265,9 @@ function createTerminalPrompt(signal: AbortSignal) {
   lineReader.once("close", () => terminalClose.abort(new Rejected("The terminal was closed before all was answered.")));
   const abortOrCloseSignal = AbortSignal.any([signal, terminalClose.signal]);
 
-  async function askQuestion(text: string): Promise<string> {
+  async function askQuestion(question: string): Promise<string> {
     try {
-      return (await lineReader.question(text, { signal: abortOrCloseSignal })).trim();
+      return (await lineReader.question(question, { signal: abortOrCloseSignal })).trim();
     } catch (error) {
       signal.throwIfAborted();
       terminalClose.signal.throwIfAborted();
@@ -277,14 +277,14 @@ function createTerminalPrompt(signal: AbortSignal) {
 
   return {
     /** Asks a question; Enter alone accepts the proposed answer. Rejects when the terminal closes. */
-    async ask(text: string, proposedAnswer?: string) {
+    async ask(question: string, proposedAnswer?: string) {
       const answer = await askQuestion(
-        printableLine(`${text}${proposedAnswer === undefined ? "" : ` [${proposedAnswer}]`}: `),
+        printableLine(`${question}${proposedAnswer === undefined ? "" : ` [${proposedAnswer}]`}: `),
       );
       return answer === "" ? (proposedAnswer ?? "") : answer;
     },
-    async askHidden(text: string) {
-      process.stderr.write(printableLine(`${text}: `));
+    async askSecret(question: string) {
+      process.stderr.write(printableLine(`${question}: `));
       isInputHidden = true;
       try {
         return await askQuestion("");

@@ -6,7 +6,7 @@ import type { CliContext } from "../shell/command-context.ts";
 import { findWorkerOfConfig } from "../shell/find-worker.ts";
 import { omitMissingLines } from "../shell/terminal-output.ts";
 
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .option("--dry-run", "show what would change, and change nothing")
     .addHelpText(
@@ -24,7 +24,7 @@ export function define(command: Command, context: CliContext): void {
         });
       const reloadReport = await reloadWorkerConfig(foundWorker.socket, options.dryRun === true, context.signal);
       if (reloadReport.refused !== null) throw new ConfigError(reloadReport.refused.join("\n"));
-      context.terminal().object(reloadReport, reloadReportLines(reloadReport));
+      context.terminal().print(reloadReport, reloadReportLines(reloadReport));
     });
 }
 

@@ -19,7 +19,7 @@ import { createTerminalFeed, newEventPages, type TerminalFeed } from "./terminal
 const STOP_TIMEOUT_MS = 8_000;
 const READINESS_CHECK_INTERVAL_MS = 2_000;
 
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .option("--arm-writing", "let a new state write, as the configuration allows; once is enough")
     .option("--member <name>", "in a fleet (state.postgres): this member's name; its machine's when left out")
@@ -50,16 +50,16 @@ export function define(command: Command, context: CliContext): void {
       restartWithNodeFlags(Object.keys(config.sources).length);
       const recentLogLines = createRecentLogLines();
       const terminal = context.terminal();
-      const feed = process.stderr.isTTY && !terminal.json ? createTerminalFeed(terminal.say, systemClock.now) : null;
+      const feed = process.stderr.isTTY && !terminal.json ? createTerminalFeed(terminal.info, systemClock.now) : null;
       const logDestinationOption = feed === null ? {} : { destination: feed.destination };
-      const log = createLog({ level: config.log.level, recent: recentLogLines, ...logDestinationOption });
+      const log = createLog({ level: config.log.level, recentLines: recentLogLines, ...logDestinationOption });
       redirectStandardError(log);
       const workerOptions = {
         config,
         log,
         recentLog: recentLogLines.lines,
         armWriting: options.armWriting ?? false,
-        configFile: { file: resolve(context.configFile()), load: loadTrustedConfig, isWatched: true },
+        configFile: { file: resolve(context.configFile()), loadConfig: loadTrustedConfig, isWatched: true },
       };
       if (config.state.postgres !== undefined)
         return runMember({ ...workerOptions, ...memberNameAndFolder(config, options.member) }, feed, context.signal);
@@ -91,7 +91,7 @@ async function runSingleWorker(
   const printLoop = feed === null ? null : printActivity(worker, feed, lastEventPosition, log, stopController.signal);
   const { damaged } = worker.store;
   await waitUntilAborted(damaged === undefined ? signal : AbortSignal.any([signal, damaged]));
-  feed?.say(signal.aborted ? "Stopping." : "The state is damaged; the worker starts again.");
+  feed?.printMessage(signal.aborted ? "Stopping." : "The state is damaged; the worker starts again.");
   stopController.abort();
   await printLoop;
   await worker.stop(STOP_TIMEOUT_MS);
@@ -127,11 +127,11 @@ async function runMember(options: FleetMemberOptions, feed: TerminalFeed | null,
   await member.start();
   const pageUrl = member.statusUrl();
   options.log?.info({ member: member.name, status: pageUrl }, "Plenum is running");
-  feed?.say(`Plenum is running as member ${member.name}; status page ${pageUrl}. Ctrl-C stops it.`);
+  feed?.printMessage(`Plenum is running as member ${member.name}; status page ${pageUrl}. Ctrl-C stops it.`);
   const stopController = new AbortController();
   const printLoop = feed === null ? null : printReadiness(pageUrl, feed, stopController.signal).catch(() => undefined);
   await waitUntilAborted(signal);
-  feed?.say("Stopping.");
+  feed?.printMessage("Stopping.");
   stopController.abort();
   await printLoop;
   await member.stop(STOP_TIMEOUT_MS);
@@ -166,7 +166,7 @@ async function printActivity(
   const printNewEvents = async () => {
     for await (const page of newEventPages(worker.store, startPosition, signal)) page.forEach(feed.printEvent);
   };
-  feed.say(`Plenum is running; status page ${statusUrl}. Ctrl-C stops it.`);
+  feed.printMessage(`Plenum is running; status page ${statusUrl}. Ctrl-C stops it.`);
   try {
     await Promise.all([printNewEvents(), printReadiness(statusUrl, feed, signal)]);
   } catch (error) {

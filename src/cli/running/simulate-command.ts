@@ -13,7 +13,7 @@ interface SimulateOptions {
   readonly state?: string;
 }
 
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .option("--options <file>", "YAML file with options; src/simulator/README.md lists them")
     .option("--host <address>", "address to listen on", "127.0.0.1")
@@ -36,7 +36,7 @@ export function define(command: Command, context: CliContext): void {
         const hint = "Name another with --port, or 0 for any free one.";
         throw new ConfigError(`Port ${port} on ${host} cannot be used (${error.code}).`, { hint, cause: error });
       });
-      terminal.object({ url: server.url }, [`The simulator answers at ${server.url}; Ctrl-C ends it.`]);
+      terminal.print({ url: server.url }, [`The simulator answers at ${server.url}; Ctrl-C ends it.`]);
       await waitUntilAborted(context.signal);
       await server.close();
     });

@@ -12,7 +12,7 @@ const WARNING_LEVEL = 40;
 const HIDDEN_LOG_MESSAGES = ["started", "Plenum is running"];
 
 /** Prints log lines and important events, but no values, as short lines for a person. */
-export function createTerminalFeed(print: (line: string) => void, now: () => number) {
+export function createTerminalFeed(printLine: (line: string) => void, now: () => number) {
   const lastPrintedMs = new Map<string, number>();
   /** Names of sinks that logged a problem, because `/readyz` reports a failing sink only after a while. */
   const failingSinks = new Set<string>();
@@ -24,7 +24,7 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
     if (atMs - (lastPrintedMs.get(text) ?? Number.NEGATIVE_INFINITY) < REPEAT_PAUSE_MS) return;
     for (const [oldText, oldMs] of lastPrintedMs) if (atMs - oldMs >= REPEAT_PAUSE_MS) lastPrintedMs.delete(oldText);
     lastPrintedMs.set(text, atMs);
-    print(`${formatClockTime(atMs)} ${mark} ${text}`);
+    printLine(`${formatClockTime(atMs)} ${mark} ${text}`);
   }
 
   /** Prints only the number of alarms that were active at the start, because there can be hundreds. */
@@ -52,7 +52,7 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
       printInitialAlarmCount();
       const line = describeEvent(event);
       if (line !== null)
-        print(`${formatClockTime(now())} ${line.mark} ${line.text}: ${eventSummary(loggedEvent).gist}`);
+        printLine(`${formatClockTime(now())} ${line.mark} ${line.text}: ${eventSummary(loggedEvent).gist}`);
     },
     printReadiness(reasons: readonly string[]) {
       printInitialAlarmCount();
@@ -63,7 +63,7 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
         for (const text of lastPrintedMs.keys()) if (/^All is well/.test(text)) lastPrintedMs.delete(text);
       wasReady = isReady;
     },
-    say: (text: string) => printOnce(" ", text),
+    printMessage: (text: string) => printOnce(" ", text),
   };
 }
 

@@ -9,7 +9,7 @@ import {
   type BuildingSummary,
   explainInspectionError,
   inspectBuilding,
-  sourceName,
+  suggestSourceName,
 } from "../../ui/setup/building-inspection.ts";
 import { pathNextToConfig, refuseExistingFile, writeNewFiles } from "../../ui/setup/new-config-files.ts";
 import { buildPlenumYaml, type ConfigurationValues, STATUS_PORT } from "../../ui/setup/plenum-yaml.ts";
@@ -113,10 +113,10 @@ export function draftConfiguration(
 }
 
 export function suggestNextCommands(
-  file: string,
+  configFile: string,
   program = programName(),
 ): readonly (readonly [command: string, what: string])[] {
-  const configArgument = file === "plenum.yaml" ? "" : ` --config ${quoteForShell(file)}`;
+  const configArgument = configFile === "plenum.yaml" ? "" : ` --config ${quoteForShell(configFile)}`;
   return [
     [`${program} check${configArgument}`, "asks the service and every sink, and writes nothing"],
     [`${program} plan${configArgument}`, "what the intervals cost, after every change of the file"],
@@ -139,7 +139,7 @@ export async function runSetupPage(context: CliContext): Promise<boolean> {
   const onStart = () => startDecision.resolve(true);
   const serverOptions = { actions: createSetupPageActions(file, statusPort), clock: systemClock, machineZone, onStart };
   const server = await startSetupServer(serverOptions, statusPort);
-  terminal.say(
+  terminal.info(
     "",
     `  setup page   ${server.url}`,
     `  code         ${server.code}  (asked for there, good for one browser)`,
@@ -170,7 +170,7 @@ function createSetupPageActions(file: string, port: number): SetupActions {
     write(building, { choices, timeZone, mqttUrl, baseUrl, allowPlainHttp, token }) {
       const timeZoneProblem = describeTimeZoneProblem(timeZone);
       if (timeZoneProblem !== null) throw new ConfigError(timeZoneProblem);
-      const name = sourceName(building);
+      const name = suggestSourceName(building);
       const tokenFile = pathNextToConfig(file, `secrets/${name}_token`);
       const brokerUrl = mqttUrl.trim() === "" ? null : mqttUrl.trim();
       const configValues = buildConfigurationValues(file, port, {

@@ -38,14 +38,14 @@ const COMMANDS_WITHOUT_DEMO = new Set(["demo", "init", "run", "schema", "simulat
 
 export function createCliContext(
   program: Command,
-  name: string,
+  commandName: string,
   signal: AbortSignal,
   allCommands: () => Promise<Command>,
 ): CliContext {
   const terminal = () => createTerminal({ json: program.opts().json === true, utc: program.opts().utc === true });
   let chosenFile: string | null = null;
   const configFile = () => {
-    chosenFile ??= chooseConfigFile(program, name, terminal());
+    chosenFile ??= chooseConfigFile(program, commandName, terminal());
     return chosenFile;
   };
   const config = () => {
@@ -61,7 +61,7 @@ export function createCliContext(
     readAcceptedConfig: readAcceptedConfig,
     async acceptedConfig() {
       const accepted = await readAcceptedConfig();
-      if (accepted.fileProblems !== null) terminal().say(oldConfigInUseText(configFile(), accepted.fileProblems));
+      if (accepted.fileProblems !== null) terminal().info(oldConfigInUseText(configFile(), accepted.fileProblems));
       return accepted.config;
     },
     terminal,
@@ -104,10 +104,10 @@ export interface SourceWithStore {
 export function readSourceFromState<T>(
   config: Config,
   wantedSource: string | undefined,
-  useState: (state: SourceWithStore) => Promise<T>,
+  useSource: (source: SourceWithStore) => Promise<T>,
 ): Promise<T> {
   const [source, entry] = chooseSource(config, wantedSource);
-  return readState({ config, source }, (store) => useState({ config, source, entry, store }));
+  return readState({ config, source }, (store) => useSource({ config, source, entry, store }));
 }
 
 /** Chooses the named file, then plenum.yaml, then the file of a running demo. */
@@ -124,7 +124,7 @@ function chooseConfigFile(program: Command, name: string, terminal: Terminal): s
     return config;
   const foundDemo = findRunningDemo();
   if (foundDemo === null) return config;
-  terminal.say(`There is no ${config} here; this is about the demo that runs (${foundDemo.statusUrl}).`);
+  terminal.info(`There is no ${config} here; this is about the demo that runs (${foundDemo.statusUrl}).`);
   return useDemoConfig(foundDemo);
 }
 

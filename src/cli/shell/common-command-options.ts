@@ -42,8 +42,8 @@ export function createTimeOption(flags: string, description: string, defaultAge:
 
 /** Returns ISO 8601 UTC for a time or an age such as 24h. */
 export function parseTime(text: string): string {
-  const age = parseDuration(text);
-  const time = age === null ? DateTime.fromISO(text, { zone: "utc" }) : DateTime.utc().minus({ milliseconds: age });
+  const ageMs = parseDuration(text);
+  const time = ageMs === null ? DateTime.fromISO(text, { zone: "utc" }) : DateTime.utc().minus({ milliseconds: ageMs });
   const iso = time.isValid ? time.toUTC().startOf("second").toISO({ suppressMilliseconds: true }) : null;
   if (iso === null) throw new InvalidArgumentError("Write a time as 2026-03-01T00:00:00Z, or an age as 365d.");
   return iso;

@@ -20,7 +20,7 @@ const LISTING_PAGE_SIZE = 500;
 
 /** Uses a source with a temporary state, because the real state may belong to a running worker. */
 export async function useStandaloneSource<T>(
-  name: string,
+  sourceName: string,
   entry: SourceConfigEntry,
   environment: ProcessEnv,
   useSource: (source: Source) => Promise<T>,
@@ -30,7 +30,7 @@ export async function useStandaloneSource<T>(
   const log = createLog({ level: "silent" });
   const metrics = createMetrics();
   const { source } = buildSource({
-    ...{ name, store, clock: systemClock, log, metrics, environment },
+    ...{ name: sourceName, store, clock: systemClock, log, metrics, environment },
     entry: { ...entry, page_size: { ...entry.page_size, others: LISTING_PAGE_SIZE } },
   });
   try {

@@ -100,8 +100,8 @@ export function rejectedConfigText(file: string, [firstProblem = "", ...otherPro
   return `The configuration file ${file} is rejected: ${firstProblem}${moreText}`;
 }
 
-export function oldConfigInUseText(file: string, rejected: readonly string[]): string {
-  return `${rejectedConfigText(file, rejected)} The running worker continues with the configuration that it accepted last.`;
+export function oldConfigInUseText(file: string, problems: readonly string[]): string {
+  return `${rejectedConfigText(file, problems)} The running worker continues with the configuration that it accepted last.`;
 }
 
 /** Finds the workers of an invalid configuration file by pointer files, the section `state` and the default folder. */

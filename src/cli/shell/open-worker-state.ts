@@ -32,7 +32,7 @@ export async function readStateIfAny<T>(
   return store === null ? null : useResourceAndClose(store, () => useStore(store));
 }
 
-/** Opens the state for `use` and closes it afterwards. A worker may be running. */
+/** Opens the state for `useStore` and closes it afterwards. A worker may be running. */
 export async function useStateStore<T>(
   stateSelector: StateSelector,
   readOnly: boolean,
@@ -67,13 +67,13 @@ export async function changeSourceStores<T>(
 }
 
 export async function readStateInFolder<T>(folder: string, readStore: (store: Store) => Promise<T>): Promise<T> {
-  const store = await openStore({ folder, clock: systemClock, readOnly: true, lock: false });
+  const store = await openStore({ folder, clock: systemClock, readOnly: true, locksFolder: false });
   return useResourceAndClose(store, () => readStore(store));
 }
 
 async function openSourceStores({ folder, postgres }: Config["state"], sources: readonly string[], readOnly: boolean) {
   if (postgres === undefined) {
-    const store = await openStore({ folder, clock: systemClock, readOnly, lock: false });
+    const store = await openStore({ folder, clock: systemClock, readOnly, locksFolder: false });
     return { parts: [{ source: "", store }], close: () => store.close() };
   }
   const database = await openStateDatabaseForCommand(postgres);
@@ -87,12 +87,12 @@ async function openSourceStores({ folder, postgres }: Config["state"], sources: 
     store: await openSourceState(database, { source, ...sourceStoreOptions }),
   });
   try {
-    const parts = await Promise.all(sources.map(openSourceStore));
-    const close = async () => {
-      await Promise.all(parts.map(({ store }) => store.close()));
+    const sourceStores = await Promise.all(sources.map(openSourceStore));
+    const closeStores = async () => {
+      await Promise.all(sourceStores.map(({ store }) => store.close()));
       await database.close();
     };
-    return { parts, close };
+    return { parts: sourceStores, close: closeStores };
   } catch (error) {
     await database.close();
     throw error;
@@ -107,7 +107,7 @@ async function useResourceAndClose<T>(resource: { close(): Promise<void> }, useR
   }
 }
 
-/** Opens the state database for `use`. Throws ConfigError if the state is in a folder. */
+/** Opens the state database for `useDatabase`. Throws ConfigError if the state is in a folder. */
 export async function useStateDatabase<T>(
   { state }: Pick<Config, "state">,
   useDatabase: (database: StateDatabase) => Promise<T>,

@@ -36,8 +36,8 @@ export async function refuseUnknownIds(
   });
 }
 
-export function refuseUnknownSources({ sources }: Pick<Config, "sources">, names: readonly string[]): void {
-  for (const name of names) {
+export function refuseUnknownSources({ sources }: Pick<Config, "sources">, sourceNames: readonly string[]): void {
+  for (const name of sourceNames) {
     if (sources[name] !== undefined) continue;
     throw new ConfigError(`There is no source ${name}; known are: ${Object.keys(sources).join(", ")}.`);
   }
@@ -65,7 +65,7 @@ export async function refuseUnknownPriorities(
 export async function refuseUnlistedTags(
   context: CliContext,
   wantedSource: string | undefined,
-  ids: readonly string[],
+  tagIds: readonly string[],
 ): Promise<void> {
   const config = context.config();
   const [source] = chooseSource(config, wantedSource);
@@ -75,7 +75,7 @@ export async function refuseUnlistedTags(
       store.document<StoredJob>(documentSet("poll", source), "tags"),
     ]);
     // A tag that has vanished from the listings is unknown to the service too.
-    const unknownIds = ids.filter((id) => tags.get(id)?.missingSince !== null);
+    const unknownIds = tagIds.filter((id) => tags.get(id)?.missingSince !== null);
     const listedAt = poll?.lastSuccess ?? null;
     if (unknownIds.length === 0 || listedAt === null) return;
     const unknownTagsText = unknownIds.length === 1 ? `Tag ${unknownIds[0]} is` : `Tags ${unknownIds.join(", ")} are`;

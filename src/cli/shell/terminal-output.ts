@@ -8,12 +8,12 @@ import { printableLine, toPrintableJson } from "../../core/values/printable-text
 export interface Terminal {
   readonly json: boolean;
   /** Prints a table, or a JSON array with `--json`. */
-  rows<T>(rows: readonly T[], columns: TableColumns<T>): void;
-  object(value: unknown, lines: readonly string[]): void;
+  printRows<T>(rows: readonly T[], columns: TableColumns<T>): void;
+  print(value: unknown, lines: readonly string[]): void;
   /** Prints lines for another program, such as a schema or a script. */
-  text(lines: readonly string[]): void;
-  say(...lines: readonly string[]): void;
-  progress<T>(what: string, work: (update: (text: string) => void) => Promise<T>): Promise<T>;
+  printText(lines: readonly string[]): void;
+  info(...lines: readonly string[]): void;
+  progress<T>(activity: string, work: (update: (progressText: string) => void) => Promise<T>): Promise<T>;
 }
 
 /** Columns of a table by title: a field of the row, or a function of the row. */
@@ -42,7 +42,7 @@ export function createTerminal(options: {
   const toCell = (value: unknown) => (value === null || value === undefined ? "–" : toTerminalText(String(value)));
   return {
     json: options.json,
-    rows<T>(rows: readonly T[], columns: TableColumns<T>) {
+    printRows<T>(rows: readonly T[], columns: TableColumns<T>) {
       if (options.json) writeJson(rows);
       else if (rows.length === 0) err.write("nothing\n");
       else {
@@ -52,14 +52,14 @@ export function createTerminal(options: {
         out.write(`${[out.isTTY === true ? styleText("bold", head) : head, ...lines].join("\n")}\n`);
       }
     },
-    object(value, lines) {
+    print(value, lines) {
       if (options.json) writeJson(value);
       else printLines(out, lines);
     },
-    text: (lines) => void out.write(`${lines.map(printableLine).join("\n")}\n`),
-    say: (...lines) => void printLines(err, lines),
-    async progress(what, work) {
-      let progressText = what;
+    printText: (lines) => void out.write(`${lines.map(printableLine).join("\n")}\n`),
+    info: (...lines) => void printLines(err, lines),
+    async progress(activity, work) {
+      let progressText = activity;
       let wasProgressShown = false;
       const startMs = performance.now();
       const showProgress = () => {
@@ -100,13 +100,13 @@ export function omitMissingLines(...lines: readonly (string | false | null)[]): 
 
 /** Formats a table; with "right", all columns but the first are aligned right. */
 export function formatTextTable(
-  titles: readonly string[],
+  columnTitles: readonly string[],
   rows: readonly (readonly string[])[],
   alignment: "left" | "right" = "left",
 ): readonly string[] {
   const textWidth = (text = "") => [...text].length;
-  const tableRows = [titles, ...rows];
-  const columnWidths = titles.map((_, column) => Math.max(...tableRows.map((cells) => textWidth(cells[column]))));
+  const tableRows = [columnTitles, ...rows];
+  const columnWidths = columnTitles.map((_, column) => Math.max(...tableRows.map((cells) => textWidth(cells[column]))));
   const padTableCell = (text: string, column: number) => {
     const padding = " ".repeat((columnWidths[column] ?? 0) - textWidth(text));
     return alignment === "right" && column > 0 ? padding + text : text + padding;

@@ -29,7 +29,7 @@ export function exitOnUncaughtErrors(): void {
       "an uncaught error ends the process",
     );
     if (workerLog !== null) process.exit(EXIT_CODE.failure);
-    createTerminal({ json: false }).say(
+    createTerminal({ json: false }).info(
       `Plenum has a fault of its own and ends: ${maskCredentials(message)}. Please report it with the line above; what was committed is safe.`,
     );
     process.exit(EXIT_CODE.failure);

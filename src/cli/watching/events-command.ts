@@ -29,7 +29,7 @@ type EventFilter = (event: Event) => boolean;
 const POLL_INTERVAL_MS = 500;
 const EVENTS_PER_PAGE = 500;
 
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .option("-f, --follow", "continue with new events until Ctrl-C")
     .option("--kind <pattern>", "only events of this kind, such as alarm-*; may be given several times", collectWords)
@@ -56,13 +56,13 @@ async function showEvents(context: CliContext, options: EventsCommandOptions): P
     let isOutputEmpty = true;
     const printEvent = (loggedEvent: LoggedEvent) => {
       isOutputEmpty = false;
-      if (terminal.json) terminal.object({ position: loggedEvent.position, ...loggedEvent.event }, []);
-      else terminal.text([formatEventLine(loggedEvent, context.isUtc())]);
+      if (terminal.json) terminal.print({ position: loggedEvent.position, ...loggedEvent.event }, []);
+      else terminal.printText([formatEventLine(loggedEvent, context.isUtc())]);
     };
     const logReaders = await Promise.all(stores.map((store) => openEventLog(store, options, eventFilter)));
     for (const loggedEvent of mergeEventsByTime(logReaders, options)) printEvent(loggedEvent);
     if (options.follow !== true) {
-      if (isOutputEmpty && !terminal.json) terminal.say("No event matches.");
+      if (isOutputEmpty && !terminal.json) terminal.info("No event matches.");
       return;
     }
     do
@@ -79,7 +79,7 @@ async function openEventLog(store: Store, options: EventsCommandOptions, isMatch
   const logEndPosition = (await store.outbox.latest(1))[0]?.position ?? 0;
   let printedPosition = logEndPosition;
 
-  async function readMatchingAfter(position: number, signal?: AbortSignal): Promise<readonly LoggedEvent[]> {
+  async function readEventsAfter(position: number, signal?: AbortSignal): Promise<readonly LoggedEvent[]> {
     const matchingEvents: LoggedEvent[] = [];
     for (let lastReadPosition = position; signal?.aborted !== true; ) {
       const page = await store.outbox.after(lastReadPosition, EVENTS_PER_PAGE);
@@ -95,14 +95,14 @@ async function openEventLog(store: Store, options: EventsCommandOptions, isMatch
   const initialEvents =
     options.since === undefined
       ? await findLastMatchingEvents(store, logEndPosition, options.last, isMatching)
-      : await readMatchingAfter(await findPositionAtTime(store, logEndPosition, Date.parse(options.since)));
+      : await readEventsAfter(await findPositionAtTime(store, logEndPosition, Date.parse(options.since)));
   return {
     initialEvents,
     async readNewEvents(signal: AbortSignal): Promise<readonly LoggedEvent[]> {
       const currentStateVersion = await store.changes();
       if (currentStateVersion === stateVersion) return [];
       stateVersion = currentStateVersion;
-      return readMatchingAfter(printedPosition, signal);
+      return readEventsAfter(printedPosition, signal);
     },
   };
 }
@@ -120,14 +120,14 @@ function mergeEventsByTime(
   return since === undefined ? events.slice(-last) : events;
 }
 
-function formatEventLine(loggedEvent: LoggedEvent, utc: boolean): string {
+function formatEventLine(loggedEvent: LoggedEvent, isUtc: boolean): string {
   const { type, gist } = eventSummary(loggedEvent);
   const { time, siteid, priority } = loggedEvent.event;
   const siteAndPriorityTexts = [
     ...(siteid === undefined ? [] : [`site ${siteid}`]),
     ...(priority === undefined ? [] : [`priority ${priority}`]),
   ];
-  const timeText = utc ? time : formatLocalTime(Date.parse(time));
+  const timeText = isUtc ? time : formatLocalTime(Date.parse(time));
   return [timeText, type.padEnd(18), ...siteAndPriorityTexts, gist].join("  ");
 }
 

@@ -32,7 +32,7 @@ import { omitMissingLines } from "../shell/terminal-output.ts";
 const MAX_PRINTED_COMMANDS = 5;
 const MAX_PRINTED_ALARM_EVENTS = 50;
 
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .argument("<id>", "id of a tag or of an alarm")
     .option("--source <name>", "which source, when there are several")
@@ -50,10 +50,10 @@ export function define(command: Command, context: CliContext): void {
         const worker = await findWorkerOfConfig({ config, source }, context.signal);
         if (tag !== undefined) {
           const explanation = await explainTag(state, tag, worker, context.signal);
-          context.terminal().object(explanation, describeTag(explanation));
+          context.terminal().print(explanation, describeTag(explanation));
         } else if (alarm !== undefined) {
           const explanation = await explainAlarm(state, alarm, worker, context.signal);
-          context.terminal().object(explanation, describeAlarm(explanation));
+          context.terminal().print(explanation, describeAlarm(explanation));
         }
       });
     });

@@ -7,7 +7,7 @@ import { omitMissingLines } from "../shell/terminal-output.ts";
 
 const DEFAULT_PRINTED_TAKEOVERS = 10;
 
-export function define(fleetCommand: Command, context: CliContext): void {
+export function defineCommand(fleetCommand: Command, context: CliContext): void {
   fleetCommand
     .option("--takeovers <count>", "how many of the latest changes of holder", String(DEFAULT_PRINTED_TAKEOVERS))
     .addHelpText(
@@ -43,23 +43,23 @@ async function changeMemberDraining(context: CliContext, member: string, isDrain
     ? `${member} hands its sources over, one after another, and takes none until \`plenum fleet undrain ${member}\`; \`plenum fleet\` shows how far it is.`
     : `${member} takes its share of the sources again.`;
   const change = { member, draining: isDraining, lastOne: isLastRunningMember };
-  context.terminal().object(change, omitMissingLines(isLastRunningMember && lastMemberWarning, drainingEffectText));
+  context.terminal().print(change, omitMissingLines(isLastRunningMember && lastMemberWarning, drainingEffectText));
 }
 
-function printFleetStatus(context: CliContext, status: FleetStatus, takeovers: number) {
+function printFleetStatus(context: CliContext, status: FleetStatus, maxTakeovers: number) {
   const terminal = context.terminal();
-  const latestTakeovers = status.takeovers.slice(0, takeovers);
-  if (terminal.json) return terminal.object({ ...status, takeovers: latestTakeovers }, []);
+  const latestTakeovers = status.takeovers.slice(0, maxTakeovers);
+  if (terminal.json) return terminal.print({ ...status, takeovers: latestTakeovers }, []);
   const { database } = status;
   if (database !== null) {
     const { bytes, doubts, name, server } = database;
-    terminal.text([
+    terminal.printText([
       `${name}: ${server}, ${(bytes / 1024 ** 2).toFixed(0)} MiB`,
-      ...doubts.map((doubt) => `! ${doubt}`),
+      ...doubts.map((warning) => `! ${warning}`),
       "",
     ]);
   }
-  terminal.rows(status.members, {
+  terminal.printRows(status.members, {
     member: "name",
     state: ({ state, isDraining }) => (isDraining && state !== "draining" ? `${state}, drained` : state),
     sources: "sources",
@@ -69,14 +69,14 @@ function printFleetStatus(context: CliContext, status: FleetStatus, takeovers: n
     "last heard of": "seenAt",
     "cannot start": ({ unable }) => unable.join(", ") || null,
   });
-  terminal.text([""]);
-  terminal.rows(status.sources, {
+  terminal.printText([""]);
+  terminal.printRows(status.sources, {
     source: "source",
     "held by": ({ holder }) => holder ?? "none",
     since: "since",
     because: "reason",
   });
   if (latestTakeovers.length === 0) return;
-  terminal.text([""]);
-  terminal.rows(latestTakeovers, { when: "at", source: "source", from: "from", to: "to", because: "reason" });
+  terminal.printText([""]);
+  terminal.printRows(latestTakeovers, { when: "at", source: "source", from: "from", to: "to", because: "reason" });
 }

@@ -27,7 +27,7 @@ function defineOutboxCommand(outbox: Command, context: CliContext): void {
     .action((sink?: string) => useCommandStore(context, true, (store) => showDeadLetters(context, store, sink), sink));
 
   const addSinkCommand = <T extends unknown[]>(
-    name: string,
+    commandName: string,
     description: string,
     applyChange: (
       store: Store,
@@ -38,10 +38,10 @@ function defineOutboxCommand(outbox: Command, context: CliContext): void {
   ) => {
     const runSinkChange = async (sink: string, args: T, store: Store, config: Config) => {
       const [value, line] = await applyChange(store, sink, args, config);
-      context.terminal().object(value, [line]);
+      context.terminal().print(value, [line]);
     };
     return outbox
-      .command(name)
+      .command(commandName)
       .description(description)
       .argument("<sink>", "name of a sink")
       .action((sink: string, ...args: T) =>
@@ -95,7 +95,7 @@ async function resumeSink(
 
 async function showSinkLags(context: CliContext, store: Store, config: Config): Promise<void> {
   const ageSeconds = (since: string) => Math.round((systemClock.now() - Date.parse(since)) / 1000);
-  context.terminal().rows(await store.outbox.lag(toPageConfig(config).filterBySink), {
+  context.terminal().printRows(await store.outbox.lag(toPageConfig(config).filterBySink), {
     sink: "sink",
     lag: backlogText,
     oldest: ({ oldest }) => (oldest === null ? null : `${ageSeconds(oldest)} s`),
@@ -106,7 +106,7 @@ async function showSinkLags(context: CliContext, store: Store, config: Config): 
 }
 
 async function showDeadLetters(context: CliContext, store: Store, sink: string | undefined): Promise<void> {
-  context.terminal().rows(await store.outbox.deadLetters(sink), {
+  context.terminal().printRows(await store.outbox.deadLetters(sink), {
     id: "id",
     sink: "sink",
     at: "at",
@@ -120,7 +120,7 @@ async function showDeadLetters(context: CliContext, store: Store, sink: string |
 export async function useCommandStore(
   context: CliContext,
   readOnly: boolean,
-  use: (store: Store, config: Config) => Promise<void>,
+  useStore: (store: Store, config: Config) => Promise<void>,
   sink?: string,
 ): Promise<void> {
   const config = await context.acceptedConfig();
@@ -129,7 +129,7 @@ export async function useCommandStore(
     const knownSinks = new Set([...Object.keys(config.sinks), ...sinkLags.map((lag) => lag.sink)]);
     if (sink !== undefined && !knownSinks.has(sink))
       throw new ConfigError(`There is no sink ${sink}; known are: ${[...knownSinks].join(", ")}.`);
-    await use(store, config);
+    await useStore(store, config);
   });
 }
 
@@ -137,12 +137,12 @@ export async function useCommandStore(
 async function parseDeadLetterIds(
   { outbox }: Store,
   sink: string,
-  ids: readonly string[],
+  idTexts: readonly string[],
 ): Promise<readonly number[] | "all"> {
-  if (ids.length === 0) return "all";
-  if (!ids.every((id) => /^\d+$/.test(id)))
+  if (idTexts.length === 0) return "all";
+  if (!idTexts.every((id) => /^\d+$/.test(id)))
     throw new InvalidArgumentError("Ids are the numbers that `plenum outbox dead` shows.");
-  const deadLetterIds = ids.map(Number);
+  const deadLetterIds = idTexts.map(Number);
   const knownDeadLetterIds = new Set((await outbox.deadLetters(sink, Number.MAX_SAFE_INTEGER)).map(({ id }) => id));
   const unknownIds = deadLetterIds.filter((id) => !knownDeadLetterIds.has(id));
   if (unknownIds.length === 0) return deadLetterIds;
@@ -158,7 +158,7 @@ function parseAgeToTime(text: string): string {
   return new Date(systemClock.now() - ageMs).toISOString();
 }
 
-export const outboxCommand = { define: defineOutboxCommand };
+export const outboxCommand = { defineCommand: defineOutboxCommand };
 
 const SINK_TEST_TIMEOUT_MS = 60_000;
 
@@ -186,15 +186,15 @@ async function testSink(context: CliContext, name: string): Promise<void> {
         hint: "`plenum check` shows whether it can be reached.",
       });
     const steps: string[] = [];
-    const say = (line: string) => {
+    const addStep = (line: string) => {
       steps.push(line);
-      context.terminal().say(line);
+      context.terminal().info(line);
     };
-    await sink.test(say, AbortSignal.any([context.signal, AbortSignal.timeout(SINK_TEST_TIMEOUT_MS)]));
-    context.terminal().object({ sink: name, steps }, [`${name}: the test alarm was opened, changed and closed.`]);
+    await sink.test(addStep, AbortSignal.any([context.signal, AbortSignal.timeout(SINK_TEST_TIMEOUT_MS)]));
+    context.terminal().print({ sink: name, steps }, [`${name}: the test alarm was opened, changed and closed.`]);
   } finally {
     await sink?.close();
   }
 }
 
-export const sinkCommand = { define: defineSinkCommand };
+export const sinkCommand = { defineCommand: defineSinkCommand };

@@ -3,7 +3,7 @@ import { buildPlanSettings } from "../../app/build-sync.ts";
 import type { Config, SourceConfigEntry } from "../../app/config/config.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { secondsText } from "../../core/values/duration.ts";
+import { formatSeconds } from "../../core/values/duration.ts";
 import type { StateConfig } from "../../engine/store/state-config.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { loadPlanFacts, planFactsFromLists } from "../../engine/sync/quota-plan-inputs.ts";
@@ -16,7 +16,7 @@ import { findWorkerOfConfig } from "../shell/find-worker.ts";
 import { readStateIfAny } from "../shell/open-worker-state.ts";
 import { formatTextTable, omitMissingLines } from "../shell/terminal-output.ts";
 
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .option("--source <name>", "only this source")
     .option("--ask", "list sites and tags at the service, even where the state knows them")
@@ -30,15 +30,15 @@ export function define(command: Command, context: CliContext): void {
       const config = context.config();
       const { sources, state } = config;
       const entries = options.source === undefined ? Object.entries(sources) : [chooseSource(config, options.source)];
-      const planReports = await terminal.progress("Planning", async (update) => {
+      const planReports = await terminal.progress("Planning", async (showProgress) => {
         const finishedReports: PlanReport[] = [];
         for (const [name, entry] of entries) {
           const storedPlan = options.ask === true ? null : await planSourceFromState(context, config, name, entry);
-          finishedReports.push(storedPlan ?? (await planSourceFromLists(context, state, name, entry, update)));
+          finishedReports.push(storedPlan ?? (await planSourceFromLists(context, state, name, entry, showProgress)));
         }
         return finishedReports;
       });
-      terminal.object(planReports, planReports.flatMap(quotaPlanLines));
+      terminal.print(planReports, planReports.flatMap(quotaPlanLines));
     });
 }
 
@@ -52,7 +52,7 @@ async function planSourceFromState(
   const stateSelector = { config, source: name };
   return readStateIfAny(stateSelector, async (store) => {
     const worker = await findWorkerOfConfig(stateSelector, context.signal);
-    if (worker.kind === "silent") context.terminal().say(`${worker.failure.message} What it measures is left out.`);
+    if (worker.kind === "silent") context.terminal().info(`${worker.failure.message} What it measures is left out.`);
     const workerPlan =
       worker.kind === "open" ? await requestSourcePlan(worker.socket, name, context.signal).catch(() => null) : null;
     const { quota } = entry;
@@ -78,14 +78,14 @@ async function planSourceFromState(
 async function planSourceFromLists(
   context: CliContext,
   state: StateConfig,
-  name: string,
+  sourceName: string,
   entry: SourceConfigEntry,
-  update: (text: string) => void,
+  update: (progressText: string) => void,
 ): Promise<PlanReport> {
   refuseUnverifiedTls();
-  const settings = buildPlanSettings(name, entry, state);
+  const settings = buildPlanSettings(sourceName, entry, state);
   const reportListProgress = (progress: TagListProgress) => update(describeListProgress(progress, entry.quota));
-  return useStandaloneSource(name, entry, process.env, async (source) =>
+  return useStandaloneSource(sourceName, entry, process.env, async (source) =>
     reportPlan(await planFactsFromLists(source, settings, systemClock, context.signal, reportListProgress)),
   );
 }
@@ -107,7 +107,7 @@ export function quotaPlanLines(plan: PlanReport): readonly string[] {
     ...indentTable(["requests", "a minute", "of the quota"], [...rows, ["all", quota.perMinute.toFixed(2), pollText]]),
     "",
     ...(classes.length === 0 ? ["No live reads: `read` is empty."] : readClassTable(classes)),
-    classes.length > 0 && `Reading every one of them once takes ${secondsText(plan.fullSweepSeconds)}.`,
+    classes.length > 0 && `Reading every one of them once takes ${formatSeconds(plan.fullSweepSeconds)}.`,
     ...(history.length === 0 ? [] : ["", ...historyClassTable(history)]),
     learning !== null &&
       `Until it is known which of ${learning.tags} tags have a log, learning it takes what live values leave over, at least ${learning.requestsPerMinute.toFixed(1)} a minute.`,
@@ -125,10 +125,10 @@ function readClassTable(classes: PlanReport["classes"]): readonly string[] {
     classes.map((readClass) => [
       readClass.name,
       String(readClass.tags),
-      secondsText(readClass.targetSeconds),
-      secondsText(readClass.promisedSeconds) + (readClass.stretch > 1 ? ` (×${readClass.stretch.toFixed(2)})` : ""),
-      secondsText(readClass.atBestSeconds),
-      readClass.measuredSeconds === null ? "–" : secondsText(readClass.measuredSeconds),
+      formatSeconds(readClass.targetSeconds),
+      formatSeconds(readClass.promisedSeconds) + (readClass.stretch > 1 ? ` (×${readClass.stretch.toFixed(2)})` : ""),
+      formatSeconds(readClass.atBestSeconds),
+      readClass.measuredSeconds === null ? "–" : formatSeconds(readClass.measuredSeconds),
       String(readClass.rowsPerDay),
       readClass.requestsPerMinute.toFixed(2),
     ]),
@@ -178,7 +178,7 @@ function formatMeasuredAges(classes: PlanReport["classes"]): string {
   if (lateClasses.length === 0) return " No measured value was older than its interval.";
   const lateClassTexts = lateClasses.map(
     ({ name, measuredSeconds, targetSeconds }) =>
-      `${name} ${secondsText(measuredSeconds ?? 0)} instead of ${secondsText(targetSeconds)}`,
+      `${name} ${formatSeconds(measuredSeconds ?? 0)} instead of ${formatSeconds(targetSeconds)}`,
   );
   return ` Measured values were older than their interval: ${lateClassTexts.join(", ")}.`;
 }

@@ -31,15 +31,15 @@ interface SilenceOptions {
   readonly reason: string;
 }
 
-export function define(silence: Command, context: CliContext): void {
-  silence
+export function defineCommand(silenceCommand: Command, context: CliContext): void {
+  silenceCommand
     .addHelpText(
       "after",
       '\nExamples:\n  plenum silence\n  plenum silence add --site 3 --for 4h --reason "The boiler is exchanged"\n  plenum silence end 3f9a1c07',
     )
     .action(() => useCommandStore(context, true, (store) => listSilences(context, store)));
 
-  silence
+  silenceCommand
     .command("add")
     .description("add one, now or in the future; an alarm has to match every given option")
     .option("--source <name>", "only alarms of this source")
@@ -56,14 +56,14 @@ export function define(silence: Command, context: CliContext): void {
       useCommandStore(context, false, (store, config) => storeSilence(context, config, store, options)),
     );
 
-  silence
+  silenceCommand
     .command("end")
     .description("end one early; people are then notified of alarms that are still active")
     .argument("<id>", "id that `plenum silence` shows")
     .action(async (id: string) => {
       if (!(await endSilenceEverywhere(await context.acceptedConfig(), id, isoUtc(systemClock.now()))))
         throw new ConfigError(`There is no silence ${id}; \`plenum silence\` shows those that there are.`);
-      context.terminal().object({ ended: id }, [`The silence ${id} is over.`]);
+      context.terminal().print({ ended: id }, [`The silence ${id} is over.`]);
     });
 }
 
@@ -100,7 +100,7 @@ async function storeSilence(context: CliContext, config: Config, store: Store, o
   const silence = buildSilence(requestedSilence, nowMs);
   await addSilence(store, silence);
   const silenceLine = `Silence ${silence.id} until ${silence.to}: ${describeSilencedAlarms(silence)}. ${silence.reason}`;
-  context.terminal().object(silence, [silenceLine]);
+  context.terminal().print(silence, [silenceLine]);
 }
 
 async function listSilences(context: CliContext, store: Store): Promise<void> {
@@ -113,7 +113,7 @@ async function listSilences(context: CliContext, store: Store): Promise<void> {
     reason: "reason",
     by: "madeBy",
   } as const;
-  context.terminal().rows(activeSilences, columns);
+  context.terminal().printRows(activeSilences, columns);
 }
 
 function parseAlarmPriorities(text: string): readonly string[] {

@@ -20,14 +20,14 @@ import { openStateDatabase } from "../../scale/postgres/open-state-database.ts";
 import type { CliContext } from "../shell/command-context.ts";
 import { omitMissingLines } from "../shell/terminal-output.ts";
 
-export function define(state: Command, context: CliContext): void {
-  state.addHelpText(
+export function defineCommand(stateCommand: Command, context: CliContext): void {
+  stateCommand.addHelpText(
     "after",
     "\nBackup, restore and what happens on damage: docs/operations.md.\n\nExamples:\n  plenum state check\n" +
       "  plenum state salvage state/plenum.db.damaged-2026-11-02T06-00-00-000Z",
   );
 
-  state
+  stateCommand
     .command("check")
     .description("read the complete state and report damage; changes nothing")
     .addHelpText("after", "\nExit code 0 when all is what was written, 1 when something is damaged.")
@@ -35,14 +35,14 @@ export function define(state: Command, context: CliContext): void {
       const terminal = context.terminal();
       const { folder } = context.config().state;
       const stateReport = await terminal.progress("Reading the state", async () => checkStateInFolder(folder));
-      terminal.object({ ...stateReport, whole: isStateIntact(stateReport) }, stateCheckLines(stateReport));
+      terminal.print({ ...stateReport, whole: isStateIntact(stateReport) }, stateCheckLines(stateReport));
       if (!isStateIntact(stateReport))
         throw new Rejected("The state is damaged.", {
           hint: "Restart the worker: it quarantines the damaged data and continues.",
         });
     });
 
-  state
+  stateCommand
     .command("salvage")
     .description("send undelivered events from a damaged state file that was quarantined")
     .argument("<file>", "the file; `plenum state check` lists those in the state folder")
@@ -55,14 +55,14 @@ export function define(state: Command, context: CliContext): void {
       const terminal = context.terminal();
       const { folder } = context.config().state;
       const salvageReport = await terminal.progress("Reading the file", () => recoverEvents(folder, file, systemClock));
-      terminal.object(salvageReport, salvageReportLines(salvageReport));
+      terminal.print(salvageReport, salvageReportLines(salvageReport));
       if (salvageReport.found === 0)
         throw new Rejected(`No event could be read out of ${file}.`, {
           hint: "It may be of another program, or of a version that wrote no checksums.",
         });
     });
 
-  defineMoveCommand(state, context);
+  defineMoveCommand(stateCommand, context);
 }
 
 function stateCheckLines({ file, bytes, schemaVersion, trouble, tables, setAside, filesSetAside }: StateCheckReport) {
@@ -104,8 +104,8 @@ interface MoveStateOptions {
 /** With more sources than this, the rows of each source are printed only with --json. */
 const MAX_PRINTED_SOURCES = 5;
 
-function defineMoveCommand(state: Command, context: CliContext): void {
-  state
+function defineMoveCommand(stateCommand: Command, context: CliContext): void {
+  stateCommand
     .command("move")
     .description("take a stopped worker's state from its folder into a database, for a fleet to go on with")
     .option("--to <url>", "database, as postgresql://user@host/database; else that of state.postgres")
@@ -134,7 +134,7 @@ function defineMoveCommand(state: Command, context: CliContext): void {
           ...{ fleetDocuments: buildFleetDocuments(folder), closingRecord: closingRecordFor(folder, database.name) },
         };
         const moveResult = await terminal.progress("Moving the state", () => moveStateFolder(moveOptions));
-        terminal.object(moveResult, moveResultLines(moveResult, config.state.postgres === undefined));
+        terminal.print(moveResult, moveResultLines(moveResult, config.state.postgres === undefined));
       } finally {
         await database.close();
       }
@@ -179,13 +179,13 @@ function buildFleetDocuments(folder: string): ReadonlyMap<string, string> {
 }
 
 /** Returns a function that builds the last record of a moved audit log; each source continues the hash chain. */
-export function closingRecordFor(folder: string, to: string) {
+export function closingRecordFor(folder: string, databaseName: string) {
   const at = isoUtc(systemClock.now());
   const stateOrigin = { folder: resolve(folder), host: hostname() };
   return (log: string, source: string, { sequence, body }: LastLogRecord): unknown => {
     if (log !== AUDIT_LOG) return null;
     const previousHash = (body as Partial<AuditRecord>).hash ?? AUDIT_START_HASH;
-    const detail = { from: stateOrigin, to, source, records: sequence, head: previousHash };
+    const detail = { from: stateOrigin, to: databaseName, source, records: sequence, head: previousHash };
     return hashEntry(previousHash, { at, commandId: "-", step: "state-moved", detail });
   };
 }

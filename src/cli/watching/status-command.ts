@@ -20,7 +20,7 @@ import { findLocalFleetMembers, findWorkerOfConfig, oldConfigInUseText } from ".
 import { readState, useStateDatabase } from "../shell/open-worker-state.ts";
 import { omitMissingLines } from "../shell/terminal-output.ts";
 
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .option("--probe", "print nothing; exit 0 if a worker is alive and ready (for health checks)")
     .addHelpText(
@@ -35,7 +35,7 @@ export function define(command: Command, context: CliContext): void {
       if (config.state.postgres !== undefined) return showFleetStatus(context, config, configFileWarnings);
       const { report: workerReport, failure } = await readStatusReport(foundWorker, config, context.signal);
       const report = addConfigFileWarnings(configFileWarnings, workerReport);
-      context.terminal().object(report, statusReportLines(report, failure !== null));
+      context.terminal().print(report, statusReportLines(report, failure !== null));
       // The printed report is from the stored state and may be outdated; the exit code shows this.
       if (failure !== null) throw failure;
     });
@@ -83,7 +83,7 @@ async function showFleetStatus(context: CliContext, config: Config, fileWarnings
     localMembers.flatMap((member) => (member.kind === "open" ? requestStatus(member.socket, context.signal) : [])),
   );
   const reports = memberReports.map((report) => addConfigFileWarnings(fileWarnings, report));
-  terminal.object({ fleet, members: reports }, [
+  terminal.print({ fleet, members: reports }, [
     ...fileWarnings.map((warning) => `! ${warning}`),
     ...fleetStatusLines(fleet),
     ...reports.flatMap((report) => [

@@ -9,9 +9,9 @@ import { addLogRangeOptions, collectWords } from "../shell/common-command-option
 import { readState, type StateSelector } from "../shell/open-worker-state.ts";
 import { refuseUnknownSources } from "../shell/refuse-unknown-ids.ts";
 
-export function define(audit: Command, context: CliContext): void {
-  audit.addHelpText("after", "\nExample:\n  plenum audit verify");
-  audit
+export function defineCommand(auditCommand: Command, context: CliContext): void {
+  auditCommand.addHelpText("after", "\nExample:\n  plenum audit verify");
+  auditCommand
     .command("verify")
     .description("check that no record was changed, removed or moved; prints how far the log reaches")
     .option("--expect <records:head>", "a head that you stored elsewhere: detects a log that was cut or rewritten")
@@ -32,7 +32,7 @@ export function define(audit: Command, context: CliContext): void {
         await verifyAuditLog(context, { config, source }, null).catch((error: unknown) => auditLogErrors.push(error));
       if (auditLogErrors.length > 0) throw auditLogErrors[0];
     });
-  defineAuditShow(audit.command("show"), context);
+  defineAuditShow(auditCommand.command("show"), context);
 }
 
 async function verifyAuditLog(
@@ -44,7 +44,7 @@ async function verifyAuditLog(
   const sourcePrefix = selector.source === undefined ? "" : `${selector.source}: `;
   await readState(selector, async (store) => {
     const auditVerdict = await terminal.progress("Verifying the audit log", () => verifyAudit(store, expectedHead));
-    terminal.object(selector.source === undefined ? auditVerdict : { source: selector.source, ...auditVerdict }, [
+    terminal.print(selector.source === undefined ? auditVerdict : { source: selector.source, ...auditVerdict }, [
       auditVerdict.brokenAt === null
         ? `${sourcePrefix}The chain of ${auditVerdict.records} records is whole. Its head: ${auditVerdict.records}:${auditVerdict.head}`
         : `${sourcePrefix}The chain breaks at record ${auditVerdict.brokenAt}.`,
@@ -79,8 +79,8 @@ interface AuditShowOptions {
   readonly kind?: readonly string[];
 }
 
-function defineAuditShow(show: Command, context: CliContext): void {
-  show
+function defineAuditShow(showCommand: Command, context: CliContext): void {
+  showCommand
     .description("the records, the latest last, with filters")
     .option(
       "--kind <pattern>",
@@ -90,7 +90,7 @@ function defineAuditShow(show: Command, context: CliContext): void {
     .option("--command <id>", "only those of this command", collectWords)
     .option("--source <name>", "only those about a tag of this source", collectWords)
     .option("--tag <id>", "only those about this tag", collectWords);
-  addLogRangeOptions(show)
+  addLogRangeOptions(showCommand)
     .addHelpText(
       "after",
       "\nExamples:\n  plenum audit show --command set-7\n  plenum audit show --since 7d --tag 10001 --kind '*rejected*'",
@@ -102,10 +102,10 @@ function defineAuditShow(show: Command, context: CliContext): void {
       const onlySource = config.state.postgres === undefined ? undefined : chooseSource(config, options.source?.[0])[0];
       const auditRecords = await readState({ config, source: onlySource }, (store) => findAuditRecords(store, options));
       const rows = auditRecords.map(({ sequence, body }) => ({ sequence, ...body }));
-      if (rows.length === 0 && !terminal.json) return terminal.say("No record matches.");
+      if (rows.length === 0 && !terminal.json) return terminal.info("No record matches.");
       const formatAuditRecord = ({ sequence, at, step, commandId, detail }: (typeof rows)[number]) =>
         [sequence, at, step, commandId, JSON.stringify(detail)].filter((text) => text !== "").join("  ");
-      terminal.object(rows, rows.map(formatAuditRecord));
+      terminal.print(rows, rows.map(formatAuditRecord));
     });
 }
 
@@ -124,7 +124,7 @@ async function findAuditRecords(store: Store, options: AuditShowOptions): Promis
     const lastRecord = page.at(-1);
     if (lastRecord === undefined) break;
     lastSequence = lastRecord.sequence;
-    matchingRecords.push(...page.filter(({ body }) => recordFilter.matches(body)));
+    matchingRecords.push(...page.filter(({ body }) => recordFilter.matchesRecord(body)));
     if (since === undefined) matchingRecords.splice(0, matchingRecords.length - options.last);
   }
   recordFilter.refuseUnknownFilters();
@@ -144,7 +144,7 @@ function createAuditFilter({ since, command = [], tag = [], source = [], kind = 
     new ConfigError(`The audit log has no record ${recordDescription}.`, hint === undefined ? {} : { hint });
 
   return {
-    matches({ at, commandId, step, detail }: AuditRecord): boolean {
+    matchesRecord({ at, commandId, step, detail }: AuditRecord): boolean {
       const recordSubject = selectAuditSubject(detail);
       if (step === "accepted") subjectByCommand.set(commandId, recordSubject);
       const { tagId, source: sourceName } = { ...subjectByCommand.get(commandId), ...recordSubject };

@@ -15,7 +15,7 @@ import { useStateDatabase } from "../shell/open-worker-state.ts";
 /** Stops and resumes writing at every location of the kill switch, even if the configuration is invalid. */
 interface KillSwitchControls {
   stop(by: string): Promise<readonly string[]>;
-  resume(): Promise<void>;
+  resumeWriting(): Promise<void>;
 }
 
 const FLEET_WRITING_STOPPED_TEXT = "Writing is stopped in the whole fleet, until `plenum writes resume`.";
@@ -34,10 +34,10 @@ export async function findKillSwitches(context: CliContext): Promise<KillSwitchC
 }
 
 /** Also controls the folder that a running worker still uses after `state.folder` has changed. */
-function killSwitchOfFile(context: CliContext, file: string, folder: string): KillSwitchControls {
+function killSwitchOfFile(context: CliContext, configFile: string, folder: string): KillSwitchControls {
   const ownKillSwitches = killSwitchOfFolder(folder);
   const findOtherKillSwitches = async () => {
-    const { running } = await findWorkerState(file, process.env, context.signal);
+    const { running } = await findWorkerState(configFile, process.env, context.signal);
     const otherFolders = running.flatMap(({ config: { state } }) =>
       state.postgres === undefined && resolve(state.folder) !== resolve(folder) ? [state.folder] : [],
     );
@@ -46,20 +46,20 @@ function killSwitchOfFile(context: CliContext, file: string, folder: string): Ki
   // Use the configured folder first, because the search for other folders takes seconds if a worker hangs.
   return {
     stop: async (by) => [...(await ownKillSwitches.stop(by)), ...(await (await findOtherKillSwitches()).stop(by))],
-    async resume() {
-      await ownKillSwitches.resume();
-      await (await findOtherKillSwitches()).resume();
+    async resumeWriting() {
+      await ownKillSwitches.resumeWriting();
+      await (await findOtherKillSwitches()).resumeWriting();
     },
   };
 }
 
 async function killSwitchWithoutFile(
   context: CliContext,
-  file: string,
+  configFile: string,
   error: ConfigError,
 ): Promise<KillSwitchControls> {
   const { signal } = context;
-  const { fleetState, folders, running, searchFailure } = await findWorkerState(file, process.env, signal);
+  const { fleetState, folders, running, searchFailure } = await findWorkerState(configFile, process.env, signal);
   const runningMember = running.find(({ config }) => config.state.postgres !== undefined);
   const allKillSwitches = [
     ...folders.map(killSwitchOfFolder),
@@ -67,10 +67,10 @@ async function killSwitchWithoutFile(
     ...(runningMember === undefined && fleetState !== null ? [killSwitchOfDatabase({ state: fleetState })] : []),
   ];
   if (allKillSwitches.length === 0) {
-    context.terminal().say(KILL_SWITCH_NOT_FOUND_TEXT, ...(searchFailure === null ? [] : [errorText(searchFailure)]));
+    context.terminal().info(KILL_SWITCH_NOT_FOUND_TEXT, ...(searchFailure === null ? [] : [errorText(searchFailure)]));
     throw error;
   }
-  context.terminal().say(rejectedConfigText(file, formatErrorLines(error)));
+  context.terminal().info(rejectedConfigText(configFile, formatErrorLines(error)));
   return combineKillSwitches(allKillSwitches);
 }
 
@@ -88,7 +88,7 @@ function combineKillSwitches(allControls: readonly KillSwitchControls[]): KillSw
   }
   return {
     stop: async (by) => (await applyToAllKillSwitches((controls) => controls.stop(by))).flat(),
-    resume: async () => void (await applyToAllKillSwitches((controls) => controls.resume())),
+    resumeWriting: async () => void (await applyToAllKillSwitches((controls) => controls.resumeWriting())),
   };
 }
 
@@ -101,7 +101,7 @@ function killSwitchOfFolder(folder: string): KillSwitchControls {
       killSwitch.turnOn(by, isoUtc(systemClock.now()));
       return [`Writing is stopped while ${killSwitch.file} exists.`];
     },
-    resume: async () => createKillSwitch(folder).turnOff(),
+    resumeWriting: async () => createKillSwitch(folder).turnOff(),
   };
 }
 
@@ -113,7 +113,7 @@ function killSwitchOfDatabase(state: Pick<Config, "state">): KillSwitchControls 
       await useStateDatabase(state, (database) => throwFleetKillSwitch(database, killSwitchRecord));
       return [FLEET_WRITING_STOPPED_TEXT];
     },
-    async resume() {
+    async resumeWriting() {
       if (!(await useStateDatabase(state, releaseFleetKillSwitch))) throw writingStoppedAgainError();
       // In a fleet, a kill switch file also stops the members on this machine, so delete it too.
       createKillSwitch(state.state.folder).turnOff();
@@ -131,7 +131,7 @@ function killSwitchOfMember({ socket, config }: RunningWorker, signal: AbortSign
         hint: "The member goes on trying; members that cannot reach the database write nothing either.",
       });
     },
-    async resume() {
+    async resumeWriting() {
       if (!(await requestFleetWrites(socket, { stopped: false, by: "" }, signal))) throw writingStoppedAgainError();
       createKillSwitch(config.state.folder).turnOff();
     },

@@ -35,8 +35,8 @@ interface LockOptions extends LockTargetOptions {
 }
 
 /** Defines `plenum writes lock` and `unlock`; the worker stores a lock together with its audit record. */
-export function addLockCommands(writes: Command, context: CliContext): void {
-  addLockTargetOptions(writes.command("lock"))
+export function addLockCommands(writesCommand: Command, context: CliContext): void {
+  addLockTargetOptions(writesCommand.command("lock"))
     .description("let only one owner write a tag, a system or a site for some time")
     .requiredOption("--owner <name>", "whose commands pass: the name that a sender states, or a sink, or operator")
     .requiredOption("--reason <text>", "why, shown to other senders")
@@ -54,14 +54,14 @@ export function addLockCommands(writes: Command, context: CliContext): void {
       await readSourceFromState(context.config(), target.source, ({ store }) => refuseUnknownLockTarget(store, target));
       const lock: WriteLock = { ...target, owner, reason, until };
       await changeLock(context, target, { owner, reason, until });
-      context.terminal().object(lock, [formatWriteLock(lock)]);
+      context.terminal().print(lock, [formatWriteLock(lock)]);
     });
-  addLockTargetOptions(writes.command("unlock"))
+  addLockTargetOptions(writesCommand.command("unlock"))
     .description("end a lock before its time")
     .action(async (options: LockTargetOptions) => {
       const target = chooseLockTarget(context, options);
       await changeLock(context, target, null);
-      context.terminal().object(target, [`The lock of ${target.scope} ${target.id} has ended.`]);
+      context.terminal().print(target, [`The lock of ${target.scope} ${target.id} has ended.`]);
     });
 }
 
@@ -70,7 +70,7 @@ export async function listWriteLocks(context: CliContext): Promise<void> {
     const locks = [...(await store.documents<WriteLock>(WRITE_LOCK_SET)).values()].filter((lock) =>
       isInForce(lock, systemClock.now()),
     );
-    context.terminal().object(locks, locks.length === 0 ? ["There is no write lock."] : locks.map(formatWriteLock));
+    context.terminal().print(locks, locks.length === 0 ? ["There is no write lock."] : locks.map(formatWriteLock));
   });
 }
 

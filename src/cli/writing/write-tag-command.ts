@@ -14,7 +14,7 @@ import { openState, type StateSelector } from "../shell/open-worker-state.ts";
 import { refuseUnknownSources } from "../shell/refuse-unknown-ids.ts";
 
 /** Defines `plenum write`; the worker handles the command like a command from MQTT. */
-export function define(command: Command, context: CliContext): void {
+export function defineCommand(command: Command, context: CliContext): void {
   command
     .argument("<tag>", "tag id; it must be listed under commands.allow")
     .argument("<value>", "a number, true or false", parseTagValue)
@@ -44,8 +44,8 @@ interface WriteCommandOptions {
   readonly within?: number;
 }
 
-export function addSecondApprovalCommand(writes: Command, context: CliContext): void {
-  writes
+export function addSecondApprovalCommand(writesCommand: Command, context: CliContext): void {
+  writesCommand
     .command("second")
     .description("agree as the second person to a command that came over MQTT, and wait for its result")
     .argument("<id>", "id of the command, as `command-accepted` tells it")
@@ -75,14 +75,14 @@ interface WriteCommandContext {
   readonly socket: ControlSocket;
   readonly user: string;
   readonly resultWatch: CommandResultWatch;
-  readonly update: (text: string) => void;
+  readonly update: (progressText: string) => void;
 }
 
 async function sendAndAwaitResult(
   context: CliContext,
   progressText: string,
   source: string | undefined,
-  send: (commandContext: WriteCommandContext) => Promise<Event<"command-result">>,
+  sendRequest: (commandContext: WriteCommandContext) => Promise<Event<"command-result">>,
 ): Promise<void> {
   const terminal = context.terminal();
   const config = context.config();
@@ -95,13 +95,13 @@ async function sendAndAwaitResult(
   const { data } = await terminal.progress(progressText, async (update) => {
     const resultWatch = await watchCommandResults({ config, source });
     try {
-      return await send({ socket: controlSocket, user: userInfo().username, resultWatch, update });
+      return await sendRequest({ socket: controlSocket, user: userInfo().username, resultWatch, update });
     } finally {
       await resultWatch.close();
     }
   });
   const { outcome, reason, message } = data;
-  terminal.object(data, [`${outcome}${reason === null ? "" : ` (${reason})`}: ${message}`]);
+  terminal.print(data, [`${outcome}${reason === null ? "" : ` (${reason})`}: ${message}`]);
   if (!["confirmed", "accepted-unverified"].includes(outcome)) throw new Rejected(`The command ended as ${outcome}.`);
 }
 

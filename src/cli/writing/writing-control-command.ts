@@ -22,7 +22,7 @@ import {
 } from "../../engine/commands/pending-restores.ts";
 import { requestWriteArming } from "../../engine/commands/write-arming.ts";
 import { readFleetDocument } from "../../scale/fleet/shared-json-document.ts";
-import { APPROVERS_DOCUMENT_KEY, armWritingHere } from "../../scale/fleet-tag-write-guards.ts";
+import { APPROVERS_DOCUMENT_KEY, armThisMachine } from "../../scale/fleet-tag-write-guards.ts";
 import type { CliContext } from "../shell/command-context.ts";
 import { readState, useStateDatabase } from "../shell/open-worker-state.ts";
 import { findKillSwitches } from "./kill-switch-controls.ts";
@@ -32,23 +32,23 @@ import { addSecondApprovalCommand } from "./write-tag-command.ts";
 const COMMAND_LINE_AUTHOR = "the command line";
 
 /** Defines `plenum writes`, which works without a running worker. */
-export function define(writes: Command, context: CliContext): void {
-  writes.addHelpText("after", "\nExample:\n  plenum writes stop").action(() => listWriteLocks(context));
-  writes
+export function defineCommand(writesCommand: Command, context: CliContext): void {
+  writesCommand.addHelpText("after", "\nExample:\n  plenum writes stop").action(() => listWriteLocks(context));
+  writesCommand
     .command("stop")
     .description("stop all writing at once, and keep it stopped over restarts")
     .action(async () => {
       const killSwitches = await findKillSwitches(context);
-      context.terminal().object({ stopped: true }, await killSwitches.stop(COMMAND_LINE_AUTHOR));
+      context.terminal().print({ stopped: true }, await killSwitches.stop(COMMAND_LINE_AUTHOR));
     });
-  writes
+  writesCommand
     .command("resume")
     .description("allow writing again, as the configuration permits")
     .action(async () => {
-      await (await findKillSwitches(context)).resume();
-      context.terminal().object({ stopped: false }, ["Writing is allowed again, as the configuration permits."]);
+      await (await findKillSwitches(context)).resumeWriting();
+      context.terminal().print({ stopped: false }, ["Writing is allowed again, as the configuration permits."]);
     });
-  writes
+  writesCommand
     .command("arm")
     .description("let this state write for the first time, as the configuration permits")
     .action(async () => {
@@ -59,29 +59,29 @@ export function define(writes: Command, context: CliContext): void {
         mkdirSync(folder, { recursive: true, mode: 0o700 });
         requestWriteArming(folder);
         const line = `The worker of ${folder} arms writing within a second, or when it starts.`;
-        return terminal.object({ asked: true }, [line]);
+        return terminal.print({ asked: true }, [line]);
       }
       const armedAt = isoUtc(systemClock.now());
       await useStateDatabase(config, (database) =>
-        armWritingHere(database, folder, { by: COMMAND_LINE_AUTHOR, at: armedAt }),
+        armThisMachine(database, folder, { by: COMMAND_LINE_AUTHOR, at: armedAt }),
       );
-      terminal.object({ asked: true }, [
+      terminal.print({ asked: true }, [
         "The members of the fleet arm writing within a second, or when they start.",
         "This machine may write now. Run plenum writes arm on each other machine of the fleet as well.",
       ]);
     });
-  addApprovalCommands(writes, context);
-  addSecondApprovalCommand(writes, context);
-  addRestoresCommand(writes, context);
-  addLockCommands(writes, context);
+  addApprovalCommands(writesCommand, context);
+  addSecondApprovalCommand(writesCommand, context);
+  addRestoresCommand(writesCommand, context);
+  addLockCommands(writesCommand, context);
 }
 
-function addApprovalCommands(writes: Command, context: CliContext): void {
-  writes
+function addApprovalCommands(writesCommand: Command, context: CliContext): void {
+  writesCommand
     .command("approval")
     .description("show whether writing is approved, and what has changed since")
     .action(async () => showWritingApproval(context, readApprovalState(await loadApprovalInputs(context.config()))));
-  writes
+  writesCommand
     .command("approve")
     .description("approve what may be written, as the configuration says it now")
     .argument("<name>", "your name under commands.approval.approvers")
@@ -111,7 +111,7 @@ export async function loadApprovalInputs(config: Config): Promise<WriteApprovalI
 function showWritingApproval(context: CliContext, state: ReturnType<typeof readApprovalState>): void {
   const approverNames = state.approvedBy.length === 0 ? "no person" : state.approvedBy.join(", ");
   const approvalText = state.refusing ?? "What may be written is approved as it stands.";
-  context.terminal().object(state, [...state.changes, `Approved by ${approverNames} in ${state.file}.`, approvalText]);
+  context.terminal().print(state, [...state.changes, `Approved by ${approverNames} in ${state.file}.`, approvalText]);
 }
 
 function readPrivateKeyFile(file: string): string {
@@ -122,8 +122,8 @@ function readPrivateKeyFile(file: string): string {
   }
 }
 
-function addRestoresCommand(writes: Command, context: CliContext): void {
-  writes
+function addRestoresCommand(writesCommand: Command, context: CliContext): void {
+  writesCommand
     .command("restores")
     .description("list timed writes: values to restore, and values that could not be restored")
     .action(async () => {
@@ -142,7 +142,7 @@ function addRestoresCommand(writes: Command, context: CliContext): void {
               `Tag ${tagId} holds ${inForce}; ${wanted} is put back at ${dueAt} by ${id}.`,
           ),
         ];
-        context.terminal().object({ waiting, lost }, lines.length === 0 ? ["There is nothing to restore."] : lines);
+        context.terminal().print({ waiting, lost }, lines.length === 0 ? ["There is nothing to restore."] : lines);
       });
     });
 }

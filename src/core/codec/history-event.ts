@@ -99,23 +99,23 @@ export function eventDataJson(event: Event): string {
   return eventText === undefined ? JSON.stringify(event.data) : eventDataJsonParts(eventText).join("");
 }
 
-function eventDataJsonParts(text: string): readonly string[] {
-  const dataStartIndex = text.indexOf(EVENT_DATA_MARKER) + EVENT_DATA_MARKER.length;
-  const packedPointsRange = findPackedPoints(text, dataStartIndex);
-  if (packedPointsRange === null) return [text.slice(dataStartIndex, -1)];
+function eventDataJsonParts(eventText: string): readonly string[] {
+  const dataStartIndex = eventText.indexOf(EVENT_DATA_MARKER) + EVENT_DATA_MARKER.length;
+  const packedPointsRange = findPackedPoints(eventText, dataStartIndex);
+  if (packedPointsRange === null) return [eventText.slice(dataStartIndex, -1)];
   const { packedStart, packedEnd } = packedPointsRange;
   return [
-    text.slice(dataStartIndex, packedStart - 1),
-    pointsToJson(text.slice(packedStart, packedEnd)),
-    text.slice(packedEnd + 1, -1),
+    eventText.slice(dataStartIndex, packedStart - 1),
+    pointsToJson(eventText.slice(packedStart, packedEnd)),
+    eventText.slice(packedEnd + 1, -1),
   ];
 }
 
 /** Returns the range of the packed points in the event's text; null if the points are a JSON list. */
-function findPackedPoints(text: string, dataStart: number) {
-  const packedPointsStart = text.indexOf(PACKED_POINTS_MARKER, dataStart) + PACKED_POINTS_MARKER.length;
+function findPackedPoints(eventText: string, dataStart: number) {
+  const packedPointsStart = eventText.indexOf(PACKED_POINTS_MARKER, dataStart) + PACKED_POINTS_MARKER.length;
   if (packedPointsStart < PACKED_POINTS_MARKER.length) return null;
-  return { packedStart: packedPointsStart, packedEnd: text.indexOf('"', packedPointsStart) };
+  return { packedStart: packedPointsStart, packedEnd: eventText.indexOf('"', packedPointsStart) };
 }
 
 export interface SplitHistoryEvent {
@@ -185,7 +185,7 @@ function packAndQuote(points: TagPoints, packed: Buffer, quoted: Buffer): readon
   const quotedTimeWriter = new PointTimeWriter(QUOTED_POINT_JSON_START);
   for (let i = 0; i < points.length; i++) {
     if (i > 0) quoted[quotedLength++] = COMMA_CODE;
-    packedEnd = packedTimeWriter.write(i, packed, packedEnd);
+    packedEnd = packedTimeWriter.writeTime(i, packed, packedEnd);
     quotedLength = quotedTimeWriter.write(points.timeMs(i), quoted, quotedLength);
     const valueCode = points.valueCode(i);
     if (Number.isFinite(valueCode)) {
@@ -221,7 +221,7 @@ export function pointsToJson(points: string): string {
 
 interface DayPoints {
   readonly time: string;
-  readonly text: string;
+  readonly pointsJson: string;
 }
 
 /** Splits packed points by day (UTC). Returns points of a JSON list one by one. */
@@ -230,33 +230,33 @@ export function* splitPackedPointsByDay(points: string): Generator<DayPoints> {
   if (points.startsWith("[")) {
     for (; pointReader.next(); ) {
       const { time, value } = pointReader;
-      yield { time, text: `{"time":${JSON.stringify(time)},"value":${value}}` };
+      yield { time, pointsJson: `{"time":${JSON.stringify(time)},"value":${value}}` };
     }
     return;
   }
   const pointTimeWriter = new PointTimeWriter(POINT_JSON_START);
   let pointBuffer = reservePointBuffer(points);
   let writeOffset = 0;
-  let dayFirstPointMs = Number.NaN;
+  let firstPointOfDayMs = Number.NaN;
   const toDayPoints = (): DayPoints => ({
-    time: isoUtc(dayFirstPointMs),
-    text: pointBuffer.toString("latin1", 0, writeOffset),
+    time: isoUtc(firstPointOfDayMs),
+    pointsJson: pointBuffer.toString("latin1", 0, writeOffset),
   });
   for (; pointReader.next(); ) {
-    if (writeOffset > 0 && Math.floor(pointReader.timeMs / DAY_MS) !== Math.floor(dayFirstPointMs / DAY_MS)) {
+    if (writeOffset > 0 && Math.floor(pointReader.timeMs / DAY_MS) !== Math.floor(firstPointOfDayMs / DAY_MS)) {
       yield toDayPoints();
       pointBuffer = reservePointBuffer(points);
       writeOffset = 0;
     }
     if (writeOffset > 0) pointBuffer[writeOffset++] = COMMA_CODE;
-    else dayFirstPointMs = pointReader.timeMs;
+    else firstPointOfDayMs = pointReader.timeMs;
     writeOffset = writePointJson(pointReader, pointTimeWriter, pointBuffer, writeOffset);
   }
   if (writeOffset > 0) yield toDayPoints();
 }
 
-function writePointJson(reader: PointReader, times: PointTimeWriter, bytes: Buffer, startOffset: number): number {
-  let writeOffset = times.write(reader.timeMs, bytes, startOffset);
+function writePointJson(reader: PointReader, timeWriter: PointTimeWriter, bytes: Buffer, startOffset: number): number {
+  let writeOffset = timeWriter.write(reader.timeMs, bytes, startOffset);
   if (reader.isNotNumber) writeOffset += bytes.write(reader.value, writeOffset, "latin1");
   else writeOffset = reader.writeNumber(bytes, writeOffset);
   bytes[writeOffset++] = CLOSING_BRACE_CODE;
@@ -326,9 +326,9 @@ function writeJsonNumber(bytes: Buffer, startOffset: number, number: number): nu
     // Writes numbers with at most three decimals from their thousandths, which is faster than String().
     const thousandths = Math.round(absoluteNumber * 1_000);
     if (thousandths / 1_000 === absoluteNumber) {
-      let at = startOffset;
-      if (number < 0) bytes[at++] = 45;
-      return writeNumberFromThousandths(bytes, at, thousandths);
+      let writeOffset = startOffset;
+      if (number < 0) bytes[writeOffset++] = 45;
+      return writeNumberFromThousandths(bytes, writeOffset, thousandths);
     }
   }
   return startOffset + bytes.write(String(number), startOffset, "latin1");

@@ -29,10 +29,10 @@ export class PointReader {
       this.#beginGroup();
     }
     this.#valueAt = this.#at;
-    let at = this.#at;
+    let index = this.#at;
     // Packed values contain neither a comma nor a semicolon.
-    while (at < packedText.length && ![COMMA_CODE, SEMICOLON_CODE].includes(packedText.charCodeAt(at))) at++;
-    this.#at = at;
+    while (index < packedText.length && ![COMMA_CODE, SEMICOLON_CODE].includes(packedText.charCodeAt(index))) index++;
+    this.#at = index;
     return true;
   }
 
@@ -47,11 +47,11 @@ export class PointReader {
     return this.#listed !== null || this.#text.charCodeAt(this.#valueAt) > DIGIT_9_CHAR_CODE;
   }
 
-  writeNumber(targetBuffer: Buffer, from: number): number {
+  writeNumber(targetBuffer: Buffer, startOffset: number): number {
     const packedText = this.#text;
-    let at = from;
-    for (let n = this.#valueAt; n < this.#at; n++) targetBuffer[at++] = packedText.charCodeAt(n);
-    return at;
+    let writeOffset = startOffset;
+    for (let n = this.#valueAt; n < this.#at; n++) targetBuffer[writeOffset++] = packedText.charCodeAt(n);
+    return writeOffset;
   }
 
   get time(): string {
@@ -72,11 +72,11 @@ export class PointReader {
   #integer(): number {
     const packedText = this.#text;
     const isNegativeNumber = packedText.charCodeAt(this.#at) === MINUS_CODE;
-    let at = isNegativeNumber ? this.#at + 1 : this.#at;
+    let offset = isNegativeNumber ? this.#at + 1 : this.#at;
     let number = 0;
     const digitAt = (index: number) => packedText.charCodeAt(index) - DIGIT_0_CHAR_CODE;
-    for (; digitAt(at) >= 0 && digitAt(at) <= 9; at++) number = number * 10 + digitAt(at);
-    this.#at = at;
+    for (; digitAt(offset) >= 0 && digitAt(offset) <= 9; offset++) number = number * 10 + digitAt(offset);
+    this.#at = offset;
     return isNegativeNumber ? -number : number;
   }
 }

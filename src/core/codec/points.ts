@@ -9,9 +9,9 @@ export class TagPoints implements Iterable<Measurement> {
   /** Texts of the times that milliseconds cannot reproduce, by index; null if there are none. */
   #texts: Map<number, string> | null;
 
-  constructor(times = new Float64Array(MIN_POINT_CAPACITY), codes = new Float64Array(times.length), length = 0) {
+  constructor(times = new Float64Array(MIN_POINT_CAPACITY), valueCodes = new Float64Array(times.length), length = 0) {
     this.#times = times;
-    this.#codes = codes;
+    this.#codes = valueCodes;
     this.#length = length;
     this.#texts = null;
   }
@@ -31,7 +31,7 @@ export class TagPoints implements Iterable<Measurement> {
     const [onlyPart] = parts;
     if (onlyPart !== undefined && parts.length === 1) return onlyPart;
     const points = TagPoints.withCapacity(parts.reduce((sum, part) => sum + part.length, 0));
-    for (const pointsPart of parts) for (let at = 0; at < pointsPart.length; at++) points.pushCopy(pointsPart, at);
+    for (const pointsPart of parts) for (let i = 0; i < pointsPart.length; i++) points.pushCopy(pointsPart, i);
     return points;
   }
 
@@ -43,28 +43,28 @@ export class TagPoints implements Iterable<Measurement> {
     return this.#texts === null;
   }
 
-  timeMs(at: number): number {
-    return this.#times[at] as number;
+  timeMs(index: number): number {
+    return this.#times[index] as number;
   }
 
-  valueCode(at: number): number {
-    return this.#codes[at] as number;
+  valueCode(index: number): number {
+    return this.#codes[index] as number;
   }
 
-  value(at: number): TagValue {
-    return decodeTagValue(this.#codes[at] as number);
+  value(index: number): TagValue {
+    return decodeTagValue(this.#codes[index] as number);
   }
 
-  text(at: number): string {
-    return this.#texts?.get(at) ?? isoUtc(this.#times[at] as number);
+  timeText(index: number): string {
+    return this.#texts?.get(index) ?? isoUtc(this.#times[index] as number);
   }
 
-  push(timeMs: number, code: number): void {
-    const at = this.#length;
-    if (at === this.#times.length) this.#grow();
-    this.#times[at] = timeMs;
-    this.#codes[at] = code;
-    this.#length = at + 1;
+  push(timeMs: number, valueCode: number): void {
+    const index = this.#length;
+    if (index === this.#times.length) this.#grow();
+    this.#times[index] = timeMs;
+    this.#codes[index] = valueCode;
+    this.#length = index + 1;
   }
 
   add({ time, value }: Measurement): void {
@@ -76,22 +76,22 @@ export class TagPoints implements Iterable<Measurement> {
     this.push(timeMs, encodeTagValue(value));
   }
 
-  pushCopy(other: TagPoints, at: number): void {
-    const originalTimeText = other.#texts?.get(at);
+  pushCopy(other: TagPoints, index: number): void {
+    const originalTimeText = other.#texts?.get(index);
     if (originalTimeText !== undefined) {
       this.#texts ??= new Map();
       this.#texts.set(this.#length, originalTimeText);
     }
-    this.push(other.timeMs(at), other.valueCode(at));
+    this.push(other.timeMs(index), other.valueCode(index));
   }
 
   sliceByIndex(from: number, to: number): TagPoints {
     if (from === 0 && to === this.#length) return this;
     const pointsInRange = new TagPoints(this.#times.subarray(from, to), this.#codes.subarray(from, to), to - from);
-    for (const [at, text] of this.#texts ?? []) {
-      if (at < from || at >= to) continue;
+    for (const [index, timeText] of this.#texts ?? []) {
+      if (index < from || index >= to) continue;
       pointsInRange.#texts ??= new Map();
-      pointsInRange.#texts.set(at - from, text);
+      pointsInRange.#texts.set(index - from, timeText);
     }
     return pointsInRange;
   }
@@ -99,22 +99,22 @@ export class TagPoints implements Iterable<Measurement> {
   sortedByTime(): TagPoints {
     if (this.isAscending()) return this;
     const lastIndexByTime = new Map<number, number>();
-    for (let at = 0; at < this.#length; at++) lastIndexByTime.set(this.timeMs(at), at);
+    for (let i = 0; i < this.#length; i++) lastIndexByTime.set(this.timeMs(i), i);
     lastIndexByTime.delete(Number.NaN);
     const sortedPoints = TagPoints.withCapacity(lastIndexByTime.size);
-    for (const [, at] of [...lastIndexByTime].sort(([a], [b]) => a - b)) sortedPoints.pushCopy(this, at);
+    for (const [, index] of [...lastIndexByTime].sort(([a], [b]) => a - b)) sortedPoints.pushCopy(this, index);
     return sortedPoints;
   }
 
   isAscending(): boolean {
     // The comparison is false for an invalid time, which is NaN.
-    for (let at = 1; at < this.#length; at++) if (!(this.timeMs(at - 1) < this.timeMs(at))) return false;
+    for (let i = 1; i < this.#length; i++) if (!(this.timeMs(i - 1) < this.timeMs(i))) return false;
     return this.#length === 0 || !Number.isNaN(this.timeMs(0));
   }
 
   withoutNullValues(): TagPoints {
     const points = new TagPoints();
-    for (let at = 0; at < this.#length; at++) if (!Number.isNaN(this.valueCode(at))) points.pushCopy(this, at);
+    for (let i = 0; i < this.#length; i++) if (!Number.isNaN(this.valueCode(i))) points.pushCopy(this, i);
     return points;
   }
 
@@ -133,7 +133,7 @@ export class TagPoints implements Iterable<Measurement> {
   }
 
   *[Symbol.iterator](): Generator<Measurement> {
-    for (let at = 0; at < this.#length; at++) yield { time: this.text(at), value: this.value(at) };
+    for (let i = 0; i < this.#length; i++) yield { time: this.timeText(i), value: this.value(i) };
   }
 
   toJSON(): readonly Measurement[] {
@@ -142,11 +142,11 @@ export class TagPoints implements Iterable<Measurement> {
 
   #grow(): void {
     const pointCapacity = Math.max(MIN_POINT_CAPACITY, 2 * this.#length);
-    const [times, codes] = [new Float64Array(pointCapacity), new Float64Array(pointCapacity)];
+    const [times, valueCodes] = [new Float64Array(pointCapacity), new Float64Array(pointCapacity)];
     times.set(this.#times.subarray(0, this.#length));
-    codes.set(this.#codes.subarray(0, this.#length));
+    valueCodes.set(this.#codes.subarray(0, this.#length));
     this.#times = times;
-    this.#codes = codes;
+    this.#codes = valueCodes;
   }
 }
 
@@ -200,24 +200,24 @@ export class TimePacker {
     this.#points = points;
   }
 
-  write(index: number, bytes: Buffer, from: number): number {
+  writeTime(index: number, bytes: Buffer, startOffset: number): number {
     const timeMs = this.#points.timeMs(index);
     const sincePreviousPointMs = timeMs - this.#lastMs;
     this.#lastMs = timeMs;
-    let at = from;
+    let writeOffset = startOffset;
     if (index > 0 && sincePreviousPointMs === this.#stepMs) {
-      bytes[at++] = COMMA_CODE;
-      return at;
+      bytes[writeOffset++] = COMMA_CODE;
+      return writeOffset;
     }
-    if (index > 0) bytes[at++] = SEMICOLON_CODE;
-    at += bytes.write(String(sincePreviousPointMs), at, "latin1");
+    if (index > 0) bytes[writeOffset++] = SEMICOLON_CODE;
+    writeOffset += bytes.write(String(sincePreviousPointMs), writeOffset, "latin1");
     const isLastPoint = index + 1 === this.#points.length;
     this.#stepMs = isLastPoint ? Number.NaN : this.#points.timeMs(index + 1) - timeMs;
     if (!isLastPoint) {
-      bytes[at++] = PLUS_CODE;
-      at += bytes.write(String(this.#stepMs), at, "latin1");
+      bytes[writeOffset++] = PLUS_CODE;
+      writeOffset += bytes.write(String(this.#stepMs), writeOffset, "latin1");
     }
-    bytes[at++] = COLON_CODE;
-    return at;
+    bytes[writeOffset++] = COLON_CODE;
+    return writeOffset;
   }
 }

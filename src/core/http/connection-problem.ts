@@ -11,7 +11,7 @@ export interface ServerInfo {
   readonly name: string;
   readonly failureText: "could not be asked" | "could not be reached";
   readonly addressOption: string;
-  readonly authorityOption: string;
+  readonly caOption: string;
   readonly secureSetting: string;
   readonly plaintextSetting: string;
 }
@@ -84,7 +84,7 @@ export function connectionFailure(error: unknown, server: ServerInfo): Failure {
   if (certificateFault !== null) {
     const [fault, hint] = certificateFault;
     return new ConfigError(`The certificate of ${name.replace(/^The /, "the ")} ${fault} (${code}).`, {
-      field: hint === PRIVATE_CA_HINT ? server.authorityOption : addressOption,
+      field: hint === PRIVATE_CA_HINT ? server.caOption : addressOption,
       hint: fillOptionNamesInHint(hint, server),
     });
   }
@@ -172,8 +172,8 @@ export async function detectTlsPort(
   connectTls: (signal: AbortSignal) => Promise<unknown>,
   signal: AbortSignal,
 ): Promise<ConfigError | null> {
-  if (url.protocol !== "http:" || !endedWithoutResponse(error)) return null;
-  const doesServerSpeakTls = await serverSpeaksTls((limit) => connectTls(AbortSignal.any([limit, signal])));
+  if (url.protocol !== "http:" || !isNoResponseError(error)) return null;
+  const doesServerSpeakTls = await serverSpeaksTls((timeout) => connectTls(AbortSignal.any([timeout, signal])));
   return doesServerSpeakTls ? needsTlsError(server) : null;
 }
 
@@ -192,7 +192,7 @@ export function asksForTls(body: string): boolean {
 }
 
 /** True if the server ended an open connection without a valid HTTP response. */
-export function endedWithoutResponse(error: unknown): boolean {
+export function isNoResponseError(error: unknown): boolean {
   const code = findErrorCode(error);
   return ["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"].includes(code) || isInvalidHttpErrorCode(code);
 }
@@ -237,8 +237,8 @@ function isInvalidHttpErrorCode(code: string): boolean {
   return code === "HTTPParserError" || code.startsWith("HPE_") || code === "UND_ERR_HEADERS_OVERFLOW";
 }
 
-function fillOptionNamesInHint(hint: string, { addressOption, authorityOption }: ServerInfo): string {
-  return hint.replace("{address}", addressOption).replace("{authority}", authorityOption);
+function fillOptionNamesInHint(hint: string, { addressOption, caOption }: ServerInfo): string {
+  return hint.replace("{address}", addressOption).replace("{authority}", caOption);
 }
 
 function findErrorCode(error: unknown): string {

@@ -74,13 +74,13 @@ export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "m
     name: `The proxy ${url.origin}`,
     failureText: "could not be reached",
     addressOption: "proxy.url",
-    authorityOption: "proxy.ca_file",
+    caOption: "proxy.ca_file",
     secureSetting: "https://",
     plaintextSetting: "http://",
   };
   const { username, password, ca_file } = config;
   const readProxyPassword = password === undefined ? null : secretReader(password, clock, environment);
-  function proxyCredentialHeaders(): Record<string, string> {
+  function buildCredentialHeaders(): Record<string, string> {
     if (readProxyPassword === null) return {};
     const basicCredentialText = Buffer.from(`${username}:${readProxyPassword().reveal()}`).toString("base64");
     return { "proxy-authorization": `Basic ${basicCredentialText}` };
@@ -92,7 +92,7 @@ export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "m
       host: proxyHost,
       port: url.port || (isHttpsProxy ? 443 : 80),
       path: authority,
-      headers: { host: authority, "user-agent": USER_AGENT, ...proxyCredentialHeaders() },
+      headers: { host: authority, "user-agent": USER_AGENT, ...buildCredentialHeaders() },
       // The global agent of Node.js may use a proxy from environment variables.
       agent: false,
     };
@@ -106,7 +106,7 @@ export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "m
     });
   }
   return {
-    async tunnel(target: HostAndPort, signal: AbortSignal): Promise<Socket> {
+    async connectTo(target: HostAndPort, signal: AbortSignal): Promise<Socket> {
       signal.throwIfAborted();
       const targetAuthority = formatHostAndPort(target);
       const connectRequest = createConnectRequest(targetAuthority);
@@ -130,7 +130,7 @@ export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "m
 }
 
 export async function probeTlsThroughProxy(proxy: HttpProxy | null, address: HostAndPort, signal: AbortSignal) {
-  return probeTlsHandshake(address, signal, proxy === null ? null : await proxy.tunnel(address, signal));
+  return probeTlsHandshake(address, signal, proxy === null ? null : await proxy.connectTo(address, signal));
 }
 
 function formatHostAndPort({ host, port }: HostAndPort): string {

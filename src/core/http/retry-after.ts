@@ -25,6 +25,6 @@ export function parseHeaderSeconds(header: unknown): number | null {
 /** Parses IMF-fixdate and the two obsolete forms; `Date.parse` alone accepts nearly any word with a digit. */
 function parseHttpDate(text: string | undefined): number | null {
   if (text === undefined || !/^\s*[A-Za-z]{3,9},? .*\d\d:\d\d:\d\d/.test(text)) return null;
-  const ms = Date.parse(/GMT|UTC/i.test(text) ? text : `${text} GMT`);
-  return Number.isNaN(ms) ? null : ms;
+  const timeMs = Date.parse(/GMT|UTC/i.test(text) ? text : `${text} GMT`);
+  return Number.isNaN(timeMs) ? null : timeMs;
 }

@@ -8,8 +8,8 @@ export function eventId(kind: string, source: string, ...facts: EventIdFacts): s
   return `${kind}.${hashEventFacts(16, kind, source, ...facts)}`;
 }
 
-function hashEventFacts(bytes: number, ...facts: EventIdFacts): string {
-  return hash("sha256", JSON.stringify(facts), "buffer").subarray(0, bytes).toString("base64url");
+function hashEventFacts(hashBytes: number, ...facts: EventIdFacts): string {
+  return hash("sha256", JSON.stringify(facts), "buffer").subarray(0, hashBytes).toString("base64url");
 }
 
 /** Ids of tag values begin with the time: indexes and files store ascending ids better than random ones. */

@@ -364,9 +364,9 @@ export function eventSourceName({ source }: Pick<Event, "source">): string | nul
 export type SubjectObjectKind = "site" | "gateway" | "host" | "system" | "tag" | "alarm";
 
 /** Builds a subject such as `site/1`, or `site/1/tag/4711` for an object of a site. */
-export function eventSubject(noun: SubjectObjectKind, siteId: number | string | null, id: string): string {
-  if (noun === "site") return `site/${id}`;
-  return siteId === null ? `${noun}/${id}` : `site/${siteId}/${noun}/${id}`;
+export function eventSubject(objectKind: SubjectObjectKind, siteId: number | string | null, id: string): string {
+  if (objectKind === "site") return `site/${id}`;
+  return siteId === null ? `${objectKind}/${id}` : `site/${siteId}/${objectKind}/${id}`;
 }
 
 export const SERVICE_SUBJECT = "service";

@@ -97,8 +97,8 @@ function findSettingsAdvice(code: string, { user, sslmode }: PostgresAddress, wo
     [/^25006/, "only lets us read", wording.addressOption, "Write the address of the primary; this may be a replica."],
     [/^(42|3F|0A|P0001|22|23|54)/, wording.rejectionText, "schema", wording.changedTablesHint],
   ];
-  const [, ...settings] = adviceByErrorCode.find(([codes]) => codes.test(code)) ?? [];
-  return settings.length === 3 ? settings : null;
+  const [, ...advice] = adviceByErrorCode.find(([codes]) => codes.test(code)) ?? [];
+  return advice.length === 3 ? advice : null;
 }
 
 const TRANSIENT_FAULTS: Readonly<Record<string, readonly [fault: string, hint?: string]>> = {

@@ -50,7 +50,7 @@ export function createPostgresPool({ connections, clock, connect }: PostgresPool
   async function takePooledSession(): Promise<PostgresSession> {
     poolCloseController.signal.throwIfAborted();
     for (let session = idleSessions.pop(); session !== undefined; session = idleSessions.pop()) {
-      if (session.lost() === null) return session;
+      if (session.lostReason() === null) return session;
     }
     if (connectionOutage !== null && clock.monotonic() < connectionOutage.untilMs) throw connectionOutage.error;
     try {
@@ -66,7 +66,7 @@ export function createPostgresPool({ connections, clock, connect }: PostgresPool
   }
   return {
     /** Runs `work`; cuts its connection after `limitMs`. Rejects at once in the pause after a failed connection. */
-    async use<T>(limitMs: number, work: (session: PostgresSession) => Promise<T>): Promise<T> {
+    async useSession<T>(limitMs: number, work: (session: PostgresSession) => Promise<T>): Promise<T> {
       await waitForConnectionSlot();
       try {
         const session = await takePooledSession();
@@ -76,7 +76,7 @@ export function createPostgresPool({ connections, clock, connect }: PostgresPool
           return await cutSessionAfterTimeout(session, limitMs, () => work(session), timeoutError);
         } finally {
           sessionsInUse.delete(session);
-          if (session.lost() === null) idleSessions.push(session);
+          if (session.lostReason() === null) idleSessions.push(session);
         }
       } finally {
         releaseConnectionSlot();

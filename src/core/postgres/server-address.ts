@@ -62,7 +62,7 @@ export function describePostgresServer(address: PostgresAddress): ServerInfo {
     name: `The database server at ${formatPostgresAddress(address)}`,
     failureText: "could not be reached",
     addressOption: "host",
-    authorityOption: "ca_file",
+    caOption: "ca_file",
     secureSetting: "sslmode: verify-full",
     plaintextSetting: "sslmode: disable",
   };

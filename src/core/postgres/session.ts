@@ -116,7 +116,7 @@ export async function openPostgresSession(options: PostgresSessionOptions, signa
     /** Without values, the text may hold several statements; returns the result of the last one. */
     query: (text: string, values?: SqlValues): Promise<SqlResult> =>
       runQuery(values === undefined ? { text } : { text, values }),
-    outcomes: runStatements,
+    runBatch: runStatements,
     /** Sends all statements at once. Throws the first error when all are answered. */
     async runQueries(statements: readonly SqlQuery[]): Promise<readonly SqlResult[]> {
       return (await runStatements(statements)).map((outcome) => {
@@ -124,7 +124,7 @@ export async function openPostgresSession(options: PostgresSessionOptions, signa
         return outcome.value;
       });
     },
-    lost: (): unknown => lostReason,
+    lostReason: (): unknown => lostReason,
     /** Ends the connection at once. The server rolls back, unless it has received the commit already. */
     cut: cutConnection,
     async end(): Promise<void> {

@@ -20,11 +20,11 @@ const TEXT_TYPE_ID = 25;
 export function textArray(texts: readonly string[]): Buffer {
   const textByteLengths = texts.map((text) => Buffer.byteLength(text));
   const bytes = Buffer.allocUnsafe(ARRAY_HEADER_BYTES + textByteLengths.reduce((sum, length) => sum + 4 + length, 0));
-  let at = 0;
-  for (const headerField of [1, 0, TEXT_TYPE_ID, texts.length, 1]) at = bytes.writeInt32BE(headerField, at);
+  let offset = 0;
+  for (const headerField of [1, 0, TEXT_TYPE_ID, texts.length, 1]) offset = bytes.writeInt32BE(headerField, offset);
   for (const [n, text] of texts.entries()) {
-    at = bytes.writeInt32BE(textByteLengths[n] ?? 0, at);
-    at += bytes.write(text, at, "utf8");
+    offset = bytes.writeInt32BE(textByteLengths[n] ?? 0, offset);
+    offset += bytes.write(text, offset, "utf8");
   }
   return bytes;
 }

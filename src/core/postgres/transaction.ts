@@ -23,7 +23,7 @@ export async function runTransaction<T>(session: PostgresSession, limits: Transa
     throw error;
   }
   throwIfSessionLost(session);
-  verifyTransactionCommitted(await session.outcomes(COMMIT_STATEMENTS));
+  verifyTransactionCommitted(await session.runBatch(COMMIT_STATEMENTS));
   return result;
 }
 
@@ -34,7 +34,7 @@ export async function runStatementsInTransaction(
   statements: readonly SqlQuery[],
 ): Promise<readonly SqlResult[]> {
   throwIfSessionLost(session);
-  const outcomes = await session.outcomes([{ text: beginTransactionSql(limits) }, ...statements, ...COMMIT_STATEMENTS]);
+  const outcomes = await session.runBatch([{ text: beginTransactionSql(limits) }, ...statements, ...COMMIT_STATEMENTS]);
   verifyTransactionCommitted(outcomes);
   return outcomes
     .slice(1, 1 + statements.length)
@@ -42,7 +42,7 @@ export async function runStatementsInTransaction(
 }
 
 function throwIfSessionLost(session: PostgresSession): void {
-  const connectionError = session.lost();
+  const connectionError = session.lostReason();
   if (connectionError !== null) throw connectionError;
 }
 
@@ -71,7 +71,7 @@ function verifyTransactionCommitted(outcomes: readonly PromiseSettledResult<SqlR
 }
 
 async function rollBackTransaction(session: PostgresSession): Promise<void> {
-  if (session.lost() !== null) return;
+  if (session.lostReason() !== null) return;
   try {
     await session.query("rollback");
   } catch (error) {

@@ -36,12 +36,12 @@ export function createClockCheck(options: {
   readonly clock: Clock;
   readonly log: Pick<Log, "warn" | "info">;
   readonly metrics?: Pick<Metrics, "clockSteps" | "clockInDoubt">;
-  /** Latest wall time in the stored state. A current time before `lastKnownMs` means that the clock was set back. */
-  readonly lastKnownMs?: number;
+  /** Latest wall time in the stored state. A current time before `storedTimeMs` means that the clock was set back. */
+  readonly storedTimeMs?: number;
   /** Name of the clock at the beginning of a message; "The wall clock" by default. */
   readonly clockName?: string;
 }) {
-  const { clock, log, metrics, lastKnownMs, clockName = "The wall clock" } = options;
+  const { clock, log, metrics, storedTimeMs, clockName = "The wall clock" } = options;
   const clockStepWakeup = createWakeup();
   const clockDifferences = new Map<string, ClockDifference>();
   /** Number of consecutive responses that agree with our clock, by service; negative counts differing responses. */
@@ -62,20 +62,20 @@ export function createClockCheck(options: {
     recordClockStep(offsetChangeMs);
   }
 
-  function recordClockStep(byMs: number): void {
+  function recordClockStep(stepMs: number): void {
     const wallTimeMs = clock.now();
     const previousClockStep = clockStep ?? { sinceMs: wallTimeMs, byMs: 0 };
-    clockStep = describeClockStep(clockName, previousClockStep.sinceMs, previousClockStep.byMs + byMs);
+    clockStep = describeClockStep(clockName, previousClockStep.sinceMs, previousClockStep.byMs + stepMs);
     replyCountsByService.clear();
     clockDifferences.clear();
-    metrics?.clockSteps.inc({ direction: byMs > 0 ? "forward" : "back" });
+    metrics?.clockSteps.inc({ direction: stepMs > 0 ? "forward" : "back" });
     updateClockMetric();
-    const seconds = Math.round(byMs / 1_000);
-    log.warn({ seconds, before: isoUtc(wallTimeMs - byMs), now: isoUtc(wallTimeMs) }, CLOCK_STEP_MESSAGE);
+    const seconds = Math.round(stepMs / 1_000);
+    log.warn({ seconds, before: isoUtc(wallTimeMs - stepMs), now: isoUtc(wallTimeMs) }, CLOCK_STEP_MESSAGE);
     clockStepWakeup.wakeUp();
   }
   const updateClockMetric = () => metrics?.clockInDoubt.set(clockStep !== null || clockDifferences.size > 0 ? 1 : 0);
-  const behindStoredStateMs = (lastKnownMs ?? clock.now()) - clock.now();
+  const behindStoredStateMs = (storedTimeMs ?? clock.now()) - clock.now();
   if (behindStoredStateMs > MIN_CLOCK_STEP_MS) recordClockStep(-behindStoredStateMs);
   return {
     compareClocks,
@@ -121,22 +121,22 @@ export function createClockCheck(options: {
           compareClocks();
           return CLOCK_COMPARE_INTERVAL_MS;
         },
-        fault: (error) => log.warn({ err: error }, "the clocks could not be compared"),
+        onFault: (error) => log.warn({ err: error }, "the clocks could not be compared"),
       }),
   };
 }
 
 export function createClockWatchService(check: Pick<ClockCheck, "watch">): WorkerService {
   const watchStopController = new AbortController();
-  let running: Promise<void> | null = null;
+  let watchPromise: Promise<void> | null = null;
   return startServiceOnce({
     name: "clock",
     async start(signal) {
-      running = check.watch(AbortSignal.any([signal, watchStopController.signal]));
+      watchPromise = check.watch(AbortSignal.any([signal, watchStopController.signal]));
     },
     async stop() {
       watchStopController.abort(new OrderlyStop());
-      await running;
+      await watchPromise;
     },
   });
 }

@@ -14,7 +14,7 @@ export interface Clock {
 }
 
 export interface TimeSinceBoot {
-  readonly boot: string;
+  readonly bootId: string;
   readonly ms: number;
 }
 
@@ -31,7 +31,7 @@ export const systemClock: Clock = {
   monotonic: () => performance.now(),
   sinceBoot() {
     if (bootId === undefined) bootId = readBootId();
-    return bootId === null ? null : { boot: bootId, ms: uptime() * 1_000 };
+    return bootId === null ? null : { bootId, ms: uptime() * 1_000 };
   },
   async sleep(ms, signal) {
     let remainingMs = ms;

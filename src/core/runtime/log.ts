@@ -62,7 +62,7 @@ export function createLog(options: {
   readonly level: string;
   /** Destination of the JSON lines; standard error by default, so that standard output is free for data. */
   readonly destination?: DestinationStream;
-  readonly recent?: Pick<RecentLogLines, "add">;
+  readonly recentLines?: Pick<RecentLogLines, "add">;
 }): Log {
   const logLevelThreshold = { minLevel: logLevelNumber(options.level) };
   const log: Log = pino(
@@ -77,7 +77,7 @@ export function createLog(options: {
         // Masks secrets and removes control characters that could steer a terminal.
         streamWrite(line) {
           const printableLogLine = toPrintableJson(maskSecrets(line));
-          options.recent?.add(printableLogLine);
+          options.recentLines?.add(printableLogLine);
           return printableLogLine;
         },
         logMethod(args, method, level) {

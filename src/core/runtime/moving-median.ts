@@ -17,8 +17,8 @@ export function createMovingMedian(windowSize: number) {
       count += 1;
     },
     count: () => count,
-    value: (): number | null => (count === 0 ? null : (sortedValues[Math.floor(count / 2)] as number)),
-    forget(): void {
+    median: (): number | null => (count === 0 ? null : (sortedValues[Math.floor(count / 2)] as number)),
+    clear(): void {
       nextIndex = 0;
       count = 0;
     },

@@ -4,7 +4,7 @@ import { z } from "zod";
 import { ConfigError, LocalFailure } from "../errors/errors.ts";
 import { resolveFolderLinks } from "../errors/folder-access.ts";
 import { findMachineFailure, systemErrorCode } from "../errors/local-machine-failure.ts";
-import { recordSecretPlace, registerSecret } from "../values/secret-masking.ts";
+import { recordSecretLocation, registerSecret } from "../values/secret-masking.ts";
 import type { Clock } from "./clock.ts";
 import { Secret } from "./log.ts";
 
@@ -76,7 +76,7 @@ export function readSecret(ref: SecretRef, environment: ProcessEnv = process.env
   const secretValue = secretText.replace(/\r?\n$/, "");
   if (secretValue === "") throw new MissingSecretError(`${secretLabel} is empty.`, { hint: "Put the secret into it." });
   const maskedSecret = new Secret(secretValue);
-  recordSecretPlace(secretLabel, secretValue);
+  recordSecretLocation(secretLabel, secretValue);
   return maskedSecret;
 }
 

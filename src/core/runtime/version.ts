@@ -14,22 +14,22 @@ export const RELEASE_VERSION: string = packageManifest.version;
 export const USER_AGENT = `plenum/${VERSION}`;
 
 function shortenCommitId(id: string): string {
-  const [, digits = "", rest = ""] = /^([0-9a-f]+)(.*)$/.exec(id) ?? [];
-  return digits.slice(0, SHORT_COMMIT_ID_DIGITS) + rest;
+  const [, digits = "", suffix = ""] = /^([0-9a-f]+)(.*)$/.exec(id) ?? [];
+  return digits.slice(0, SHORT_COMMIT_ID_DIGITS) + suffix;
 }
 
 function readCheckedOutCommit(): string | null {
   const gitHead = readRepositoryFile(".git/HEAD")?.trim();
   const gitRef = /^ref: (\S+)$/.exec(gitHead ?? "")?.[1];
-  const commit =
+  const headCommitId =
     gitRef === undefined ? gitHead : (readRepositoryFile(`.git/${gitRef}`)?.trim() ?? findPackedRef(gitRef));
-  return commit !== undefined && /^[0-9a-f]{40,64}$/.test(commit) ? commit : null;
+  return headCommitId !== undefined && /^[0-9a-f]{40,64}$/.test(headCommitId) ? headCommitId : null;
 }
 
-function findPackedRef(branch: string): string | undefined {
+function findPackedRef(refName: string): string | undefined {
   return readRepositoryFile(".git/packed-refs")
     ?.split("\n")
-    .find((line) => line.endsWith(` ${branch}`))
+    .find((line) => line.endsWith(` ${refName}`))
     ?.split(" ")[0];
 }
 

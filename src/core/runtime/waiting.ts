@@ -2,10 +2,10 @@ import { addAbortListener } from "node:events";
 import { backoffMs } from "./backoff.ts";
 import type { Clock } from "./clock.ts";
 
-/** Wakes waiting code. A loop that compares `wakeups` before and after its work misses no wake-up. */
+/** Wakes waiting code. A loop that compares `wakeupCount` before and after its work misses no wake-up. */
 export interface Wakeup {
   wakeUp(): void;
-  wakeups(): number;
+  wakeupCount(): number;
   nextWakeup(signal: AbortSignal): Promise<void>;
   /** Calls `onWakeup` once, at the next wake-up. Returns a function that cancels it. */
   listen(onWakeup: () => void): () => void;
@@ -30,7 +30,7 @@ export function createWakeup(): Wakeup {
       wakeupCount += 1;
       for (const notifyListener of [...wakeupListeners]) notifyListener();
     },
-    wakeups: () => wakeupCount,
+    wakeupCount: () => wakeupCount,
     listen: listenForWakeup,
     nextWakeup: (signal) => waitForWakeup(listenForWakeup, signal),
   };
@@ -65,7 +65,7 @@ export function combineWakeups(...sources: readonly [Wakeup, ...Wakeup[]]): Wake
   };
   return {
     wakeUp: sources[0].wakeUp,
-    wakeups: () => sources.reduce((sum, source) => sum + source.wakeups(), 0),
+    wakeupCount: () => sources.reduce((sum, source) => sum + source.wakeupCount(), 0),
     listen: listenForWakeup,
     nextWakeup: (signal) => waitForWakeup(listenForWakeup, signal),
   };
@@ -167,7 +167,7 @@ export function rejectOnAbort<T>(promise: Promise<T>, signal: AbortSignal): Prom
 /** Runs pieces of work one after the other, e.g. two polls that compare with the same snapshot. */
 export type SerialRunner = <T>(work: () => Promise<T>) => Promise<T>;
 
-export function serialRunner(): SerialRunner {
+export function createSerialRunner(): SerialRunner {
   let lastWork: Promise<unknown> = Promise.resolve();
   return (work) => {
     const currentWork = lastWork.then(work, work);
@@ -184,7 +184,7 @@ export interface LoopOptions {
   step(): Promise<number | null>;
   /** True if steps only check for changes: they start together at full seconds, which saves wake-ups (0.15 ms each). */
   readonly alignSleeps?: boolean;
-  fault(error: unknown, inMs: number): void;
+  onFault(error: unknown, retryDelayMs: number): void;
   /** Wait after consecutive faults; 1 s to 1 min by default. */
   readonly backoff?: { readonly firstMs: number; readonly maxMs: number };
   readonly random?: () => number;
@@ -197,19 +197,19 @@ export async function runLoop(options: LoopOptions): Promise<void> {
   const { clock, signal, wakeup = createWakeup(), backoff = LOOP_FAULT_BACKOFF } = options;
   let consecutiveFaults = 0;
   while (!signal.aborted) {
-    const wakeupsBeforeTurn = wakeup.wakeups();
+    const wakeupsBeforeStep = wakeup.wakeupCount();
     try {
       const delayMs = await options.step();
       consecutiveFaults = 0;
       if (signal.aborted || delayMs === null) return;
-      if (delayMs <= 0 || wakeup.wakeups() !== wakeupsBeforeTurn) await sleepFor(clock, 0, signal);
+      if (delayMs <= 0 || wakeup.wakeupCount() !== wakeupsBeforeStep) await sleepFor(clock, 0, signal);
       else
         await sleepUntilWoken(options.alignSleeps === true ? wholeSecondClock(clock) : clock, delayMs, wakeup, signal);
     } catch (error) {
       if (signal.aborted) return;
       consecutiveFaults += 1;
       const retryDelayMs = backoffMs(backoff, consecutiveFaults, options.random);
-      options.fault(error, retryDelayMs);
+      options.onFault(error, retryDelayMs);
       await sleepFor(clock, retryDelayMs, signal);
     }
   }
@@ -217,8 +217,8 @@ export async function runLoop(options: LoopOptions): Promise<void> {
 
 export interface RetryOptions<T> extends Pick<LoopOptions, "clock" | "signal" | "backoff" | "random"> {
   work(): Promise<T>;
-  /** Called after the n-th failure; the next attempt starts after `inMs` milliseconds. */
-  fault(error: unknown, inMs: number, failedAttempts: number): void;
+  /** Called after the n-th failure; the next attempt starts after `retryDelayMs` milliseconds. */
+  onFault(error: unknown, retryDelayMs: number, failedAttempts: number): void;
 }
 
 /** Retries `work` until it succeeds or the signal aborts. Tries once even if the signal aborted before. */
@@ -230,7 +230,7 @@ export async function retryUntilDone<T>(options: RetryOptions<T>): Promise<T> {
     } catch (error) {
       signal.throwIfAborted();
       const retryDelayMs = backoffMs(backoff, failedAttempts, options.random);
-      options.fault(error, retryDelayMs, failedAttempts);
+      options.onFault(error, retryDelayMs, failedAttempts);
       await sleepFor(clock, retryDelayMs, signal);
       signal.throwIfAborted();
     }
@@ -255,9 +255,9 @@ export async function mapInSlices<T, R>(
   itemsAtOnce = 20,
 ): Promise<R[]> {
   const results: R[] = [];
-  for (let first = 0; first < items.length; first += itemsAtOnce) {
-    if (first > 0) await yieldToEventLoop();
-    results.push(...(await Promise.all(items.slice(first, first + itemsAtOnce).map(map))));
+  for (let sliceStart = 0; sliceStart < items.length; sliceStart += itemsAtOnce) {
+    if (sliceStart > 0) await yieldToEventLoop();
+    results.push(...(await Promise.all(items.slice(sliceStart, sliceStart + itemsAtOnce).map(map))));
   }
   return results;
 }

@@ -46,10 +46,10 @@ function describeDurationProblem(text: string): string {
   const duration = text.trim();
   if (/^\d+(\.\d+)?$/.test(duration)) return `Write ${duration}s: a duration needs its unit (ms, s, m, h, d, w or y).`;
   const isoDurationMatch = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/i.exec(duration);
-  const parts = ["d", "h", "m", "s"].flatMap((unit, n) =>
+  const durationParts = ["d", "h", "m", "s"].flatMap((unit, n) =>
     isoDurationMatch?.[n + 1] === undefined ? [] : [`${isoDurationMatch[n + 1]}${unit}`],
   );
-  if (parts.length > 0) return `Write ${parts.join("")}.`;
+  if (durationParts.length > 0) return `Write ${durationParts.join("")}.`;
   if (/^\d+,\d+ ?[a-z]+$/i.test(duration)) return `Write ${duration.replace(",", ".")}, with a point.`;
   if (/^-/.test(duration)) return "A duration is not negative; write it as 30s, 5m, 24h or 7d.";
   if (/\d ?(M|mo|mon|months?)$/.test(duration))
@@ -61,18 +61,18 @@ function describeDurationProblem(text: string): string {
 export function formatDuration(ms: number): string {
   let remainingMs = Math.round(ms);
   if (remainingMs === 0) return "0s";
-  let formatted = "";
+  let durationText = "";
   for (const unit of ["d", "h", "m", "s", "ms"]) {
     const millisecondsPerUnit = DURATION_UNIT_MS[unit] ?? 1;
     const unitCount = Math.floor(remainingMs / millisecondsPerUnit);
-    if (unitCount > 0) formatted += `${unitCount}${unit}`;
+    if (unitCount > 0) durationText += `${unitCount}${unit}`;
     remainingMs -= unitCount * millisecondsPerUnit;
   }
-  return formatted;
+  return durationText;
 }
 
 /** Formats seconds in a readable unit, as the status page does: `90 s`, `2.5 min`. */
-export function secondsText(seconds: number): string {
+export function formatSeconds(seconds: number): string {
   if (seconds < 120) return `${Number(seconds.toFixed(1))} s`;
   if (seconds < 7_200) return `${Number((seconds / 60).toFixed(1))} min`;
   if (seconds < 172_800) return `${Number((seconds / 3_600).toFixed(1))} h`;

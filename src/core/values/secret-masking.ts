@@ -7,7 +7,7 @@ const MAX_REPLACED_SECRETS = 64;
 export const SECRET_MASK = "[redacted]";
 const knownSecrets = new Set<string>();
 const replacedSecrets = new Set<string>();
-const secretByPlace = new Map<string, string>();
+const secretByLocation = new Map<string, string>();
 /** Maskable parts of all secrets, by length and text, with the number of secret spellings that contain the part. */
 const secretPartCounts = new Map<number, Map<string, number>>();
 /** Size of a table that marks hashes of the first characters of secrets, to skip most positions of a text quickly. */
@@ -32,10 +32,10 @@ export function registerSecret(secret: string): void {
 }
 
 /** Records the file or variable from which a secret was read. A new secret from the same place replaces the old. */
-export function recordSecretPlace(place: string, secret: string): void {
-  const previousSecret = secretByPlace.get(place);
+export function recordSecretLocation(location: string, secret: string): void {
+  const previousSecret = secretByLocation.get(location);
   if (previousSecret === secret) return;
-  secretByPlace.set(place, secret);
+  secretByLocation.set(location, secret);
   if (previousSecret === undefined || !knownSecrets.has(previousSecret)) return;
   // If another place still has the old secret, reading it there removes it from `replacedSecrets` again.
   replacedSecrets.add(previousSecret);
@@ -57,11 +57,11 @@ function forgetSecret(secret: string): void {
   }
   prefixHashMarks.fill(0);
   for (const counts of secretPartCounts.values())
-    for (const part of counts.keys()) prefixHashMarks[hashPrefix(part, 0)] = 1;
+    for (const secretPart of counts.keys()) prefixHashMarks[hashPrefix(secretPart, 0)] = 1;
 }
 
 export function forgetAllSecrets(): void {
-  for (const secretCollection of [knownSecrets, replacedSecrets, secretByPlace, secretPartCounts])
+  for (const secretCollection of [knownSecrets, replacedSecrets, secretByLocation, secretPartCounts])
     secretCollection.clear();
   secretChangeCount += 1;
 }
@@ -78,16 +78,16 @@ function splitSecretUrl(secret: string): readonly string[] {
   return [userInfo.length < MIN_SECRET_LENGTH ? scheme + userInfo : userInfo, user, pathAndQuery];
 }
 
-function hashPrefix(characters: string, at: number): number {
+function hashPrefix(characters: string, pos: number): number {
   let prefixHash = 0;
-  for (let i = at; i < at + 4; i += 1) prefixHash = (prefixHash * 37 + characters.charCodeAt(i)) % PREFIX_HASH_COUNT;
+  for (let i = pos; i < pos + 4; i += 1) prefixHash = (prefixHash * 37 + characters.charCodeAt(i)) % PREFIX_HASH_COUNT;
   return prefixHash;
 }
 
-/** Hash of the four characters at `at` + 1, computed from the hash of those at `at`. */
-function hashNextPrefix(prefixHash: number, characters: string, at: number): number {
-  const shortenedHash = prefixHash - Math.imul(characters.charCodeAt(at), 37 ** 3);
-  return (Math.imul(shortenedHash, 37) + characters.charCodeAt(at + 4)) & (PREFIX_HASH_COUNT - 1);
+/** Hash of the four characters at `pos` + 1, computed from the hash of those at `pos`. */
+function hashNextPrefix(prefixHash: number, characters: string, pos: number): number {
+  const shortenedHash = prefixHash - Math.imul(characters.charCodeAt(pos), 37 ** 3);
+  return (Math.imul(shortenedHash, 37) + characters.charCodeAt(pos + 4)) & (PREFIX_HASH_COUNT - 1);
 }
 
 /** Returns a number that changes when a secret is registered or forgotten, for caches of masked texts. */
@@ -100,25 +100,25 @@ export function maskSecrets(text: string): string {
   if (secretPartCounts.size === 0) return text;
   if (text.length < MIN_SECRET_LENGTH) return text;
   const { characters, originalIndexOf } = removeTextEscapes(text);
-  let result = "";
+  let maskedText = "";
   let copiedTextEnd = 0;
   let maskedEnd = 0;
   let prefixHash = hashPrefix(characters, 0);
-  for (let at = 0; at + MIN_SECRET_LENGTH <= characters.length; at += 1) {
-    const partLength = prefixHashMarks[prefixHash] === 1 ? findSecretPartLength(characters, at) : 0;
-    prefixHash = hashNextPrefix(prefixHash, characters, at);
+  for (let pos = 0; pos + MIN_SECRET_LENGTH <= characters.length; pos += 1) {
+    const partLength = prefixHashMarks[prefixHash] === 1 ? findSecretPartLength(characters, pos) : 0;
+    prefixHash = hashNextPrefix(prefixHash, characters, pos);
     if (partLength === 0) continue;
-    if (at >= maskedEnd) result += text.slice(copiedTextEnd, originalIndexOf(at)) + SECRET_MASK;
-    maskedEnd = Math.max(maskedEnd, at + partLength);
+    if (pos >= maskedEnd) maskedText += text.slice(copiedTextEnd, originalIndexOf(pos)) + SECRET_MASK;
+    maskedEnd = Math.max(maskedEnd, pos + partLength);
     copiedTextEnd = originalIndexOf(maskedEnd);
   }
-  return result + text.slice(copiedTextEnd);
+  return maskedText + text.slice(copiedTextEnd);
 }
 
-function findSecretPartLength(characters: string, at: number): number {
+function findSecretPartLength(characters: string, pos: number): number {
   let longestLength = 0;
   for (const [length, counts] of secretPartCounts) {
-    if (length > longestLength && counts.has(characters.slice(at, at + length))) longestLength = length;
+    if (length > longestLength && counts.has(characters.slice(pos, pos + length))) longestLength = length;
   }
   return longestLength;
 }
@@ -134,8 +134,8 @@ function removeTextEscapes(text: string) {
   const characterStartIndexes: number[] = [];
   let characters = "";
   for (const escapeMatch of text.matchAll(ESCAPE_SEQUENCE)) {
-    const [matchedText, unicode, percent] = escapeMatch;
-    const charCode = unicode ?? percent;
+    const [matchedText, unicodeHex, percentHex] = escapeMatch;
+    const charCode = unicodeHex ?? percentHex;
     const plainCharacter = charCode === undefined ? matchedText : String.fromCharCode(Number.parseInt(charCode, 16));
     if (/^[\\\r\n\t]$/.test(plainCharacter)) continue;
     characters += toLowerCaseSameLength(plainCharacter);
@@ -173,6 +173,6 @@ function* listMaskedParts(secret: string): Generator<string> {
     const { characters } = removeTextEscapes(secretSpelling);
     const partLength = Math.min(MASKED_PART_LENGTH, characters.length);
     if (partLength < MIN_SECRET_LENGTH) continue;
-    for (let at = 0; at + partLength <= characters.length; at += 1) yield characters.slice(at, at + partLength);
+    for (let pos = 0; pos + partLength <= characters.length; pos += 1) yield characters.slice(pos, pos + partLength);
   }
 }

@@ -27,7 +27,7 @@ export function createCommandEndingRecorder(options: {
         signal,
         work: () => journal.recordEnding(command, ending),
         backoff: ENDING_RECORD_BACKOFF,
-        fault(error, inMs) {
+        onFault(error, inMs) {
           log.error({ err: error, command: command.id, inMs }, "a command result could not be recorded");
         },
       });

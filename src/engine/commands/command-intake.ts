@@ -92,7 +92,7 @@ export function createCommandIntake(options: {
 
   async function reportResults(...results: readonly MessageResult[]): Promise<void> {
     for (const { outcome, reason } of results) options.countOutcome(outcome, reason);
-    await options.refusalReporter.report(results);
+    await options.refusalReporter.reportResults(results);
   }
 
   function checkCommandFlood(source: string, tagId: string): WriteRefusal | null {
@@ -127,7 +127,7 @@ export function createCommandIntake(options: {
       clockStep: options.clockDoubt.latestStep(),
       entry: allowedTag,
       storedTag: isTagAllowed ? await options.buildingReader.tag(source, request.tagId) : undefined,
-      tokenInfo: isTagAllowed ? await options.buildingReader.token(source) : undefined,
+      tokenInfo: isTagAllowed ? await options.buildingReader.tokenInfo(source) : undefined,
       lockRefusal: isTagAllowed
         ? await options.locks.findRefusal({
             source,
@@ -138,8 +138,8 @@ export function createCommandIntake(options: {
           })
         : null,
       pastWrites: {
-        timesOfTagMs: isTagAllowed ? journal.writeCounts.timesOfTagMs(source, request.tagId) : [],
-        countLastHour: isTagAllowed ? journal.writeCounts.countLastHour(source) + acceptedBeforeCount : 0,
+        writeTimesMs: isTagAllowed ? journal.writeCounts.timesOfTagMs(source, request.tagId) : [],
+        writesLastHour: isTagAllowed ? journal.writeCounts.countLastHour(source) + acceptedBeforeCount : 0,
       },
     });
     if ("refused" in arrivalCheck) return arrivalCheck;

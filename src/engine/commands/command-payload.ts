@@ -70,14 +70,14 @@ export function parseCommandPayload(arrival: CommandMessage, findKnownId: FindKn
   } catch {
     return refuse("unreadable", "The message is not UTF-8 text.");
   }
-  let value: unknown;
+  let parsedJson: unknown;
   try {
-    value = JSON.parse(messageText);
+    parsedJson = JSON.parse(messageText);
   } catch {
     return refuse("unreadable", "The message is neither a bare value nor JSON.");
   }
-  if (typeof value !== "object" || value === null) return parseBareTagValue(value, arrival, findKnownId);
-  return parseJsonCommand(value, arrival, findKnownId);
+  if (typeof parsedJson !== "object" || parsedJson === null) return parseBareTagValue(parsedJson, arrival, findKnownId);
+  return parseJsonCommand(parsedJson, arrival, findKnownId);
 }
 
 function parseBareTagValue(value: unknown, arrival: CommandMessage, findKnownId: FindKnownId): ParsedCommandPayload {

@@ -38,7 +38,7 @@ export interface WriteCommandService extends WorkerService {
   /** Returns how long the request quota would delay a new command; null selects the only source. */
   expectedWaitMs(source: string | null): number;
   /** Applies new rules of writing. Ends queued commands whose tag has other rules now. */
-  change(config: CommandsConfig, around: RuleSet): void;
+  changeConfig(config: CommandsConfig, otherRules: RuleSet): void;
   findWritableTag(source: string, tagId: string): Promise<WritableTag | null>;
   changeLock(change: WriteLockChange): Promise<void>;
 }
@@ -91,12 +91,12 @@ export async function createWriteCommandService(options: {
     const requestCountBefore = Math.floor(sourceWriter.writer.waiting() / TAGS_PER_REQUEST);
     return currentConfig.group_window + quotaWaitMs(sourceWriter.source, requestCountBefore, clock);
   }
-  const estimateMessageCost: EstimateCost = (message) => {
-    const sourceWriter = sourceWriters.get(message[0]?.command.source ?? "");
-    if (sourceWriter === undefined) return { waitsMs: [], requests: 0, seconds: 0 };
+  const estimateMessageCost: EstimateCost = (commands) => {
+    const sourceWriter = sourceWriters.get(commands[0]?.command.source ?? "");
+    if (sourceWriter === undefined) return { waitsMs: [], requestCount: 0, totalSeconds: 0 };
     const { source, writer } = sourceWriter;
     const writeTimesMs = journal.writeCounts.timesOfTagMs;
-    return estimateCost(message, { source, waiting: writer.waiting(), config: currentConfig, writeTimesMs, clock });
+    return estimateCost(commands, { source, queueSize: writer.waiting(), config: currentConfig, writeTimesMs, clock });
   };
   const journal = await openCommandJournal({
     store,
@@ -114,7 +114,7 @@ export async function createWriteCommandService(options: {
   const auditSpace = createAuditLogSpace({
     size: journal.auditSize,
     maxBytes: currentConfig.audit_max_bytes,
-    freeBytes: guards.freeBytes,
+    freeDiskBytes: guards.freeDiskBytes,
     metrics,
     log,
   });
@@ -124,8 +124,8 @@ export async function createWriteCommandService(options: {
   const countOutcome = (outcome: string, reason: string | null) =>
     metrics.commands.inc({ outcome, reason: reason ?? "none" });
   const dispatch = (accepted: AcceptedCommand) => sourceWriters.get(accepted.command.source)?.writer.add(accepted);
-  const clockRefusal = (source: Source) => checkClocksForWriting(source.clockSkewMs(), clockDoubt.latestStep());
-  const isSourceClockTrusted = (source: Source) => source.clockSkewMs() !== null && clockRefusal(source) === null;
+  const findClockRefusal = (source: Source) => checkClocksForWriting(source.clockSkewMs(), clockDoubt.latestStep());
+  const isSourceClockTrusted = (source: Source) => source.clockSkewMs() !== null && findClockRefusal(source) === null;
   function isClockTrusted(name: string): boolean {
     const sourceWriter = sourceWriters.get(name);
     return sourceWriter !== undefined && isSourceClockTrusted(sourceWriter.source);
@@ -156,7 +156,7 @@ export async function createWriteCommandService(options: {
       values,
       readBackAfterMs: () => currentConfig.read_back_after,
     });
-    const findWritingRefusal = () => blockers.findRefusal() ?? clockRefusal(source);
+    const findWritingRefusal = () => blockers.findRefusal() ?? findClockRefusal(source);
     const writer = createCommandWriter({
       ...sourceContext,
       timeZone,
@@ -241,21 +241,21 @@ export async function createWriteCommandService(options: {
       locks: locks.active(),
       waiting: [...sourceWriters.values()].reduce((sum, sourceWriter) => sum + sourceWriter.writer.waiting(), 0),
     }),
-    change(next, nextOtherRules) {
+    changeConfig(next, nextOtherRules) {
       allowList.replaceRules(next);
       approval.replaceRules({ config: next.approval ?? null, rules: collectWriteRules(next, nextOtherRules) });
       auditSpace.setMaxBytes(next.audit_max_bytes);
       currentConfig = next;
       for (const { writer } of sourceWriters.values()) writer.wake();
     },
-    changeLock: locks.change,
+    changeLock: locks.changeLock,
     async findWritableTag(name, tagId) {
       const allowedTag = allowList.findEntry(name, tagId);
       const sourceWriter = sourceWriters.get(name);
       if (allowedTag === undefined || sourceWriter === undefined) return null;
       const operatorWrite = { source: name, siteId: allowedTag.site_id, tagId, via: "operator" };
       const refusal =
-        blockers.findRefusal() ?? clockRefusal(sourceWriter.source) ?? (await locks.findRefusal(operatorWrite));
+        blockers.findRefusal() ?? findClockRefusal(sourceWriter.source) ?? (await locks.findRefusal(operatorWrite));
       return toWritableTag(allowedTag, currentConfig.rehearsal, refusal);
     },
     expectedWaitMs: (sourceName) => expectedWaitMs(allowList.resolveSource(sourceName) ?? ""),
@@ -269,21 +269,21 @@ export async function createWriteCommandService(options: {
           clock,
           signal: stopSignal,
           step: task,
-          fault: logHourlyFailure,
+          onFault: logHourlyFailure,
           backoff: HOURLY_TASK_BACKOFF,
         });
       };
       runPromise = Promise.allSettled([
         recoverOpenCommands(forcedStopSignal),
         ...[...sourceWriters.values()].flatMap(({ writer, readBack }) => [
-          writer.run(stopSignal, forcedStopSignal),
-          readBack.run(stopSignal),
+          writer.runSending(stopSignal, forcedStopSignal),
+          readBack.runVerification(stopSignal),
         ]),
-        refusalReporter.run(stopSignal),
-        valueRestores.run(endingRecorder, stopSignal),
+        refusalReporter.runReporting(stopSignal),
+        valueRestores.runRestores(endingRecorder, stopSignal),
         runHourly(pruneJournal, "old commands could not be forgotten"),
         runHourly(publishAuditHead, "the head of the audit log could not be published"),
-        blockers.watch(stopSignal),
+        blockers.watchBlockers(stopSignal),
       ]);
     },
     stop(deadlineMs) {

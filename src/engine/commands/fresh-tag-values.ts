@@ -69,7 +69,7 @@ export function createFreshTagValues(options: CommandSourceContext) {
       if (!signal.aborted) log.warn({ err: error }, "the present value could not be read before a write");
     } finally {
       for (const id of ids) tagsBeingRead.delete(id);
-      for (const accepted of commandsWithoutValue) lastReadAttemptMs.set(accepted, clock.monotonic());
+      for (const acceptedCommand of commandsWithoutValue) lastReadAttemptMs.set(acceptedCommand, clock.monotonic());
     }
   }
 
@@ -78,11 +78,11 @@ export function createFreshTagValues(options: CommandSourceContext) {
     findLatestValue: findLatestTagValue,
     recordReadings,
     isValueMissing,
-    async refresh(commands: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
+    async readMissingValues(commands: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
       const commandsToRead: AcceptedCommand[] = [];
-      for (const accepted of commands.slice(0, TAGS_PER_REQUEST)) {
-        if (!tagsBeingRead.has(accepted.command.tagId) && (await isValueMissing(accepted)))
-          commandsToRead.push(accepted);
+      for (const acceptedCommand of commands.slice(0, TAGS_PER_REQUEST)) {
+        if (!tagsBeingRead.has(acceptedCommand.command.tagId) && (await isValueMissing(acceptedCommand)))
+          commandsToRead.push(acceptedCommand);
       }
       if (commandsToRead.length > 0) await endsWithin(clock, READ_TIMEOUT_MS, requestValues(commandsToRead, signal));
     },

@@ -21,8 +21,8 @@ const MAX_TAG_VALUE_LEAD_MS = 1_000;
 const DAY_MS = 86_400_000;
 
 export interface PastTagWrites {
-  readonly timesOfTagMs: readonly number[];
-  readonly countLastHour: number;
+  readonly writeTimesMs: readonly number[];
+  readonly writesLastHour: number;
 }
 
 export interface WriteRateInput {
@@ -51,9 +51,9 @@ export interface ArrivalInput extends Pick<CommandMessage, "retained" | "expiryS
 
 export type CommandArrivalVerdict = { readonly expiresAtMs: number } | { readonly refused: WriteRefusal };
 
-export function checkCommandArrival(facts: ArrivalInput): CommandArrivalVerdict {
-  const expiresAtMs = commandExpiryTimeMs(facts);
-  const refusal = checkCommandTimes(facts, expiresAtMs) ?? checkWriteRequest(facts);
+export function checkCommandArrival(input: ArrivalInput): CommandArrivalVerdict {
+  const expiresAtMs = commandExpiryTimeMs(input);
+  const refusal = checkCommandTimes(input, expiresAtMs) ?? checkWriteRequest(input);
   return refusal === null ? { expiresAtMs } : { refused: refusal };
 }
 
@@ -61,18 +61,18 @@ function commandIssueTimeMs({ request, receivedAtMs }: ArrivalInput): number {
   return request.issuedAtMs ?? receivedAtMs;
 }
 
-function commandExpiryTimeMs(facts: ArrivalInput): number {
-  const { expirySeconds, receivedAtMs, request } = facts;
-  const ttlMs = Math.min(request.ttlMs ?? facts.defaultTtlMs, facts.maxTtlMs);
+function commandExpiryTimeMs(input: ArrivalInput): number {
+  const { expirySeconds, receivedAtMs, request } = input;
+  const ttlMs = Math.min(request.ttlMs ?? input.defaultTtlMs, input.maxTtlMs);
   const brokerExpiryMs = expirySeconds === null ? Infinity : receivedAtMs + expirySeconds * 1000;
-  return Math.min(Math.min(commandIssueTimeMs(facts), receivedAtMs) + ttlMs, brokerExpiryMs);
+  return Math.min(Math.min(commandIssueTimeMs(input), receivedAtMs) + ttlMs, brokerExpiryMs);
 }
 
-function checkCommandTimes(facts: ArrivalInput, expiresAtMs: number): WriteRefusal | null {
-  const { receivedAtMs } = facts;
-  if (commandIssueTimeMs(facts) > receivedAtMs + MAX_CLOCK_DIFFERENCE_MS)
+function checkCommandTimes(input: ArrivalInput, expiresAtMs: number): WriteRefusal | null {
+  const { receivedAtMs } = input;
+  if (commandIssueTimeMs(input) > receivedAtMs + MAX_CLOCK_DIFFERENCE_MS)
     return refuse("clock-skew", "issued_at lies in the future; set the sender's clock.");
-  const clockRefusal = checkClocksForWriting(facts.clockSkewMs, facts.clockStep);
+  const clockRefusal = checkClocksForWriting(input.clockSkewMs, input.clockStep);
   if (clockRefusal !== null || expiresAtMs > receivedAtMs) return clockRefusal;
   return refuse("expired", "The command is older than its time to live.");
 }
@@ -88,32 +88,32 @@ export function checkClocksForWriting(skewMs: number | null, step: ClockDifferen
   );
 }
 
-function checkWriteRequest(facts: ArrivalInput): WriteRefusal | null {
-  const { entry, storedTag: listedTag, request, tokenInfo: token } = facts;
+function checkWriteRequest(input: ArrivalInput): WriteRefusal | null {
+  const { entry, storedTag: listedTag, request, tokenInfo } = input;
   const { forMs, tagId, value } = request;
-  if (facts.retained)
+  if (input.retained)
     return refuse("retained", "Retained commands are refused: the broker would repeat them at every reconnect.");
   if (entry === undefined) return refuse("not-allowed", `Tag ${tagId} is not on the list of tags that may be written.`);
-  if (entry.from !== undefined && !entry.from.includes(facts.via))
-    return refuse("not-allowed", `Tag ${tagId} may not be written from ${facts.via}.`);
+  if (entry.from !== undefined && !entry.from.includes(input.via))
+    return refuse("not-allowed", `Tag ${tagId} may not be written from ${input.via}.`);
   if (request.isPlain && !entry.plain)
     return refuse("not-allowed", `Tag ${tagId} takes no bare value (plain: true at its entry); send JSON with an id.`);
-  if (facts.lockRefusal !== null) return facts.lockRefusal;
+  if (input.lockRefusal !== null) return input.lockRefusal;
   if (listedTag === undefined || listedTag.siteId !== entry.site_id || listedTag.missingSince !== null)
     return refuse("unknown-tag", `Tag ${tagId} is not known at site ${entry.site_id}.`);
   if (entry.unit !== undefined && listedTag.value.unit !== entry.unit)
     return refuse("wrong-unit", `Tag ${tagId} has the unit ${listedTag.value.unit ?? "none"}, not ${entry.unit}.`);
   // While the abilities of the token are unknown, the service decides.
-  if (token?.abilities.includes("write:tags") === false)
+  if (tokenInfo?.abilities.includes("write:tags") === false)
     return refuse("no-ability", "The token lacks the ability write:tags; use one that has it.");
-  if (token?.sites.some((site) => site.id === entry.site_id) === false)
+  if (tokenInfo?.sites.some((site) => site.id === entry.site_id) === false)
     return refuse("no-ability", `The token does not reach site ${entry.site_id}.`);
   if (!isValueOfTagType(value, entry)) return refuse("wrong-type", `Tag ${entry.tag_id} takes a ${entry.type}.`);
   if (entry.type === "number" && !isWithinLimits(value, entry))
     return refuse("out-of-range", `${value} is outside ${entry.min} to ${entry.max}.`);
-  const rateInput = { ...facts, entry, forMs, nowMs: facts.receivedAtMs };
+  const rateInput = { ...input, entry, forMs, nowMs: input.receivedAtMs };
   return (
-    checkRestoreTime(forMs, entry, facts.maxRestoreAfterMs) ??
+    checkRestoreTime(forMs, entry, input.maxRestoreAfterMs) ??
     (entry.coalesce ? null : checkWriteInterval(rateInput)) ??
     checkWriteCounts(rateInput)
   );
@@ -145,13 +145,13 @@ export interface DispatchInput extends WriteRateInput {
   readonly timeZone: string;
 }
 
-export function checkDispatch(facts: DispatchInput): WriteRefusal | null {
+export function checkDispatch(input: DispatchInput): WriteRefusal | null {
   return (
-    checkValueStep(facts) ??
-    checkWriteInterval(facts) ??
-    checkWriteCounts(facts) ??
-    checkHours(facts) ??
-    checkGateway(facts)
+    checkValueStep(input) ??
+    checkWriteInterval(input) ??
+    checkWriteCounts(input) ??
+    checkHours(input) ??
+    checkGateway(input)
   );
 }
 
@@ -177,7 +177,7 @@ const SINGLE_PRECISION_TOLERANCE = 2 ** -22;
 const ZERO_TOLERANCE = 1e-9;
 
 /** True if a device may store both values alike, because it stores numbers in single precision and true as 1. */
-export function sameValue(a: TagValue, b: TagValue): boolean {
+export function isSameValue(a: TagValue, b: TagValue): boolean {
   if (a === null || b === null || (typeof a === "boolean") === (typeof b === "boolean")) {
     if (typeof a !== "number" || typeof b !== "number") return a === b;
     return Math.abs(a - b) <= Math.max(ZERO_TOLERANCE, SINGLE_PRECISION_TOLERANCE * Math.max(Math.abs(a), Math.abs(b)));
@@ -185,21 +185,21 @@ export function sameValue(a: TagValue, b: TagValue): boolean {
   return Number(a) === Number(b);
 }
 
-/** True if writing the value would change nothing. Stricter than `sameValue`: 1,000,000.2 may replace 1,000,000. */
+/** True if writing the value would change nothing. Stricter than `isSameValue`: 1,000,000.2 may replace 1,000,000. */
 export function isValueSetAlready(currentValue: TagValue, value: TagScalar): boolean {
-  if (typeof currentValue !== "number" || typeof value !== "number") return sameValue(currentValue, value);
+  if (typeof currentValue !== "number" || typeof value !== "number") return isSameValue(currentValue, value);
   return currentValue === value || currentValue === Math.fround(value);
 }
 
-function checkValueStep(facts: DispatchInput): WriteRefusal | null {
-  const { entry, expect, value } = facts;
-  if (!needsFreshValue(entry, facts)) return null;
-  const tagValue = tagValueIfFresh(facts.currentReading, facts.nowMs);
+function checkValueStep(input: DispatchInput): WriteRefusal | null {
+  const { entry, expect, value } = input;
+  if (!needsFreshValue(entry, input)) return null;
+  const tagValue = tagValueIfFresh(input.currentReading, input.nowMs);
   if (tagValue === null)
     return refuse("value-unknown", "The present value could not be read, so the change cannot be judged.");
-  if (expect !== null && !sameValue(tagValue, expect))
+  if (expect !== null && !isSameValue(tagValue, expect))
     return refuse("unexpected-value", `The tag holds ${tagValue}, not the expected ${expect}.`);
-  if (facts.forMs !== null && !isWithinLimits(tagValue, entry))
+  if (input.forMs !== null && !isWithinLimits(tagValue, entry))
     return refuse("not-restorable", `The tag holds ${tagValue}, which may not be written back.`);
   if (entry.type !== "number" || entry.max_step === undefined) return null;
   const isStepSmall =
@@ -214,30 +214,30 @@ export function msUntilNextWrite(entry: AllowedTag, writeTimesMs: readonly numbe
 }
 
 function checkWriteInterval({ entry, pastWrites: past, nowMs }: WriteRateInput): WriteRefusal | null {
-  const waitMs = msUntilNextWrite(entry, past.timesOfTagMs, nowMs);
+  const waitMs = msUntilNextWrite(entry, past.writeTimesMs, nowMs);
   if (waitMs === 0) return null;
   return refuse("too-soon", `The tag was written a moment ago; try again in ${Math.ceil(waitMs / 1000)} s.`);
 }
 
 function checkWriteCounts({ entry, forMs, pastWrites: past, maxPerHour, nowMs }: WriteRateInput): WriteRefusal | null {
   const neededWriteCount = forMs === null ? 1 : 2;
-  if (past.timesOfTagMs.filter((at) => at > nowMs - DAY_MS).length + neededWriteCount > entry.max_per_day)
+  if (past.writeTimesMs.filter((timeMs) => timeMs > nowMs - DAY_MS).length + neededWriteCount > entry.max_per_day)
     return refuse("too-many", `No more than ${entry.max_per_day} writes of this tag in 24 hours.`);
-  if (past.countLastHour + neededWriteCount <= maxPerHour) return null;
+  if (past.writesLastHour + neededWriteCount <= maxPerHour) return null;
   return refuse("too-many", `No more than ${maxPerHour} writes of all tags in one hour.`);
 }
 
-export function checkHours(facts: Pick<DispatchInput, "entry" | "forMs" | "nowMs" | "timeZone">): WriteRefusal | null {
-  const { hours } = facts.entry;
+export function checkHours(input: Pick<DispatchInput, "entry" | "forMs" | "nowMs" | "timeZone">): WriteRefusal | null {
+  const { hours } = input.entry;
   if (hours === undefined) return null;
   const [from = "", to = ""] = hours.split("-");
   const isWithinWriteHours = (atMs: number) => {
-    const timeOfDay = DateTime.fromMillis(atMs, { zone: facts.timeZone }).toFormat("HH:mm");
+    const timeOfDay = DateTime.fromMillis(atMs, { zone: input.timeZone }).toFormat("HH:mm");
     return from <= to ? timeOfDay >= from && timeOfDay < to : timeOfDay >= from || timeOfDay < to;
   };
   const message = `The tag may be written from ${from} to ${to} only`;
-  if (!isWithinWriteHours(facts.nowMs)) return refuse("outside-hours", `${message}.`);
-  if (facts.forMs === null || isWithinWriteHours(facts.nowMs + facts.forMs)) return null;
+  if (!isWithinWriteHours(input.nowMs)) return refuse("outside-hours", `${message}.`);
+  if (input.forMs === null || isWithinWriteHours(input.nowMs + input.forMs)) return null;
   return refuse("outside-hours", `${message}, and so has it to be put back.`);
 }
 

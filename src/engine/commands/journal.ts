@@ -1,7 +1,7 @@
 import type { TagScalar, TagValue } from "../../core/model/building.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { serialRunner } from "../../core/runtime/waiting.ts";
+import { createSerialRunner } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
 import {
@@ -9,13 +9,13 @@ import {
   AUDIT_START_HASH,
   type AuditLogEntry,
   type AuditRecord,
-  auditHeadEvent,
+  buildAuditHeadEvent,
   hashEntry,
   openAuditLogSize,
 } from "./audit/audit-log.ts";
 import { type Command, type CommandEnd, tagKey, type WriteCommandState } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
-import { sameValue } from "./gate.ts";
+import { isSameValue } from "./gate.ts";
 import {
   buildNotRestoredEvent,
   buildSupersededRestore,
@@ -101,12 +101,12 @@ export async function openCommandJournal(options: {
   const auditSize = await openAuditLogSize(store);
   let lastAuditHash = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.body.hash ?? AUDIT_START_HASH;
   /** Runs one step at a time, because each audit record contains the hash of the previous record. */
-  const runSerially = serialRunner();
+  const runSerially = createSerialRunner();
 
   async function commit(
     auditEntries: readonly AuditLogEntry[],
     documents: readonly DocumentChange[],
-    events: (hashes: readonly string[]) => readonly Event[] = () => [],
+    buildEvents: (hashes: readonly string[]) => readonly Event[] = () => [],
   ): Promise<void> {
     const auditRecords: AuditRecord[] = [];
     for (const auditLogEntry of auditEntries)
@@ -114,7 +114,7 @@ export async function openCommandJournal(options: {
     const hashes = auditRecords.map(({ hash }) => hash);
     await store.commit({
       documents,
-      events: events(hashes),
+      events: buildEvents(hashes),
       records: auditRecords.map((body) => ({ log: AUDIT_LOG, body })),
     });
     lastAuditHash = hashes.at(-1) ?? lastAuditHash;
@@ -182,14 +182,14 @@ export async function openCommandJournal(options: {
             { set: RESTORE_SET, put: restoreEntries },
           ],
           (hashes) => [
-            auditHeadEvent(
-              { records: auditSize.records() + hashes.length, head: hashes.at(-1) ?? lastAuditHash },
+            buildAuditHeadEvent(
+              { records: auditSize.recordCount() + hashes.length, head: hashes.at(-1) ?? lastAuditHash },
               changedAt,
             ),
           ],
         );
         for (const [id, entry] of openEntries) openCommands.set(id, entry);
-        writeCounts.applyCommitted(newWriteCounts);
+        writeCounts.applyCommittedWrites(newWriteCounts);
         for (const [key, restore] of restoreEntries) restoresByTag.set(key, restore);
       }),
     recordSecondApproval: (id: string, by: string): Promise<boolean> =>
@@ -213,13 +213,13 @@ export async function openCommandJournal(options: {
         const endedEntry: StoredCommandEntry = { state: ending.outcome, changedAt, ...sentValue };
         const newWriteCounts = writeCounts.documentsForWrites(ending.rehearsal === true ? [command] : []);
         const storedRestore = restoresByTag.get(key);
-        const { remainingRestore: current, endedRestores: over } = restoresAfterCommand(
+        const { remainingRestore, endedRestores: replacedRestores } = restoresAfterCommand(
           command,
           ending,
           storedRestore,
           clock.now(),
         );
-        const endedRestores = over.map(buildSupersededRestore);
+        const endedRestores = replacedRestores.map(buildSupersededRestore);
         const endedIds = endedRestores.map((each) => each.command.id).filter((id) => openCommands.has(id));
         const oldEntry: StoredCommandEntry = { state: "superseded", changedAt };
         const failure =
@@ -234,9 +234,9 @@ export async function openCommandJournal(options: {
           [
             { set: COMMAND_SET, put: [[command.id, endedEntry], ...endedIds.map((id) => [id, oldEntry] as const)] },
             { set: writeCountSet, put: newWriteCounts },
-            current === null
+            remainingRestore === null
               ? { set: RESTORE_SET, remove: storedRestore === undefined ? [] : [key] }
-              : { set: RESTORE_SET, put: [[key, current]] },
+              : { set: RESTORE_SET, put: [[key, remainingRestore]] },
             { set: UNRESTORED_SET, put: failure === null ? [] : [[key, failure]], remove: isResolved ? [key] : [] },
           ],
           () => [
@@ -251,9 +251,9 @@ export async function openCommandJournal(options: {
         }
         approvedIds.delete(command.id);
         if (wasSent) lastSentByTag.set(key, endedEntry);
-        writeCounts.applyCommitted(newWriteCounts);
-        if (current === null) restoresByTag.delete(key);
-        else restoresByTag.set(key, current);
+        writeCounts.applyCommittedWrites(newWriteCounts);
+        if (remainingRestore === null) restoresByTag.delete(key);
+        else restoresByTag.set(key, remainingRestore);
         if (failure !== null) unrestoredValues.set(key, failure);
         if (isResolved) unrestoredValues.delete(key);
         return true;
@@ -289,7 +289,7 @@ export async function openCommandJournal(options: {
     /** True if the tag's last write of this week was another value that no reading has confirmed. */
     isLastWriteUnverified(command: Pick<Command, "source" | "tagId" | "value">): boolean {
       const lastSentWrite = lastSentByTag.get(tagKey(command));
-      if (lastSentWrite?.sent === undefined || sameValue(lastSentWrite.sent.value, command.value)) return false;
+      if (lastSentWrite?.sent === undefined || isSameValue(lastSentWrite.sent.value, command.value)) return false;
       return ["mismatch", "unknown", "accepted-unverified"].includes(lastSentWrite.state);
     },
     writeCounts: { timesOfTagMs: writeCounts.writeTimesOfTagMs, countLastHour: writeCounts.countLastHour },
@@ -306,10 +306,10 @@ export async function openCommandJournal(options: {
       }),
     publishAuditHead: (): Promise<void> =>
       runSerially(async () => {
-        const auditRecords = auditSize.records();
+        const auditRecords = auditSize.recordCount();
         if (auditRecords === 0) return;
         await store.commit({
-          events: [auditHeadEvent({ records: auditRecords, head: lastAuditHash }, isoUtc(clock.now()))],
+          events: [buildAuditHeadEvent({ records: auditRecords, head: lastAuditHash }, isoUtc(clock.now()))],
         });
       }),
     deleteOldCommands: (): Promise<void> =>

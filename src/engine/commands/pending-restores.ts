@@ -2,7 +2,7 @@ import type { TagScalar, TagValue } from "../../core/model/building.ts";
 import { type Event, makeEvent, sourceUri } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Command, CommandEnd, CommandEndingReason } from "./command.ts";
-import { sameValue } from "./gate.ts";
+import { isSameValue } from "./gate.ts";
 
 export const RESTORE_SET = "command-restore";
 export const UNRESTORED_SET = "command-not-restored";
@@ -24,7 +24,7 @@ export interface Restore {
 export function createRestore(command: Command, before: TagScalar, older: Restore | undefined, nowMs: number): Restore {
   const dueAt = isoUtc(nowMs + (command.forMs ?? 0));
   if (older === undefined) return { command, before, dueAt };
-  return { command, before: sameValue(older.command.value, before) ? older.before : before, dueAt, older };
+  return { command, before: isSameValue(older.command.value, before) ? older.before : before, dueAt, older };
 }
 
 /** Returns which restores of a tag stay and which end after a command for the tag has ended. */
@@ -58,7 +58,7 @@ export function restoresAfterCommand(
 
 /** Restarts the time of a restore if a later timed write repeats the value that the tag holds; else returns null. */
 function extendRestore(command: Command, { before, reason }: CommandEnd, stored: Restore, nowMs: number) {
-  const isValueUnchanged = before !== undefined && before !== null && sameValue(before, stored.command.value);
+  const isValueUnchanged = before !== undefined && before !== null && isSameValue(before, stored.command.value);
   if (command.forMs === null || reason !== "already-set" || !isValueUnchanged) return null;
   return { command, before: stored.before, dueAt: isoUtc(nowMs + command.forMs) };
 }

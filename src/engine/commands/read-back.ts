@@ -5,7 +5,7 @@ import { TAGS_PER_REQUEST } from "../source/source.ts";
 import type { Command, CommandEnd } from "./command.ts";
 import type { CommandEndings } from "./command-endings.ts";
 import type { CommandSourceContext, FreshTagValues } from "./fresh-tag-values.ts";
-import { sameValue } from "./gate.ts";
+import { isSameValue } from "./gate.ts";
 
 /**
  * Reads written tags back and ends their commands.
@@ -53,8 +53,8 @@ export function createWriteReadBack(
   const pendingVerifications = new Set<PendingWriteVerification>();
   const newCheckWakeup = createWakeup();
 
-  async function endVerification(check: PendingWriteVerification, present: TagValue, signal: AbortSignal) {
-    await endings.end(check.write.command, endingOfReadBack(check.write, present), signal);
+  async function endVerification(check: PendingWriteVerification, tagValue: TagValue, signal: AbortSignal) {
+    await endings.end(check.write.command, endingOfReadBack(check.write, tagValue), signal);
     pendingVerifications.delete(check);
   }
 
@@ -64,7 +64,7 @@ export function createWriteReadBack(
       const { command, sentAtMs } = check.write;
       const liveValue = await values.loadLiveValue(command.tagId);
       const isWriteConfirmed =
-        liveValue !== undefined && Date.parse(liveValue.time) > sentAtMs && sameValue(liveValue.value, command.value);
+        liveValue !== undefined && Date.parse(liveValue.time) > sentAtMs && isSameValue(liveValue.value, command.value);
       if (isWriteConfirmed) await endVerification(check, liveValue.value, signal);
       else unconfirmed.push(check);
     }
@@ -72,13 +72,13 @@ export function createWriteReadBack(
   }
 
   async function readWrittenTags(dueChecks: readonly PendingWriteVerification[], signal: AbortSignal): Promise<void> {
-    const [first] = dueChecks;
-    const group = first?.mustReadSingly
-      ? [first]
+    const [firstCheck] = dueChecks;
+    const checksToRead = firstCheck?.mustReadSingly
+      ? [firstCheck]
       : dueChecks.filter((check) => !check.mustReadSingly).slice(0, TAGS_PER_REQUEST);
     let valuesByTag: ReadonlyMap<string, TagValue> = new Map();
     try {
-      const ids = new Set(group.map(({ write }) => write.command.tagId));
+      const ids = new Set(checksToRead.map(({ write }) => write.command.tagId));
       const reply = await source.read([...ids], "on-demand", signal);
       values.recordReadings(reply);
       valuesByTag = new Map(reply.readings.map((reading) => [reading.id, reading.value]));
@@ -86,15 +86,15 @@ export function createWriteReadBack(
       if (signal.aborted) throw error;
       log.warn({ err: error }, "reading back failed");
       // The service refuses a request for several tags if the token cannot see one of them, so read the tags singly.
-      if (group.length > 1 && ["rejected", "config"].includes(asFailure(error).kind)) {
-        for (const check of group) check.mustReadSingly = true;
+      if (checksToRead.length > 1 && ["rejected", "config"].includes(asFailure(error).kind)) {
+        for (const check of checksToRead) check.mustReadSingly = true;
         return;
       }
     }
-    for (const check of group) {
+    for (const check of checksToRead) {
       const readBackValue = valuesByTag.get(check.write.command.tagId) ?? null;
       check.attempts += 1;
-      const isSentValue = readBackValue !== null && sameValue(readBackValue, check.write.command.value);
+      const isSentValue = readBackValue !== null && isSameValue(readBackValue, check.write.command.value);
       const isDifferentValue = readBackValue !== null && !isSentValue;
       const isReadingCertain = isSentValue || (isDifferentValue && check.sawDifferentValue);
       check.sawDifferentValue ||= isDifferentValue;
@@ -107,11 +107,11 @@ export function createWriteReadBack(
   async function verifyDueWrites(signal: AbortSignal): Promise<number> {
     const dueVerifications = [...pendingVerifications].filter((check) => check.dueMs <= clock.monotonic());
     const unconfirmed = await confirmWritesByLiveReads(dueVerifications, signal);
-    const now = clock.monotonic();
+    const nowMs = clock.monotonic();
     // While other requests wait for the quota, do not take their slot: a live read may soon contain the value.
     const isQuotaBusy = source.quota().buckets.some(({ waiting }) => waiting.live + waiting.history > 0);
-    const urgentVerifications = unconfirmed.filter((check) => !isQuotaBusy || now >= check.postponedUntilMs);
-    for (const check of unconfirmed) if (!urgentVerifications.includes(check)) check.dueMs = now + READ_BACK_RETRY_MS;
+    const urgentVerifications = unconfirmed.filter((check) => !isQuotaBusy || nowMs >= check.postponedUntilMs);
+    for (const check of unconfirmed) if (!urgentVerifications.includes(check)) check.dueMs = nowMs + READ_BACK_RETRY_MS;
     if (urgentVerifications.length > 0) await readWrittenTags(urgentVerifications, signal);
     return Math.min(...[...pendingVerifications].map((check) => check.dueMs)) - clock.monotonic();
   }
@@ -129,13 +129,13 @@ export function createWriteReadBack(
       newCheckWakeup.wakeUp();
     },
     /** Commands that are unverified when the signal aborts are verified after the next start. */
-    run: (signal: AbortSignal): Promise<void> =>
+    runVerification: (signal: AbortSignal): Promise<void> =>
       runLoop({
         clock,
         signal,
         wakeup: newCheckWakeup,
         step: () => verifyDueWrites(signal),
-        fault: (error) => log.error({ err: error }, "a written tag could not be verified"),
+        onFault: (error) => log.error({ err: error }, "a written tag could not be verified"),
       }),
   };
 }
@@ -145,7 +145,7 @@ function endingOfReadBack(
   readBack: TagValue,
 ): CommandEnd {
   const commonFields = { before, readBack, answer: complaint ?? sent };
-  if (readBack !== null && sameValue(readBack, command.value))
+  if (readBack !== null && isSameValue(readBack, command.value))
     return { ...commonFields, outcome: "confirmed", reason: null, message: `The tag holds ${readBack}.` };
   if (readBack !== null) {
     const mismatchText = `The tag holds ${readBack}, not ${command.value}.`;

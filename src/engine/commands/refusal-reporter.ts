@@ -26,13 +26,13 @@ export function createRefusalReporter(journal: Journal, clock: Clock, log: Log) 
   const firstCountWakeup = createWakeup();
 
   function takeReportToken(reason: string): boolean {
-    const now = clock.monotonic();
-    const tokenBucket = tokenBucketsByReason.get(reason) ?? { tokens: MAX_REPORT_BURST, atMs: now };
+    const nowMs = clock.monotonic();
+    const tokenBucket = tokenBucketsByReason.get(reason) ?? { tokens: MAX_REPORT_BURST, atMs: nowMs };
     const tokenCount = Math.min(
       MAX_REPORT_BURST,
-      tokenBucket.tokens + ((now - tokenBucket.atMs) / MINUTE_MS) * REPORTS_PER_MINUTE,
+      tokenBucket.tokens + ((nowMs - tokenBucket.atMs) / MINUTE_MS) * REPORTS_PER_MINUTE,
     );
-    tokenBucketsByReason.set(reason, { tokens: tokenCount < 1 ? tokenCount : tokenCount - 1, atMs: now });
+    tokenBucketsByReason.set(reason, { tokens: tokenCount < 1 ? tokenCount : tokenCount - 1, atMs: nowMs });
     return tokenCount >= 1;
   }
 
@@ -62,7 +62,7 @@ export function createRefusalReporter(journal: Journal, clock: Clock, log: Log) 
   }
 
   return {
-    async report(results: readonly MessageResult[]): Promise<void> {
+    async reportResults(results: readonly MessageResult[]): Promise<void> {
       const singlyReportedResults: MessageResult[] = [];
       for (const result of results) {
         if (takeReportToken(result.reason)) singlyReportedResults.push(result);
@@ -71,7 +71,7 @@ export function createRefusalReporter(journal: Journal, clock: Clock, log: Log) 
       if (singlyReportedResults.length > 0) await journal.recordResults(singlyReportedResults);
     },
     flush: reportCountedRefusals,
-    run: (signal: AbortSignal): Promise<void> =>
+    runReporting: (signal: AbortSignal): Promise<void> =>
       runLoop({
         clock,
         signal,
@@ -82,7 +82,7 @@ export function createRefusalReporter(journal: Journal, clock: Clock, log: Log) 
           await reportCountedRefusals();
           return Number.POSITIVE_INFINITY;
         },
-        fault: (error) => log.error({ err: error }, "refusals could not be recorded"),
+        onFault: (error) => log.error({ err: error }, "refusals could not be recorded"),
       }),
   };
 }

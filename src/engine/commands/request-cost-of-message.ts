@@ -8,9 +8,9 @@ export interface MessageCost {
   /** Longest expected wait of each command, in milliseconds. */
   readonly waitsMs: readonly number[];
   /** Maximum number of requests for the message: to read old values, to write, and to read back. */
-  readonly requests: number;
+  readonly requestCount: number;
   /** Seconds until the last tag is read back. */
-  readonly seconds: number;
+  readonly totalSeconds: number;
 }
 
 interface CommandToSend {
@@ -18,42 +18,42 @@ interface CommandToSend {
   readonly entry: AllowedTag;
 }
 
-export type EstimateCost = (message: readonly CommandToSend[]) => MessageCost;
+export type EstimateCost = (commands: readonly CommandToSend[]) => MessageCost;
 
 const MINUTE_MS = 60_000;
 
 /** Estimates a message, e.g. 50 writes without `max_step` need 3 requests to write and 3 to read back. */
 export function estimateCost(
-  message: readonly CommandToSend[],
-  facts: {
+  commands: readonly CommandToSend[],
+  input: {
     readonly source: Source;
     /** Number of commands that already wait in the queue. */
-    readonly waiting: number;
+    readonly queueSize: number;
     readonly config: CommandsConfig;
     readonly writeTimesMs: (source: string, tagId: string) => readonly number[];
     readonly clock: Clock;
   },
 ): MessageCost {
-  const { clock, config, source, waiting } = facts;
+  const { clock, config, source, queueSize } = input;
   const groupSize = config.group_window === 0 ? 1 : TAGS_PER_REQUEST;
   const readCount = Math.ceil(
-    message.filter(({ command, entry }) => needsFreshValue(entry, command)).length / TAGS_PER_REQUEST,
+    commands.filter(({ command, entry }) => needsFreshValue(entry, command)).length / TAGS_PER_REQUEST,
   );
   // A message with over 20 writes needs the old values of all its tags before its first write.
-  const earlyReadCount = message.length > TAGS_PER_REQUEST ? readCount : 0;
-  const waitsMs = message.map(({ command, entry }, index) => {
-    const requestsBefore = Math.floor((waiting + index) / groupSize) + earlyReadCount;
+  const earlyReadCount = commands.length > TAGS_PER_REQUEST ? readCount : 0;
+  const waitsMs = commands.map(({ command, entry }, index) => {
+    const requestsBefore = Math.floor((queueSize + index) / groupSize) + earlyReadCount;
     const intervalMs = entry.coalesce
-      ? msUntilNextWrite(entry, facts.writeTimesMs(command.source, command.tagId), clock.now())
+      ? msUntilNextWrite(entry, input.writeTimesMs(command.source, command.tagId), clock.now())
       : 0;
     const groupWaitMs = config.group_window * (Math.floor(index / groupSize) + 1);
     return groupWaitMs + Math.max(quotaWaitMs(source, requestsBefore, clock), intervalMs);
   });
-  const writeCount = Math.ceil(message.length / groupSize);
-  const requests = readCount + writeCount + Math.ceil(message.length / TAGS_PER_REQUEST);
-  const lastWaitMs = quotaWaitMs(source, Math.floor(waiting / groupSize) + requests - 1, clock);
-  const seconds = Math.ceil((Math.max(lastWaitMs, ...waitsMs) + config.read_back_after) / 1_000);
-  return { waitsMs, requests, seconds };
+  const writeCount = Math.ceil(commands.length / groupSize);
+  const requestCount = readCount + writeCount + Math.ceil(commands.length / TAGS_PER_REQUEST);
+  const lastWaitMs = quotaWaitMs(source, Math.floor(queueSize / groupSize) + requestCount - 1, clock);
+  const totalSeconds = Math.ceil((Math.max(lastWaitMs, ...waitsMs) + config.read_back_after) / 1_000);
+  return { waitsMs, requestCount, totalSeconds };
 }
 
 /** Returns the maximum wait for the quota of a request that has `requestCountBefore` write requests before it. */

@@ -6,7 +6,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { TagAllowList } from "./allow-list.ts";
 import { type Command, type CommandEnd, tagKey } from "./command.ts";
 import type { CommandEndings } from "./command-endings.ts";
-import { isWithinLimits, sameValue } from "./gate.ts";
+import { isSameValue, isWithinLimits } from "./gate.ts";
 import type { AcceptedCommand, Journal } from "./journal.ts";
 import {
   buildRestoreCommand,
@@ -26,7 +26,7 @@ const RESTORE_CHECK_INTERVAL_MS = 30_000;
 interface ValueRestoreAttempt {
   /** Monotonic time at which the old value is due; a change of the wall clock does not postpone it. */
   dueMs?: number;
-  tries: number;
+  attemptCount: number;
   retryAtMs: number | null;
   failureText: string | null;
   isEnding: boolean;
@@ -45,7 +45,7 @@ export function createValueRestores(options: {
   const { allowList, clock, dispatch, isClockTrusted, journal, log, view } = options;
   const attemptsById = new Map<string, ValueRestoreAttempt>();
   const findAttempt = (id: string) =>
-    attemptsById.get(id) ?? { tries: 0, retryAtMs: 0, failureText: null, isEnding: false };
+    attemptsById.get(id) ?? { attemptCount: 0, retryAtMs: 0, failureText: null, isEnding: false };
   const restoreRetryWakeup = createWakeup();
 
   /** Returns the milliseconds until the restore is checked again; null if a wake-up starts the next check. */
@@ -75,14 +75,14 @@ export function createValueRestores(options: {
       }
       return null;
     }
-    const { retryAtMs: againAtMs } = attempt;
+    const { retryAtMs } = attempt;
     attempt.retryAtMs = null;
     try {
       const acceptedCommand = { command, entry: allowedTag };
       for (const newCommand of openEntry === undefined ? await journal.accept([acceptedCommand]) : [acceptedCommand])
         dispatch(newCommand);
     } catch (error) {
-      attempt.retryAtMs = againAtMs;
+      attempt.retryAtMs = retryAtMs;
       throw error;
     }
     return null;
@@ -120,7 +120,7 @@ export function createValueRestores(options: {
   async function hasTagNewerValue({ source, tagId, inForce, toldAt }: UnrestoredValue): Promise<boolean> {
     const liveValue = await view.value(source, tagId);
     if (liveValue === undefined || liveValue.quality !== "good" || liveValue.time <= toldAt) return false;
-    return inForce !== null && !sameValue(liveValue.value, inForce);
+    return inForce !== null && !isSameValue(liveValue.value, inForce);
   }
 
   async function checkRestores(endings: CommandEndings, signal: AbortSignal): Promise<number> {
@@ -144,34 +144,34 @@ export function createValueRestores(options: {
       const attempt = findAttempt(id);
       if (attempt.isEnding || !mayRetryRestore(ending)) return false;
       attemptsById.set(id, attempt);
-      attempt.tries += 1;
-      attempt.retryAtMs = clock.monotonic() + backoffMs(VALUE_RESTORE_BACKOFF, attempt.tries);
+      attempt.attemptCount += 1;
+      attempt.retryAtMs = clock.monotonic() + backoffMs(VALUE_RESTORE_BACKOFF, attempt.attemptCount);
       const isEndingReasonVague = ending.reason === "expired" || ending.reason === "clock-skew";
       attempt.failureText = (isEndingReasonVague ? attempt.failureText : null) ?? ending.message;
-      if (attempt.tries === 1)
+      if (attempt.attemptCount === 1)
         log.warn({ command: id, tagId, value, why: ending.reason }, "an old value cannot be put back yet");
       restoreRetryWakeup.wakeUp();
       return true;
     },
     notices(): readonly string[] {
       const waitingRestoreNotices = journal.listRestores().flatMap(({ command, before, dueAt }) => {
-        const why = attemptsById.get(restoreCommandId(command.id))?.failureText ?? null;
-        if (why === null) return [];
+        const failureText = attemptsById.get(restoreCommandId(command.id))?.failureText ?? null;
+        if (failureText === null) return [];
         return [
           `Tag ${command.tagId} still holds ${command.value}, written by ${command.id}: ${before} should hold again ` +
-            `since ${dueAt}. ${why} It is tried until ${isoUtc(Date.parse(dueAt) + MAX_RESTORE_DELAY_MS)}.`,
+            `since ${dueAt}. ${failureText} It is tried until ${isoUtc(Date.parse(dueAt) + MAX_RESTORE_DELAY_MS)}.`,
         ];
       });
       return [...journal.listUnrestoredValues().map(formatUnrestoredValue), ...waitingRestoreNotices];
     },
-    run(endings: CommandEndings, signal: AbortSignal): Promise<void> {
+    runRestores(endings: CommandEndings, signal: AbortSignal): Promise<void> {
       endings.onEnd(restoreRetryWakeup.wakeUp);
       return runLoop({
         clock,
         signal,
         wakeup: restoreRetryWakeup,
         step: () => checkRestores(endings, signal),
-        fault: (error) => log.error({ err: error }, "an old value could not be put back yet"),
+        onFault: (error) => log.error({ err: error }, "an old value could not be put back yet"),
       });
     },
   };

@@ -7,13 +7,13 @@ import type { MessageCost } from "./request-cost-of-message.ts";
 /** `index` is the position of the command in its message. */
 export function buildAcceptedEvent(
   command: Command,
-  { requests, seconds, waitsMs }: MessageCost,
+  { requestCount, totalSeconds, waitsMs }: MessageCost,
   index: number,
   time: string,
 ): Event<"command-accepted"> {
   const { correlation, expiresAt, forMs, id: commandId, needsSecond, replyTo, tagId, value } = command;
   const commandFields = { commandId, tagId, requested: value, waitMs: Math.round(waitsMs[index] ?? 0) };
-  const messageFields = { messageRequests: requests, messageSeconds: seconds };
+  const messageFields = { messageRequests: requestCount, messageSeconds: totalSeconds };
   const data = { ...commandFields, ...messageFields, expiresAt, forMs, needsSecond, correlation, replyTo };
   return makeEvent({ type: "command-accepted", ...resultSubject(command), time, facts: [commandId], data });
 }

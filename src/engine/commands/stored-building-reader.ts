@@ -18,10 +18,10 @@ export function createStoredBuildingReader(store: Store) {
       return (await store.document<StoredTagSystems>(syncSet("tag-system", source), tagId))?.systemIds ?? [];
     },
     async gateways(source: string, siteId: number): Promise<readonly StoredObject<Gateway>[]> {
-      const all = await store.documents<StoredObject<Gateway>>(documentSet("gateway", source));
-      return [...all.values()].filter((gateway) => gateway.siteId === siteId);
+      const storedGateways = await store.documents<StoredObject<Gateway>>(documentSet("gateway", source));
+      return [...storedGateways.values()].filter((gateway) => gateway.siteId === siteId);
     },
-    async token(source: string): Promise<TokenInfo | undefined> {
+    async tokenInfo(source: string): Promise<TokenInfo | undefined> {
       return (await store.document<StoredToken>(documentSet("token", source), "token"))?.info;
     },
   };

@@ -8,9 +8,9 @@ import type { CommandsConfig } from "./config.ts";
 import type { CommandSourceContext, FreshTagValues } from "./fresh-tag-values.ts";
 import {
   checkDispatch,
+  isSameValue,
   isValueSetAlready,
   msUntilNextWrite,
-  sameValue,
   tagValueIfFresh,
   type WriteRefusal,
 } from "./gate.ts";
@@ -137,8 +137,8 @@ export function createCommandWriter(
       entry,
       currentReading: latestValue,
       pastWrites: {
-        timesOfTagMs: journal.writeCounts.timesOfTagMs(command.source, command.tagId),
-        countLastHour: journal.writeCounts.countLastHour(command.source) + otherWriteCount,
+        writeTimesMs: journal.writeCounts.timesOfTagMs(command.source, command.tagId),
+        writesLastHour: journal.writeCounts.countLastHour(command.source) + otherWriteCount,
       },
       maxPerHour: config().max_per_hour,
       gateways: await options.view.gateways(command.source, command.siteId),
@@ -162,7 +162,7 @@ export function createCommandWriter(
   }
 
   /** Returns approved commands whose tag has no unverified write. A scene (over 20 writes) waits for all its tags. */
-  function allowedCommands(): readonly AcceptedCommand[] {
+  function listAllowedCommands(): readonly AcceptedCommand[] {
     const tagsBeingWritten = journal.tagsBeingWritten();
     const maySend = (each: AcceptedCommand) =>
       !isAwaitingSecondPerson(each) && !tagsBeingWritten.has(tagKey(each.command)) && msUntilIntervalEnds(each) === 0;
@@ -173,8 +173,8 @@ export function createCommandWriter(
   }
 
   /** Returns commands that may share one request; a command for a tag in `tagsSentSingly` gets its own request. */
-  function sendableCommands(): readonly AcceptedCommand[] {
-    const groupableCommands = allowedCommands().filter((each) => !isUncheckedScene(each));
+  function listSendableCommands(): readonly AcceptedCommand[] {
+    const groupableCommands = listAllowedCommands().filter((each) => !isUncheckedScene(each));
     const [first] = groupableCommands;
     const maxGroupSize = config().group_window === 0 ? 1 : TAGS_PER_REQUEST;
     if (first === undefined || tagsSentSingly.has(first.command.tagId)) return groupableCommands.slice(0, 1);
@@ -183,43 +183,43 @@ export function createCommandWriter(
 
   /** Checks all commands of the first complete scene (message with over 20 writes). Ends all if one is refused. */
   async function checkWholeScene(gracefulStop: AbortSignal, forcedStop: AbortSignal): Promise<void> {
-    const allAllowedCommands = allowedCommands();
+    const allAllowedCommands = listAllowedCommands();
     const scene = allAllowedCommands.find(isUncheckedScene)?.scene;
     if (scene === undefined) return;
     const commands = allAllowedCommands.filter((each) => each.scene === scene);
     const commandsWithoutValue: AcceptedCommand[] = [];
     for (const accepted of commands) if (await values.isValueMissing(accepted)) commandsWithoutValue.push(accepted);
     // Read at most 20 tags at once, so that other commands do not wait for all values.
-    if (commandsWithoutValue.length > 0) return values.refresh(commandsWithoutValue, gracefulStop);
+    if (commandsWithoutValue.length > 0) return values.readMissingValues(commandsWithoutValue, gracefulStop);
     let writeCount = 0;
-    let firstRefused: { readonly tagId: string; readonly end: CommandEnd } | null = null;
+    let firstRefusal: { readonly tagId: string; readonly ending: CommandEnd } | null = null;
     for (const accepted of commands) {
-      const end = await findEndingBeforeSending(accepted, writeCount);
-      if (end === null || end.rehearsal === true) writeCount += accepted.command.forMs === null ? 1 : 2;
-      else if (end.outcome !== "confirmed") firstRefused ??= { tagId: accepted.command.tagId, end };
+      const ending = await findEndingBeforeSending(accepted, writeCount);
+      if (ending === null || ending.rehearsal === true) writeCount += accepted.command.forMs === null ? 1 : 2;
+      else if (ending.outcome !== "confirmed") firstRefusal ??= { tagId: accepted.command.tagId, ending };
     }
-    scene.isChecked = firstRefused === null;
-    if (firstRefused === null) return;
-    const { end, tagId } = firstRefused;
-    const message = `Nothing of the message was written, because of tag ${tagId}: ${end.message}`;
+    scene.isChecked = firstRefusal === null;
+    if (firstRefusal === null) return;
+    const { ending, tagId } = firstRefusal;
+    const message = `Nothing of the message was written, because of tag ${tagId}: ${ending.message}`;
     const sceneEnding: CommandEnd = { outcome: "rejected", reason: "scene-refused", message };
     for (const accepted of commands)
       if (removeFromQueue(accepted))
-        await endings.end(accepted.command, accepted.command.tagId === tagId ? end : sceneEnding, forcedStop);
+        await endings.end(accepted.command, accepted.command.tagId === tagId ? ending : sceneEnding, forcedStop);
   }
 
   /** Selects and journals the commands to send. Journaling may be slow, so expiry is checked again afterwards. */
   async function prepareCommandGroup(forcedStop: AbortSignal): Promise<readonly SentCommand[]> {
-    const sendableGroup = sendableCommands();
+    const sendableGroup = listSendableCommands();
     for (const accepted of sendableGroup) removeFromQueue(accepted);
     const readyGroup = new Map<AcceptedCommand, SentCommand>();
     const endingsByCommand = new Map<AcceptedCommand, CommandEnd>();
     try {
       for (const accepted of sendableGroup) {
         if (await values.isValueMissing(accepted)) continue;
-        const end = await findEndingBeforeSending(accepted, readyGroup.size);
+        const ending = await findEndingBeforeSending(accepted, readyGroup.size);
         const before = tagValueIfFresh(await values.findLatestValue(accepted.command), clock.now());
-        if (end !== null) endingsByCommand.set(accepted, end);
+        if (ending !== null) endingsByCommand.set(accepted, ending);
         // A timed write needs a fresh old value to put back later; without this value, check the command again.
         else if (before !== null || accepted.command.forMs === null) readyGroup.set(accepted, { ...accepted, before });
       }
@@ -231,11 +231,11 @@ export function createCommandWriter(
     for (const accepted of sendableGroup)
       if (!readyGroup.has(accepted) && !endingsByCommand.has(accepted)) returnToQueue(accepted);
     for (const accepted of readyGroup.keys()) {
-      const end = findEndingInQueue(accepted);
-      if (end !== null && readyGroup.delete(accepted)) endingsByCommand.set(accepted, end);
+      const ending = findEndingInQueue(accepted);
+      if (ending !== null && readyGroup.delete(accepted)) endingsByCommand.set(accepted, ending);
     }
     runInBackground(async () => {
-      for (const [accepted, end] of endingsByCommand) await endings.end(accepted.command, end, forcedStop);
+      for (const [accepted, ending] of endingsByCommand) await endings.end(accepted.command, ending, forcedStop);
     });
     return [...readyGroup.values()];
   }
@@ -249,21 +249,21 @@ export function createCommandWriter(
   }
 
   async function endWithoutSending(forcedStop: AbortSignal): Promise<void> {
-    for (const accepted of sendableCommands()) {
+    for (const accepted of listSendableCommands()) {
       if (await values.isValueMissing(accepted)) continue;
-      const end = await findEndingBeforeSending(accepted, 0);
-      if (end !== null && removeFromQueue(accepted)) await endings.end(accepted.command, end, forcedStop);
+      const ending = await findEndingBeforeSending(accepted, 0);
+      if (ending !== null && removeFromQueue(accepted)) await endings.end(accepted.command, ending, forcedStop);
     }
   }
 
   async function isAnyCommandSendable(): Promise<boolean> {
-    for (const accepted of sendableCommands()) if (!(await values.isValueMissing(accepted))) return true;
+    for (const accepted of listSendableCommands()) if (!(await values.isValueMissing(accepted))) return true;
     return false;
   }
 
   /** Sends one group; resolves when its request has left or is not needed. Returns the wait until the next group. */
   async function sendCommandGroup(gracefulStop: AbortSignal, forcedStop: AbortSignal): Promise<number> {
-    await values.refresh(sendableCommands(), gracefulStop);
+    await values.readMissingValues(listSendableCommands(), gracefulStop);
     await endWithoutSending(forcedStop);
     if (!(await isAnyCommandSendable())) return NO_COMMAND_TO_SEND_WAIT_MS;
     const slotSignal = combineSignals(gracefulStop);
@@ -301,18 +301,18 @@ export function createCommandWriter(
       for (const { command } of sentCommands) tagsSentSingly.delete(command.tagId);
       // A reply contains the written value (interface, POST tags/write): null or 19 does not confirm a write of 21.
       const isWrittenValueSame = ({ tagId, value }: SentCommand["command"]) =>
-        sameValue(writtenValues.get(tagId) ?? null, value);
+        isSameValue(writtenValues.get(tagId) ?? null, value);
       startReadBack(sentCommands, ({ command }) => (isWrittenValueSame(command) ? "answered" : "in-doubt"), null);
     } catch (error) {
       if (sentCommands.length === 0) requestSent.reject(error);
-      else await handleFailure(sentCommands, error, forcedStop);
+      else await handleSendFailure(sentCommands, error, forcedStop);
     } finally {
       releaseSlot();
     }
   }
 
   /** A refusal before execution ends a single command; after any other failure the read-back decides. */
-  async function handleFailure(sentCommands: readonly SentCommand[], error: unknown, forcedStop: AbortSignal) {
+  async function handleSendFailure(sentCommands: readonly SentCommand[], error: unknown, forcedStop: AbortSignal) {
     if (forcedStop.aborted) return;
     const failure = asFailure(error);
     log.warn({ err: error, commands: sentCommands.length }, "a write request failed");
@@ -349,7 +349,7 @@ export function createCommandWriter(
   }
 
   async function sendNextCommandGroup(gracefulStop: AbortSignal, forcedStop: AbortSignal): Promise<number> {
-    if (allowedCommands().length === 0)
+    if (listAllowedCommands().length === 0)
       return Math.min(...[...commandQueue.values()].map(msUntilIntervalEnds).filter((ms) => ms > 0));
     if (!(await sleepFor(clock, config().group_window, gracefulStop))) return 0;
     try {
@@ -358,9 +358,9 @@ export function createCommandWriter(
     } catch (error) {
       const failure = asFailure(error);
       // Reject the waiting commands: only a person can repair the token, and each attempt would cost a slot.
-      const end: CommandEnd = { outcome: "rejected", reason: "no-ability", message: errorText(failure) };
-      for (const accepted of failure.kind === "config" ? sendableCommands() : []) {
-        if (removeFromQueue(accepted)) await endings.end(accepted.command, end, forcedStop);
+      const ending: CommandEnd = { outcome: "rejected", reason: "no-ability", message: errorText(failure) };
+      for (const accepted of failure.kind === "config" ? listSendableCommands() : []) {
+        if (removeFromQueue(accepted)) await endings.end(accepted.command, ending, forcedStop);
       }
       throw error;
     }
@@ -368,10 +368,10 @@ export function createCommandWriter(
 
   async function endOverdueCommands(forcedStop: AbortSignal): Promise<number> {
     for (const accepted of [...commandQueue.values()]) {
-      const end = findEndingInQueue(accepted);
-      if (end === null || !removeFromQueue(accepted)) continue;
+      const ending = findEndingInQueue(accepted);
+      if (ending === null || !removeFromQueue(accepted)) continue;
       if (commandQueue.size === 0) quotaSlotSignal?.abort(COMMAND_QUEUE_EMPTY_ERROR);
-      await endings.end(accepted.command, end, forcedStop);
+      await endings.end(accepted.command, ending, forcedStop);
     }
     if (commandQueue.size === 0) return Number.POSITIVE_INFINITY;
     return Math.max(1, Math.min(OVERDUE_COMMAND_CHECK_MS, ...[...commandQueue.values()].map(remainingLifetimeMs)));
@@ -382,21 +382,21 @@ export function createCommandWriter(
     wake: commandSendWakeup.wakeUp,
     waiting: () => commandQueue.size,
     /** Sends commands until `gracefulStop` aborts; `forcedStop` also aborts a running request. */
-    async run(gracefulStop: AbortSignal, forcedStop: AbortSignal): Promise<void> {
+    async runSending(gracefulStop: AbortSignal, forcedStop: AbortSignal): Promise<void> {
       endings.onEnd(commandSendWakeup.wakeUp);
       const overdueLoop = runLoop({
         clock,
         signal: gracefulStop,
         wakeup: queueGrowthWakeup,
         step: () => endOverdueCommands(forcedStop),
-        fault: (error) => log.error({ err: error }, "overdue commands could not be ended"),
+        onFault: (error) => log.error({ err: error }, "overdue commands could not be ended"),
       });
       await runLoop({
         clock,
         signal: gracefulStop,
         wakeup: commandSendWakeup,
         step: () => sendNextCommandGroup(gracefulStop, forcedStop),
-        fault: (error) => log.error({ err: error }, "commands could not be sent"),
+        onFault: (error) => log.error({ err: error }, "commands could not be sent"),
         backoff: COMMAND_SEND_BACKOFF,
       });
       await overdueLoop;

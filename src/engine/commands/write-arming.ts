@@ -15,8 +15,8 @@ export type WriteArming = Awaited<ReturnType<typeof openWriteArming>>;
 
 export interface ArmWritingRequest {
   readonly by: string;
-  isRequested(): boolean;
-  acknowledge(): void;
+  isArmingRequested(): boolean;
+  acknowledgeRequest(): void;
 }
 
 export const ARM_WRITING_FILE = "ARM-WRITES";
@@ -55,7 +55,7 @@ export async function openWriteArming(options: {
   const { copy, damaged } = armingState;
   let { armed } = armingState;
 
-  async function arm(by: string): Promise<void> {
+  async function armWriting(by: string): Promise<void> {
     const copiedStateMark = copy === undefined ? {} : { copy: copy.identity };
     const armedState = { at: isoUtc(clock.now()), by, damaged, ...copiedStateMark };
     await journal.recordAudit("writing-armed", { seenAt: armedState.at, by }, [armingDocument(armedState)]);
@@ -63,7 +63,7 @@ export async function openWriteArming(options: {
     log.info({ by }, "writing is armed in this state");
   }
 
-  if (armAtStart && armed === null) await arm("the person who started the worker");
+  if (armAtStart && armed === null) await armWriting("the person who started the worker");
 
   return {
     findRefusal(): WriteRefusal | null {
@@ -73,9 +73,9 @@ export async function openWriteArming(options: {
     },
     async armIfRequested(): Promise<void> {
       const { armRequest } = guards;
-      if (armed !== null || !armRequest.isRequested()) return;
-      await arm(armRequest.by);
-      armRequest.acknowledge();
+      if (armed !== null || !armRequest.isArmingRequested()) return;
+      await armWriting(armRequest.by);
+      armRequest.acknowledgeRequest();
     },
   };
 }
@@ -127,11 +127,11 @@ export function readArmWritingRequest(stateFolder: string): ArmWritingRequest {
   return {
     by: "a file in the state folder",
     /** True if the request file is a regular file (no link) of the worker's user or of root. */
-    isRequested() {
+    isArmingRequested() {
       const fileStats = lstatSync(join(stateFolder, ARM_WRITING_FILE), { throwIfNoEntry: false });
       const userId = process.geteuid?.();
       return fileStats?.isFile() === true && (userId === undefined || fileStats.uid === userId || fileStats.uid === 0);
     },
-    acknowledge: () => rmSync(join(stateFolder, ARM_WRITING_FILE), { force: true }),
+    acknowledgeRequest: () => rmSync(join(stateFolder, ARM_WRITING_FILE), { force: true }),
   };
 }

@@ -60,10 +60,10 @@ export function createWriteBlockers(options: {
       const blockerMessages = [findArmingRefusal()?.message, approval.findRefusal()?.message, auditSpace.notice()];
       return blockerMessages.filter((text) => typeof text === "string");
     },
-    async watch(signal: AbortSignal): Promise<void> {
+    async watchBlockers(signal: AbortSignal): Promise<void> {
       // Two loops, so that the kill switch is audited even if requests to arm cannot be read.
-      const checkRegularly = (check: () => Promise<number | null>, problem: string) =>
-        runLoop({ clock, signal, alignSleeps: true, step: check, fault: (error) => log.warn({ err: error }, problem) });
+      const checkRegularly = (step: () => Promise<number | null>, problem: string) =>
+        runLoop({ clock, signal, alignSleeps: true, step, onFault: (error) => log.warn({ err: error }, problem) });
       await Promise.all([
         checkRegularly(async () => {
           await auditBlockerChanges();

@@ -12,8 +12,8 @@ const DAY_MS = 24 * HOUR_MS;
 
 /** Counts writes per tag and source, because frequent writes wear out the memory of a controller. */
 export function createWriteCountLimit(timesByTag: Map<string, WriteTimes>, clock: Clock) {
-  function writeTimesWithin(times: readonly number[] = [], periodMs: number): readonly number[] {
-    return times.filter((at) => at > clock.now() - periodMs);
+  function writeTimesWithin(timesMs: readonly number[] = [], periodMs: number): readonly number[] {
+    return timesMs.filter((timeMs) => timeMs > clock.now() - periodMs);
   }
   const recentWriteTimesMs = (key: string) => writeTimesWithin(timesByTag.get(key)?.sentAtMs, DAY_MS);
 
@@ -23,13 +23,13 @@ export function createWriteCountLimit(timesByTag: Map<string, WriteTimes>, clock
       const writeTimesOfSource = [...timesByTag].filter(([key]) => key.startsWith(`${source}/`));
       return writeTimesOfSource.reduce((sum, [, { sentAtMs }]) => sum + writeTimesWithin(sentAtMs, HOUR_MS).length, 0);
     },
-    /** Returns the documents to store when these tags are written; call `applyCommitted` after the commit. */
+    /** Returns the documents to store when these tags are written; call `applyCommittedWrites` after the commit. */
     documentsForWrites: (tags: readonly { readonly source: string; readonly tagId: string }[]) =>
       tags
         .map(tagKey)
         .map((key): readonly [string, WriteTimes] => [key, { sentAtMs: [...recentWriteTimesMs(key), clock.now()] }]),
-    applyCommitted(counts: readonly (readonly [string, WriteTimes])[]): void {
-      for (const [key, count] of counts) timesByTag.set(key, count);
+    applyCommittedWrites(newTimesByTag: readonly (readonly [string, WriteTimes])[]): void {
+      for (const [key, writeTimes] of newTimesByTag) timesByTag.set(key, writeTimes);
     },
   };
 }

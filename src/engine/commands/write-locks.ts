@@ -66,7 +66,7 @@ export async function openWriteLocks(options: {
       return lock === undefined ? null : { reason: "locked", message: formatWriteLock(lock) };
     },
     /** Sets or ends a lock. Throws ConfigError if another owner holds it, or if there is no lock to end. */
-    async change({ by, lock, target }: WriteLockChange): Promise<void> {
+    async changeLock({ by, lock, target }: WriteLockChange): Promise<void> {
       const key = `${target.source}/${target.scope}/${target.id}`;
       const currentLock = locks.get(key);
       const isLocked = currentLock !== undefined && isInForce(currentLock, clock.now());
@@ -77,13 +77,13 @@ export async function openWriteLocks(options: {
       if (lock !== null && Date.parse(lock.until) <= clock.now()) throw new ConfigError("The lock ends in the past.");
       const endedKeys = [...locks].flatMap(([lockKey, oldLock]) => (isInForce(oldLock, clock.now()) ? [] : [lockKey]));
       const removedKeys = lock === null ? [...endedKeys, key] : endedKeys.filter((lockKey) => lockKey !== key);
-      const put = lock === null ? [] : [[key, { ...target, ...lock }] as const];
-      const step = lock === null ? "writing-unlocked" : "writing-locked";
-      await journal.recordAudit(step, { ...target, ...(lock ?? currentLock), by }, [
-        { set: WRITE_LOCK_SET, put, remove: removedKeys },
+      const lockEntries = lock === null ? [] : [[key, { ...target, ...lock }] as const];
+      const auditStep = lock === null ? "writing-unlocked" : "writing-locked";
+      await journal.recordAudit(auditStep, { ...target, ...(lock ?? currentLock), by }, [
+        { set: WRITE_LOCK_SET, put: lockEntries, remove: removedKeys },
       ]);
       for (const lockKey of removedKeys) locks.delete(lockKey);
-      for (const [lockKey, stored] of put) locks.set(lockKey, stored);
+      for (const [lockKey, storedLock] of lockEntries) locks.set(lockKey, storedLock);
     },
   };
 }

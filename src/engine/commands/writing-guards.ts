@@ -11,7 +11,7 @@ export interface WritingGuards {
   readonly armRequest: ArmWritingRequest;
   findUnarmedReason(): string | null;
   readonly approverStore: ApproverStore;
-  freeBytes(): number | null;
+  freeDiskBytes(): number | null;
 }
 
 export function createFolderWritingGuards(folder: string): WritingGuards {
@@ -26,6 +26,6 @@ export function createFolderWritingGuards(folder: string): WritingGuards {
       // The version is constant, because the state folder is locked and no other process changes it.
       version: () => "",
     },
-    freeBytes: () => readFreeDiskBytes(folder),
+    freeDiskBytes: () => readFreeDiskBytes(folder),
   };
 }

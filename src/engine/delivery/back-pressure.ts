@@ -33,7 +33,7 @@ export function createBackPressure(options: {
 }) {
   const { clock, log, outbox } = options;
   let { maxBytes } = options;
-  let isPaused = false;
+  let isBackfillPaused = false;
   let pendingBytes = 0;
   let pressureCheckedAtMs = Number.NEGATIVE_INFINITY;
   let mayBackfillPromise: Promise<boolean> = Promise.resolve(true);
@@ -46,12 +46,12 @@ export function createBackPressure(options: {
   async function checkLogPressure(): Promise<boolean> {
     const logPressure = await outbox.pressure();
     pendingBytes = logPressure.pendingBytes;
-    const wasPaused = isPaused;
-    isPaused = areSinksBehind(logPressure, maxBytes, wasPaused);
-    if (isPaused && !wasPaused)
+    const wasBackfillPaused = isBackfillPaused;
+    isBackfillPaused = areSinksBehind(logPressure, maxBytes, wasBackfillPaused);
+    if (isBackfillPaused && !wasBackfillPaused)
       log.warn({ bytes: pendingBytes }, "the backfill pauses until the sinks have received more events");
-    if (wasPaused && !isPaused) log.info({ bytes: pendingBytes }, "the backfill continues");
-    return !isPaused && !isLogFullOfRecentEvents(logPressure);
+    if (wasBackfillPaused && !isBackfillPaused) log.info({ bytes: pendingBytes }, "the backfill continues");
+    return !isBackfillPaused && !isLogFullOfRecentEvents(logPressure);
   }
 
   return {
@@ -68,7 +68,7 @@ export function createBackPressure(options: {
       pressureCheckedAtMs = Number.NEGATIVE_INFINITY;
     },
     notices(): readonly string[] {
-      if (!isPaused) return [];
+      if (!isBackfillPaused) return [];
       const pendingMebibytes = (pendingBytes / BYTES_PER_MEBIBYTE).toFixed(0);
       return [
         `The past is not fetched for now, because ${pendingMebibytes} MiB of events have not reached every sink; it goes on by itself, and nothing of it is lost.`,

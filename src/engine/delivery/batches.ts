@@ -46,24 +46,24 @@ export function createEventChooser(options: {
   const doOthersWait = () => otherEventsWaitUntilMs - clock.monotonic() >= 1;
 
   return {
-    async offerUrgent(after: number): Promise<OfferedEvents> {
+    async offerUrgent(afterPosition: number): Promise<OfferedEvents> {
       isNonUrgentTurn = urgentBatchesInRow >= MAX_URGENT_BATCHES && !doOthersWait();
       const urgentOffer =
         sendsUrgentFirst && !isNonUrgentTurn
-          ? await outbox.nextUrgent(sink, batchSize, { after, seenThrough: filteredUrgentPosition })
+          ? await outbox.nextUrgent(sink, batchSize, { after: afterPosition, seenThrough: filteredUrgentPosition })
           : EMPTY_OFFER;
       urgentBatchesInRow = urgentOffer.events.length > 0 ? urgentBatchesInRow + 1 : 0;
       return urgentOffer;
     },
     isNonUrgentNext: () => isNonUrgentTurn,
-    offerNonUrgent: async (after: number): Promise<OfferedEvents> =>
-      doOthersWait() ? EMPTY_OFFER : outbox.next(sink, limit, after),
-    noteBatch({ events, passedCount: passed }: EventBatch): void {
-      if (acceptsAllEvents || passed === 0) return;
-      limit = Math.max(batchSize, Math.min(events.length < batchSize ? 4 * limit : passed, MAX_FILTERED_EVENTS));
+    offerNonUrgent: async (afterPosition: number): Promise<OfferedEvents> =>
+      doOthersWait() ? EMPTY_OFFER : outbox.next(sink, limit, afterPosition),
+    recordBatch({ events, passedCount }: EventBatch): void {
+      if (acceptsAllEvents || passedCount === 0) return;
+      limit = Math.max(batchSize, Math.min(events.length < batchSize ? 4 * limit : passedCount, MAX_FILTERED_EVENTS));
     },
-    noteFilteredUrgent(through: number): void {
-      filteredUrgentPosition = through;
+    recordFilteredUrgent(throughPosition: number): void {
+      filteredUrgentPosition = throughPosition;
     },
     pauseNonUrgent(durationMs: number): boolean {
       if (sendsUrgentFirst) otherEventsWaitUntilMs = clock.monotonic() + durationMs;
@@ -108,8 +108,8 @@ export function sequenceOfEvent({ events, counted }: EventBatch, index: number):
   return events[index]?.sequence ?? sequenceAfter(counted, index + 1);
 }
 
-export function sequenceAfter(counted: EventNumber | undefined, events: number): EventNumber | undefined {
-  return counted === undefined ? undefined : { epoch: counted.epoch, number: counted.number + events };
+export function sequenceAfter(sequence: EventNumber | undefined, eventCount: number): EventNumber | undefined {
+  return sequence === undefined ? undefined : { epoch: sequence.epoch, number: sequence.number + eventCount };
 }
 
 export interface WriteOutcome {
@@ -156,16 +156,16 @@ export function applySinkReceipt(sink: string, batch: EventBatch, receipt: Recei
 
 export function buildSinkStateChanges(sink: string, change: SinkStateChange = new Map()): readonly DocumentChange[] {
   if (change.size === 0) return [];
-  const put = [...change].filter(([, value]) => value !== null);
+  const changedEntries = [...change].filter(([, value]) => value !== null);
   const removedKeys = [...change].filter(([, value]) => value === null).map(([key]) => key);
-  return [{ set: sinkStateSet(sink), put, remove: removedKeys }];
+  return [{ set: sinkStateSet(sink), put: changedEntries, remove: removedKeys }];
 }
 
 export function createSinkState(sink: string, store: Pick<Store, "document" | "documents" | "commit">): SinkState {
-  const set = sinkStateSet(sink);
+  const setName = sinkStateSet(sink);
   return {
-    get: (key) => store.document(set, key),
-    all: () => store.documents(set),
+    get: (key) => store.document(setName, key),
+    all: () => store.documents(setName),
     async put(change) {
       const documents = buildSinkStateChanges(sink, change);
       if (documents.length > 0) await store.commit({ documents });
@@ -173,10 +173,10 @@ export function createSinkState(sink: string, store: Pick<Store, "document" | "d
   };
 }
 
-export function retryEventsFromIndex(batch: EventBatch, from: number, error: unknown): WriteOutcome {
-  const firstToRetry = batch.events[from];
+export function retryEventsFromIndex(batch: EventBatch, fromIndex: number, error: unknown): WriteOutcome {
+  const firstToRetry = batch.events[fromIndex];
   if (firstToRetry === undefined) return { settlement: null, acceptedCount: 0, buffered: null, toRetry: null };
-  const eventsToRetry = { head: firstToRetry, count: batch.events.length - from, error };
+  const eventsToRetry = { head: firstToRetry, count: batch.events.length - fromIndex, error };
   return { settlement: null, acceptedCount: 0, buffered: null, toRetry: eventsToRetry };
 }
 
@@ -185,10 +185,10 @@ function mayBatchBeBuffered({ events, isRepeat, urgent }: EventBatch): boolean {
   return !isRepeat && urgent !== true && events.every(({ position }) => position > 0);
 }
 
-function isValidReceipt(receipt: Receipt | undefined, size: number): receipt is Receipt {
+function isValidReceipt(receipt: Receipt | undefined, batchSize: number): receipt is Receipt {
   if (receipt === undefined || receipt === null || !Array.isArray(receipt.rejected)) return false;
   const isIndex = (value: unknown, end: number) => Number.isInteger(value) && Number(value) >= 0 && Number(value) < end;
-  if (receipt.retry !== undefined && !isIndex(receipt.retry.from, size + 1)) return false;
+  if (receipt.retry !== undefined && !isIndex(receipt.retry.from, batchSize + 1)) return false;
   if (receipt.retry !== undefined && receipt.buffered === true) return false;
-  return receipt.rejected.every((each) => isIndex(each?.index, size));
+  return receipt.rejected.every((each) => isIndex(each?.index, batchSize));
 }

@@ -17,7 +17,7 @@ export interface EventDispatcher extends WorkerService {
   status(): readonly SinkStatus[];
   notices(): readonly string[];
   /** Replaces the sinks; resolves once the new sinks are registered. A sink whose object is in both lists continues. */
-  change(sinks: readonly ConfiguredSink[]): Promise<void>;
+  changeSinks(sinks: readonly ConfiguredSink[]): Promise<void>;
 }
 
 const SINK_LAG_READ_INTERVAL_MS = 5_000;
@@ -64,7 +64,7 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
       async work() {
         if (callNumber === endSinksCallCount) await sinkRegistration.endUnconfiguredSinks({ has: isSinkConfigured });
       },
-      fault(error) {
+      onFault(error) {
         log.warn({ err: error }, "Sinks that are no longer configured could not be ended; Plenum tries again.");
         firstEndAttempt.resolve();
       },
@@ -111,7 +111,7 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
     // Listen again before the sinks wake, so that no commit is missed.
     let nextCommitPromise: Promise<void> | null = null;
     const listenForCommit = () => {
-      const commitPromise = outbox.changed(deliveryStopController.signal);
+      const commitPromise = outbox.waitForChange(deliveryStopController.signal);
       commitPromise.catch(() => undefined);
       return commitPromise;
     };
@@ -124,7 +124,7 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
         sinkWakeup.wakeUp();
         return 0;
       },
-      fault(error) {
+      onFault(error) {
         nextCommitPromise = null;
         log.warn({ err: error }, "Notifications of commits failed; Plenum checks for new events every second.");
       },
@@ -140,24 +140,24 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
         await check(await store.changes());
         return everyMs;
       },
-      fault: (error) => log.warn({ err: error }, problem),
+      onFault: (error) => log.warn({ err: error }, problem),
       backoff: INTERNAL_FAULT_BACKOFF,
     });
   }
 
   function watchOtherProcesses(): Promise<void> {
     let seenStoreVersion: number | null = null;
-    return watchStoreVersion(checkEveryMs, "Changes by other processes could not be checked.", (changes) => {
-      if (changes !== seenStoreVersion) sinkWakeup.wakeUp();
-      seenStoreVersion = changes;
+    return watchStoreVersion(checkEveryMs, "Changes by other processes could not be checked.", (version) => {
+      if (version !== seenStoreVersion) sinkWakeup.wakeUp();
+      seenStoreVersion = version;
     });
   }
 
   function watchSinkLag(): Promise<void> {
-    return watchStoreVersion(SINK_LAG_READ_INTERVAL_MS, "The lag of the sinks could not be read.", async (changes) => {
-      if (changes === lagReadAtVersion) return;
+    return watchStoreVersion(SINK_LAG_READ_INTERVAL_MS, "The lag of the sinks could not be read.", async (version) => {
+      if (version === lagReadAtVersion) return;
       lagBySink = new Map((await outbox.lag(sinkLagFilters)).map((lag) => [lag.sink, lag]));
-      lagReadAtVersion = changes;
+      lagReadAtVersion = version;
     });
   }
 
@@ -187,7 +187,7 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
       deliveryStopPromise ??= stopDelivery(deadlineMs);
       return deliveryStopPromise;
     },
-    change: replaceConfiguredSinks,
+    changeSinks: replaceConfiguredSinks,
     notices: () => sinkRunners.flatMap(({ statusTracker: state }) => state.notices()),
     status: () =>
       sinkRunners.map(({ configured, statusTracker: state }) => ({

@@ -26,13 +26,13 @@ export interface EventLogPruningOptions {
 }
 
 export interface EventLogPruningService extends WorkerService {
-  change(next: Pick<EventLogPruningOptions, "bounds" | "sinks">): void;
+  changeOptions(nextOptions: Pick<EventLogPruningOptions, "bounds" | "sinks">): void;
 }
 
 export function createEventLogPruning(options: EventLogPruningOptions): EventLogPruningService {
   const { outbox, clock, log, metrics } = options;
   let { bounds } = options;
-  let deliveryConfigs = deliveryConfigsBySink(options.sinks);
+  let deliveryConfigs = indexDeliveryConfigs(options.sinks);
   let lastPrunedMs = clock.monotonic();
 
   function isEventWantedBySink(sink: string, event: Event): boolean {
@@ -63,15 +63,15 @@ export function createEventLogPruning(options: EventLogPruningOptions): EventLog
       alignSleeps: true,
       step: pruneEventLog,
       backoff: { firstMs: EVENT_LOG_PRUNE_INTERVAL_MS, maxMs: EVENT_LOG_PRUNE_INTERVAL_MS },
-      fault: (error) => log.warn({ err: error }, "Old events could not be removed from the log; Plenum tries again."),
+      onFault: (error) => log.warn({ err: error }, "Old events could not be removed from the log; Plenum tries again."),
     }),
-    change(next) {
-      bounds = next.bounds;
-      deliveryConfigs = deliveryConfigsBySink(next.sinks);
+    changeOptions(nextOptions) {
+      bounds = nextOptions.bounds;
+      deliveryConfigs = indexDeliveryConfigs(nextOptions.sinks);
     },
   };
 }
 
-function deliveryConfigsBySink(sinks: EventLogPruningOptions["sinks"]): ReadonlyMap<string, DeliveryConfig> {
+function indexDeliveryConfigs(sinks: EventLogPruningOptions["sinks"]): ReadonlyMap<string, DeliveryConfig> {
   return new Map(sinks.map(({ name, delivery }) => [name, delivery]));
 }

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { type AnyEvent, EVENT_KINDS, type Event, type EventKind } from "../../core/model/event.ts";
 import { globMatches } from "../../core/values/glob.ts";
-import { closestWord } from "../../core/values/spelling-suggestion.ts";
+import { findClosestWord } from "../../core/values/spelling-suggestion.ts";
 import type { LagFilter } from "../store/store.ts";
 
 const EventKindPattern = z.string().refine((pattern) => EVENT_KINDS.some((kind) => matchesKindPattern(pattern, kind)), {
@@ -12,7 +12,7 @@ function suggestEventKind(text: string): string {
   const normalizedKind = text.toLowerCase().replaceAll(/[_. ]/g, "-");
   const kindPrefix = normalizedKind.replace(/s?-?\*?$/, "");
   if (EVENT_KINDS.some((kind) => kind.startsWith(`${kindPrefix}-`))) return `Write ${kindPrefix}-* for all of them.`;
-  const closestKind = closestWord(normalizedKind, EVENT_KINDS);
+  const closestKind = findClosestWord(normalizedKind, EVENT_KINDS);
   if (closestKind !== undefined) return `Did you mean ${closestKind}? A pattern such as alarm-* is fine too.`;
   return `Write a kind or a pattern such as alarm-*; the kinds are ${EVENT_KINDS.join(", ")}.`;
 }

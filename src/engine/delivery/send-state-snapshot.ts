@@ -45,7 +45,7 @@ export function createStateSnapshot(options: {
   let remainingEvents: { readonly key: string; readonly events: readonly SnapshotEvent[] } | null = null;
   let isWaitingForLists = false;
   /** Version of the store at which no snapshot was requested; while the version is the same, no query is necessary. */
-  let noRequestVersion: number | null = null;
+  let versionWithoutRequest: number | null = null;
   let offeredPage: { readonly snapshot: SnapshotProgress; readonly page: readonly SnapshotEvent[] } | null = null;
 
   async function readRemainingEvents(snapshot: SnapshotProgress): Promise<readonly SnapshotEvent[]> {
@@ -70,15 +70,15 @@ export function createStateSnapshot(options: {
 
   return {
     /** Returns the next events; none without a snapshot, at its end, or while it waits for complete lists. */
-    async next(limit: number): Promise<readonly Event[]> {
+    async nextEvents(limit: number): Promise<readonly Event[]> {
       offeredPage = null;
       isWaitingForLists = false;
       const storeVersion = await store.changes();
-      if (storeVersion === noRequestVersion) return [];
+      if (storeVersion === versionWithoutRequest) return [];
       for (;;) {
         const snapshotProgress = await store.document<SnapshotProgress>(SNAPSHOT_SET, sink);
         if (snapshotProgress === undefined) {
-          noRequestVersion = storeVersion;
+          versionWithoutRequest = storeVersion;
           remainingEvents = null;
           return [];
         }
@@ -98,18 +98,18 @@ export function createStateSnapshot(options: {
     },
     isWaitingForLists: () => isWaitingForLists,
     allowsUrgentEvents: () => ["tag", "tag-systems", "value"].includes(offeredPage?.snapshot.part ?? ""),
-    /** Records that the sink has the first `count` events of the last `next`, and stores the sink's state changes. */
-    async settle(count: number, documents: readonly DocumentChange[]): Promise<void> {
+    /** Records that the sink has the first `count` events of the last `nextEvents`, and stores the sink's state changes. */
+    async settleEvents(count: number, documents: readonly DocumentChange[]): Promise<void> {
       const lastEvent = offeredPage?.page[count - 1];
       if (offeredPage === null || lastEvent === undefined) return;
       const { snapshot } = offeredPage;
       const storedProgress = await store.document<SnapshotProgress>(SNAPSHOT_SET, sink);
       // A snapshot that was requested meanwhile starts at its beginning.
       const isSameSnapshot = storedProgress?.askedAt === snapshot.askedAt;
-      const progress = isSameSnapshot
+      const progressDocuments = isSameSnapshot
         ? [toDocument({ ...snapshot, after: lastEvent.key, sent: snapshot.sent + count })]
         : [];
-      await store.commit({ documents: [...progress, ...documents] });
+      await store.commit({ documents: [...progressDocuments, ...documents] });
     },
   };
 }
@@ -152,19 +152,19 @@ async function buildSnapshotEvents(
   });
 }
 
-function buildAlarmRaisedEvent({ source, alarm, episode }: AlarmView, askedAt: string): Event {
+function buildAlarmRaisedEvent({ source, alarm, episode }: AlarmView, requestedAt: string): Event {
   const siteId = alarm.site.id;
   const subject = eventSubject("alarm", siteId, alarm.id);
   const { priority } = alarm.trigger;
   const data = { alarm, episode, late: false, behindGateway: null, initial: true };
   const time = alarm.triggeredAt;
-  return makeSnapshotEvent({ type: "alarm-raised", source, subject, siteId, priority, time, data }, askedAt);
+  return makeSnapshotEvent({ type: "alarm-raised", source, subject, siteId, priority, time, data }, requestedAt);
 }
 
 function makeSnapshotEvent<K extends EventKind>(
   fields: Omit<Parameters<typeof makeEvent<K>>[0], "facts">,
-  askedAt: string,
+  requestedAt: string,
 ) {
-  const event = makeEvent({ ...fields, source: sourceUri(fields.source), facts: ["snapshot", askedAt] });
+  const event = makeEvent({ ...fields, source: sourceUri(fields.source), facts: ["snapshot", requestedAt] });
   return { ...event, snapshot: true } as Event;
 }

@@ -156,7 +156,7 @@ export function createRestartWatch(options: {
         log.warn({ sink: name, err: error }, "the check for a restart of the server failed");
       }
     },
-    async noteRedelivery(positions: readonly number[]): Promise<void> {
+    async recordRedelivery(positions: readonly number[]): Promise<void> {
       const [first, last] = [positions[0], positions.at(-1)];
       if (!canCheck || first === undefined || last === undefined) return;
       const state = await loadRestartState();

@@ -64,7 +64,7 @@ interface SinkDeliveryOptions extends SinkDeliveryContext {
   readonly sink: Sink;
   readonly config: DeliveryConfig;
   readonly statusTracker: SinkStatusTracker;
-  endForGood(reason: string): Promise<void>;
+  endSinkForGood(reason: string): Promise<void>;
   readonly gracefulStop: AbortSignal;
   readonly forcedStop: AbortSignal;
 }
@@ -118,11 +118,11 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
 
     let snapshotEvents: readonly Event[] | null = [];
     if (snapshotWaitUntilMs === null || clock.monotonic() >= snapshotWaitUntilMs) {
-      snapshotEvents = await retryStoreWork(() => stateSnapshot.next(maxBatch));
+      snapshotEvents = await retryStoreWork(() => stateSnapshot.nextEvents(maxBatch));
       if (snapshotEvents === null) return null;
       snapshotWaitUntilMs = stateSnapshot.isWaitingForLists() ? clock.monotonic() + options.checkEveryMs : null;
     }
-    const afterPosition = Math.max(filteredOut.through(), buffered.through());
+    const afterPosition = Math.max(filteredOut.lastPosition(), buffered.lastPosition());
     const mayUrgentPass = snapshotEvents.length === 0 || stateSnapshot.allowsUrgentEvents();
     const urgentOffer = mayUrgentPass
       ? await retryStoreWork(() => eventChooser.offerUrgent(afterPosition))
@@ -139,14 +139,14 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
       isForSink,
       maxBatch,
     );
-    if (!isUrgent) eventChooser.noteBatch(batch);
+    if (!isUrgent) eventChooser.recordBatch(batch);
     return batch.events.length === 0 ? settleFilteredEvents(batch) : writeEventBatch(batch, !isUrgent);
   }
 
   async function settleFilteredEvents(batch: EventBatch): Promise<number> {
     if (!hasUnresolvedFailure()) statusTracker.showWorking("idle");
     if (batch.urgent === true) {
-      eventChooser.noteFilteredUrgent(batch.lastPosition);
+      eventChooser.recordFilteredUrgent(batch.lastPosition);
       return 0;
     }
     if (batch.passedCount > 0) {
@@ -166,7 +166,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     if (writeOutcome.buffered !== null) buffered.addBatch(batch, writeOutcome.buffered);
     if (writeOutcome.settlement !== null) {
       const settlement = buffered.withRejections(writeOutcome.settlement);
-      await retryStoreWork(() => restartWatch.noteRedelivery(redeliveredPositions(batch, settlement)));
+      await retryStoreWork(() => restartWatch.recordRedelivery(redeliveredPositions(batch, settlement)));
       await settleEventsThrough(settlement);
       if (!settlement.isRepeat) countBufferedDeliveries();
     }
@@ -192,21 +192,21 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     const rejected = writeOutcome.settlement?.rejected ?? [];
     if (rejected.length > 0)
       log.warn({ sink: name, rejected }, "some events of a snapshot were refused; they are sent when they change");
-    await retryStoreWork(() => stateSnapshot.settle(settledEventCount, writeOutcome.settlement?.documents ?? []));
+    await retryStoreWork(() => stateSnapshot.settleEvents(settledEventCount, writeOutcome.settlement?.documents ?? []));
     const failedEventId = events[settledEventCount]?.id;
     return handleWriteOutcome(writeOutcome, {
       failedStep: `state ${failedEventId}`,
       async giveUp() {
         log.warn({ sink: name, event: failedEventId }, "an event of a snapshot was refused too often");
-        await retryStoreWork(() => stateSnapshot.settle(settledEventCount + 1, []));
+        await retryStoreWork(() => stateSnapshot.settleEvents(settledEventCount + 1, []));
       },
     });
   }
 
   async function handleWriteOutcome(outcome: WriteOutcome, failed: FailedSinkWrite): Promise<NextStepDelayMs> {
-    const { acceptedCount: accepted, toRetry: eventsToRetry, settlement } = outcome;
+    const { acceptedCount, toRetry: eventsToRetry, settlement } = outcome;
     if (settlement !== null) failurePolicies[lane].reset();
-    countDeliveries("accepted", accepted);
+    countDeliveries("accepted", acceptedCount);
     countDeliveries("rejected", settlement?.rejected.length ?? 0);
     countDeliveries("kept", eventsToRetry?.count ?? 0);
     if (eventsToRetry === null) {
@@ -234,23 +234,23 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
 
   /** Writes a batch. `settleEarly` settles accepted events meanwhile: a kill repeats only the event in flight. */
   async function write(batch: EventBatch, settleEarly: (settlement: SettledBatch) => Promise<void>) {
-    const { isRepeat: isRedelivery, events: logged, urgent } = batch;
-    const positions = logged.map(({ position }) => position);
-    const committedAt = logged.map((each) => each.committedAt);
-    const sequences = () => logged.map((_, index) => sequenceOfEvent(batch, index) ?? null);
+    const { isRepeat: isRedelivery, events: loggedEvents, urgent } = batch;
+    const positions = loggedEvents.map(({ position }) => position);
+    const committedAt = loggedEvents.map((each) => each.committedAt);
+    const sequences = () => loggedEvents.map((_, index) => sequenceOfEvent(batch, index) ?? null);
     const batchInfo = { positions, committedAt, isRedelivery, ...(config.sequence ? { sequences: sequences() } : {}) };
     const earlySettlements: Promise<void>[] = [];
     let settledEventCount = 0;
     function settleAcceptedEvents(count: number, stateChanges?: SinkStateChange): void {
-      const lastAccepted = logged[count - 1];
+      const lastAcceptedEvent = loggedEvents[count - 1];
       // The receipt settles the last event together with the filtered events after it.
-      if (lastAccepted === undefined || count <= settledEventCount || count === logged.length) return;
+      if (lastAcceptedEvent === undefined || count <= settledEventCount || count === loggedEvents.length) return;
       settledEventCount = count;
       const counted = sequenceAfter(batch.counted, count);
       const settlement = {
         isRepeat: isRedelivery,
         urgent,
-        through: lastAccepted.position,
+        through: lastAcceptedEvent.position,
         rejected: [],
         counted,
         documents: buildSinkStateChanges(name, stateChanges),
@@ -259,7 +259,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     }
     let receipt: Receipt | undefined;
     statusTracker.showWriting();
-    const events = logged.map(({ event }) => event);
+    const events = loggedEvents.map(({ event }) => event);
     const failure = await catchWorkError(async () => {
       receipt = await withDeadline((signal) => sink.write(events, signal, settleAcceptedEvents, batchInfo), forcedStop);
     });
@@ -300,16 +300,13 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     if (documents.length > 0) await retryStoreWork(() => store.commit({ documents }));
   }
 
-  async function waitAfterFailure(
-    error: unknown,
-    { failedStep: what, giveUp, letsUrgentPass = false }: FailedSinkWrite,
-  ) {
+  async function waitAfterFailure(error: unknown, { failedStep, giveUp, letsUrgentPass = false }: FailedSinkWrite) {
     // Do not give up while events are buffered: the next offer begins with them, not with the rejected event.
     const giveUpFailedEvent = buffered.isEmpty() ? giveUp : null;
     buffered.forgetSettled();
-    const decision = failurePolicies[lane].decide(error, what, giveUpFailedEvent !== null);
+    const decision = failurePolicies[lane].decide(error, failedStep, giveUpFailedEvent !== null);
     if (decision.action === "end") {
-      await retryStoreWork(() => options.endForGood(decision.reason));
+      await retryStoreWork(() => options.endSinkForGood(decision.reason));
       statusTracker.showEnded(decision.reason);
       return null;
     }
@@ -342,8 +339,8 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     buffered.forgetSettled();
   }
 
-  function countDeliveries(outcome: "accepted" | "rejected" | "kept", events: number): void {
-    if (events > 0) options.metrics.deliveries.inc({ sink: name, outcome }, events);
+  function countDeliveries(outcome: "accepted" | "rejected" | "kept", eventCount: number): void {
+    if (eventCount > 0) options.metrics.deliveries.inc({ sink: name, outcome }, eventCount);
   }
 
   async function settleEventsThrough(settlement: SettledBatch): Promise<void> {
@@ -362,7 +359,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
         signal: gracefulStop,
         random: options.random,
         work,
-        fault: (error, inMs, failedAttempts) => statusTracker.showFailure("retrying", error, failedAttempts, inMs),
+        onFault: (error, inMs, failedAttempts) => statusTracker.showFailure("retrying", error, failedAttempts, inMs),
       });
     } catch (error) {
       if (gracefulStop.aborted) return null;

@@ -48,7 +48,7 @@ export function createSinkRunner(options: SinkRunnerOptions) {
 
   async function registerSink(): Promise<boolean> {
     const sinkEndReason = await registration.register(configured);
-    if (sinkEndReason === null) sinkStatusTracker.resume();
+    if (sinkEndReason === null) sinkStatusTracker.showResumed();
     else sinkStatusTracker.showEnded(sinkEndReason);
     return sinkEndReason === null;
   }
@@ -74,7 +74,7 @@ export function createSinkRunner(options: SinkRunnerOptions) {
           ...{ name, sink, config, statusTracker: sinkStatusTracker },
           gracefulStop: gracefulStopController.signal,
           forcedStop: writeAbortController.signal,
-          endForGood: (reason) => registration.endForGood(configured, reason),
+          endSinkForGood: (reason) => registration.endForGood(configured, reason),
         });
         const nextStepInMs = await sinkDelivery.runStep();
         if (nextStepInMs !== null || gracefulStopController.signal.aborted) return nextStepInMs;
@@ -82,7 +82,7 @@ export function createSinkRunner(options: SinkRunnerOptions) {
         isSinkInUse = null;
         return ENDED_SINK_CHECK_INTERVAL_MS;
       },
-      fault(error, inMs) {
+      onFault(error, inMs) {
         const message = "The delivery to a sink failed because of an internal error; it starts again.";
         if (sinkDelivery !== null) log.error({ sink: name, err: error }, message);
         sinkStatusTracker.showFailure("retrying", error, 1, inMs);
@@ -97,13 +97,13 @@ export function createSinkRunner(options: SinkRunnerOptions) {
   return {
     configured,
     statusTracker: sinkStatusTracker,
-    /** Resolves after the first attempt to register. Nothing is delivered before `after` has resolved. */
-    async start(after: Promise<unknown>): Promise<void> {
+    /** Resolves after the first attempt to register. Nothing is delivered before `startAfter` has resolved. */
+    async start(startAfter: Promise<unknown>): Promise<void> {
       const firstSinkRegistration = registerSink().catch((error: unknown): null => {
         sinkStatusTracker.showFailure("retrying", error, 1, 0);
         return null;
       });
-      deliveryLoopPromise = runDeliveryLoop(firstSinkRegistration, after);
+      deliveryLoopPromise = runDeliveryLoop(firstSinkRegistration, startAfter);
       await firstSinkRegistration;
     },
     abortWrites(): void {

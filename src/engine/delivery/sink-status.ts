@@ -101,7 +101,7 @@ export function createSinkStatusTracker(options: {
         `The server of sink ${name} was restarted; Plenum noticed it at ${time}. Events that the server had acknowledged shortly before and may have lost are sent again: ${formatCount(redeliveredCount, "event")}.`,
       ];
     },
-    resume(): void {
+    showResumed(): void {
       if (sinkState !== "ended") return;
       changeSinkState("starting");
       lastError = null;

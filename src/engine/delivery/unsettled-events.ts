@@ -15,7 +15,7 @@ const MAX_SETTLE_DELAY_MS = 5_000;
 export function createFilteredEventTracker(clock: Clock, settle: (settlement: SettledBatch) => Promise<void>) {
   let lastFilteredPosition = 0;
   let eventCount = 0;
-  let sinceMs = 0;
+  let filteredSinceMs = 0;
 
   async function settleFilteredEvents(): Promise<void> {
     if (eventCount === 0) return;
@@ -24,18 +24,18 @@ export function createFilteredEventTracker(clock: Clock, settle: (settlement: Se
   }
 
   const dueInMs = () =>
-    eventCount === 0 ? Number.POSITIVE_INFINITY : sinceMs + MAX_SETTLE_DELAY_MS - clock.monotonic();
+    eventCount === 0 ? Number.POSITIVE_INFINITY : filteredSinceMs + MAX_SETTLE_DELAY_MS - clock.monotonic();
 
   async function settleFilteredIfDue(): Promise<void> {
     if (eventCount >= MAX_UNSETTLED_FILTERED_EVENTS || dueInMs() <= 0) await settleFilteredEvents();
   }
 
   return {
-    through: () => lastFilteredPosition,
+    lastPosition: () => lastFilteredPosition,
     async addBatch(batch: EventBatch): Promise<void> {
       // Resent events do not move the cursor and are few, so they are settled at once.
       if (batch.isRepeat) return settle({ isRepeat: true, through: batch.lastPosition, rejected: [] });
-      if (eventCount === 0) sinceMs = clock.monotonic();
+      if (eventCount === 0) filteredSinceMs = clock.monotonic();
       lastFilteredPosition = batch.lastPosition;
       eventCount += batch.passedCount;
       await settleFilteredIfDue();
@@ -55,7 +55,7 @@ export function createBufferedEventTracker() {
   let buffered: Pick<SettledBatch, "through" | "rejected" | "counted"> & { readonly events: number } =
     NO_BUFFERED_EVENTS;
   return {
-    through: () => buffered.through,
+    lastPosition: () => buffered.through,
     isEmpty: () => buffered.through === 0,
     countEvents: () => buffered.events,
     countAccepted: () => buffered.events - buffered.rejected.length,

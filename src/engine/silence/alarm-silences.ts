@@ -28,8 +28,8 @@ const MAX_SILENCES = 1_000;
 type SilenceStore = Pick<Store, "commit" | "document">;
 
 export async function getSilences(store: Pick<Store, "documents">): Promise<readonly Silence[]> {
-  const all = [...(await store.documents<Silence>(SILENCE_SET)).values()];
-  return all.sort((a, b) => a.from.localeCompare(b.from) || a.id.localeCompare(b.id));
+  const silences = [...(await store.documents<Silence>(SILENCE_SET)).values()];
+  return silences.sort((a, b) => a.from.localeCompare(b.from) || a.id.localeCompare(b.id));
 }
 
 export async function addSilence(store: Pick<Store, "commit" | "documents">, silence: Silence): Promise<void> {
@@ -39,12 +39,12 @@ export async function addSilence(store: Pick<Store, "commit" | "documents">, sil
 }
 
 /** Ends a silence, and emits `silence-ended` if `silence-started` was emitted. False without such a silence. */
-export async function endSilence(store: SilenceStore, id: string, at: string, by: string | null): Promise<boolean> {
+export async function endSilence(store: SilenceStore, id: string, time: string, by: string | null): Promise<boolean> {
   const silence = await store.document<Silence>(SILENCE_SET, id);
   if (silence === undefined) return false;
   await store.commit({
     documents: [{ set: SILENCE_SET, remove: [id] }],
-    events: silence.isTold ? [buildSilenceEvent("silence-ended", silence, at, by)] : [],
+    events: silence.isTold ? [buildSilenceEvent("silence-ended", silence, time, by)] : [],
   });
   return true;
 }
@@ -60,10 +60,10 @@ export async function shortenSilence(store: SilenceStore, id: string, at: string
   return true;
 }
 
-export async function startSilence(store: Pick<Store, "commit">, silence: Silence, at: string): Promise<void> {
+export async function startSilence(store: Pick<Store, "commit">, silence: Silence, time: string): Promise<void> {
   await store.commit({
     documents: [{ set: SILENCE_SET, put: [[silence.id, { ...silence, isTold: true }]] }],
-    events: [buildSilenceEvent("silence-started", silence, at, silence.madeBy)],
+    events: [buildSilenceEvent("silence-started", silence, time, silence.madeBy)],
   });
 }
 
@@ -119,7 +119,7 @@ export function describeSilencedAlarms(
 
 function buildSilenceEvent(
   type: "silence-started" | "silence-ended",
-  { isTold: _, endedBy: __, ...silence }: Silence,
+  { isTold: _, endedBy: _endedBy, ...silence }: Silence,
   time: string,
   by: string | null,
 ): Event {
@@ -144,12 +144,12 @@ export function createSilenceKeeper(options: {
   const { store, clock, log } = options;
 
   async function checkSilences(): Promise<number> {
-    const at = isoUtc(clock.now());
+    const now = isoUtc(clock.now());
     for (const silence of await getSilences(store)) {
-      if (silence.to <= at) {
+      if (silence.to <= now) {
         await endSilence(store, silence.id, silence.to, silence.endedBy ?? null);
         log.info({ silence: silence.id, reason: silence.reason }, "a silence is over");
-      } else if (silence.from <= at && !silence.isTold) {
+      } else if (silence.from <= now && !silence.isTold) {
         await startSilence(store, silence, silence.from);
         log.info({ silence: silence.id, reason: silence.reason, to: silence.to }, "a silence has begun");
       }
@@ -161,6 +161,6 @@ export function createSilenceKeeper(options: {
     clock,
     alignSleeps: true,
     step: checkSilences,
-    fault: (error) => log.warn({ err: error }, "the silences could not be checked"),
+    onFault: (error) => log.warn({ err: error }, "the silences could not be checked"),
   });
 }

@@ -44,7 +44,7 @@ export function createSource(options: SourceOptions): Source {
   const { name, config, limiter, clock, metrics, log, environment, checkBeforeRequest } = options;
   const countUnusualField = (field: string, times = 1) => metrics.unknownWords.inc({ source: name, field }, times);
   const listPageCache = createListPageCache(countUnusualField);
-  const parsers = createRecordParsers(listPageCache.note);
+  const parsers = createRecordParsers(listPageCache.noteUnusualField);
   const tagValueReader = createTagValueReader(parsers.tag, countUnusualField, (tags) =>
     log.warn({ tags }, "the service writes numbers of these tags as text; they are read as numbers"),
   );
@@ -81,7 +81,7 @@ export function createSource(options: SourceOptions): Source {
     findStored: FindRecord<T> | undefined,
     lane?: ListLane,
   ): AsyncIterable<ListPage<T>> {
-    return listPaging.pages({
+    return listPaging.fetchPages({
       name: endpoint,
       filters: listFilterQuery(filters),
       pageSize: endpoint === "alarms" ? config.page_size.alarms : config.page_size.others,
@@ -90,9 +90,9 @@ export function createSource(options: SourceOptions): Source {
       allowsMissingRecords: endpoint === "alarms",
       async requestPage(query) {
         const listRequest = { endpoint, query: () => query, lane };
-        if (findStored === undefined) return requestSender.list(listRequest, signal);
-        const { findCachedReply, reuseOrParse } = listPageCache.request(`${endpoint} ${query}`);
-        return { ...(await requestSender.list({ ...listRequest, findCachedReply }, signal)), reuseOrParse };
+        if (findStored === undefined) return requestSender.requestList(listRequest, signal);
+        const { findCachedReply, reuseOrParse } = listPageCache.forRequest(`${endpoint} ${query}`);
+        return { ...(await requestSender.requestList({ ...listRequest, findCachedReply }, signal)), reuseOrParse };
       },
     });
   }
@@ -100,7 +100,7 @@ export function createSource(options: SourceOptions): Source {
   const sitesWithUnsafeId = new Set<string>();
   function isSiteWithUnsafeId(record: unknown): boolean {
     if (!hasUnsafeId(record)) return false;
-    listPageCache.note("site.id");
+    listPageCache.noteUnusualField("site.id");
     const id = String((record as { readonly id: unknown }).id).slice(0, SITE_ID_LENGTH_MAX);
     if (!sitesWithUnsafeId.has(id))
       log.warn({ id }, "a site whose id is beyond 2^53 is left out; the other sites are followed");
@@ -130,27 +130,27 @@ export function createSource(options: SourceOptions): Source {
 
   return {
     name,
-    sites: ({ search }, signal, stored) => readList("sites", parsers.site, { search }, signal, stored),
-    alarms({ siteId: site_id, status, priority, acknowledged, search }, signal, stored) {
+    sites: ({ search }, signal, findStored) => readList("sites", parsers.site, { search }, signal, findStored),
+    alarms({ siteId: site_id, status, priority, acknowledged, search }, signal, findStored) {
       const alarmFilters = { site_id, status, priority, acknowledged, search };
       const listLane = status === "active" ? "alarms" : undefined;
-      return readList("alarms", parsers.alarm(site_id), alarmFilters, signal, stored, listLane);
+      return readList("alarms", parsers.alarm(site_id), alarmFilters, signal, findStored, listLane);
     },
-    tags: ({ siteId: site_id, search, systemId: system_id }, signal, stored) =>
-      readList("tags", parsers.tag, { site_id, search, system_id }, signal, stored),
-    gateways: ({ siteId: site_id, search, isUrgent }, signal, stored) =>
+    tags: ({ siteId: site_id, search, systemId: system_id }, signal, findStored) =>
+      readList("tags", parsers.tag, { site_id, search, system_id }, signal, findStored),
+    gateways: ({ siteId: site_id, search, isUrgent }, signal, findStored) =>
       readList(
         "gateways",
         parsers.gateway,
         { site_id, search },
         signal,
-        stored,
+        findStored,
         isUrgent === true ? "urgent" : undefined,
       ),
-    hosts: ({ siteId: site_id, gatewayId: gateway_id, search }, signal, stored) =>
-      readList("hosts", parsers.host, { site_id, gateway_id, search }, signal, stored),
-    systems: ({ siteId: site_id, search }, signal, stored) =>
-      readList("systems", parsers.system, { site_id, search }, signal, stored),
+    hosts: ({ siteId: site_id, gatewayId: gateway_id, search }, signal, findStored) =>
+      readList("hosts", parsers.host, { site_id, gateway_id, search }, signal, findStored),
+    systems: ({ siteId: site_id, search }, signal, findStored) =>
+      readList("systems", parsers.system, { site_id, search }, signal, findStored),
     async read(tagIds, lane, signal) {
       const { chosenContent, onSlotOffered } = resolveRequestContent(tagIds, checkTagIds);
       const readTagsRequest = { endpoint: "read", query: () => tagReadQuery(chosenContent()), onSlotOffered } as const;
@@ -183,7 +183,7 @@ export function createSource(options: SourceOptions): Source {
       return tagValueReader.parseTotals(answer, ids);
     },
     async me(signal) {
-      const { answer } = await requestSender.list({ endpoint: "me" }, signal);
+      const { answer } = await requestSender.requestList({ endpoint: "me" }, signal);
       const tokenInfo = parsers.tokenInfo(answer.envelope.data);
       if (tokenInfo !== null) return tokenInfo;
       throw new Malformed("The token information lacks the abilities or the sites.", answer.sample);

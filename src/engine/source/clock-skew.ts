@@ -37,22 +37,22 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
   }
 
   return {
-    observe(date: string | undefined, startedMs: number): void {
+    observeDate(date: string | undefined, requestStartMs: number): void {
       const serviceTimeMs = Date.parse(date ?? "");
-      const replyDurationMs = clock.monotonic() - startedMs;
+      const replyDurationMs = clock.monotonic() - requestStartMs;
       if (Number.isNaN(serviceTimeMs) || replyDurationMs > REPLY_DURATION_MAX_MS) return;
       clockCheck.compareClocks();
       // The monotonic clock stands still while the machine is suspended, so earlier comparisons may be wrong.
-      if (clockCheck.stepWakeup.wakeups() !== seenClockSteps) serviceOffsetsMs.forget();
-      seenClockSteps = clockCheck.stepWakeup.wakeups();
+      if (clockCheck.stepWakeup.wakeupCount() !== seenClockSteps) serviceOffsetsMs.clear();
+      seenClockSteps = clockCheck.stepWakeup.wakeupCount();
       const serviceOffsetMs = serviceTimeMs + DATE_HEADER_ROUNDING_MS + replyDurationMs / 2 - clock.monotonic();
       clockCheck.recordServiceClock(source, clockAheadMs(serviceOffsetMs));
       serviceOffsetsMs.add(serviceOffsetMs);
-      reportClockSkew(clockAheadMs(serviceOffsetsMs.value() ?? serviceOffsetMs));
+      reportClockSkew(clockAheadMs(serviceOffsetsMs.median() ?? serviceOffsetMs));
     },
     /** Returns our clock minus the service's clock, accurate to half a second; null before the first reply. */
     skewMs(): number | null {
-      const serviceOffsetMs = serviceOffsetsMs.value();
+      const serviceOffsetMs = serviceOffsetsMs.median();
       return serviceOffsetMs === null ? null : clockAheadMs(serviceOffsetMs);
     },
   };

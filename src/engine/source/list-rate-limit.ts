@@ -173,7 +173,7 @@ export function createListRateLimit(perMinute: number, clock: Clock, readClock: 
       }
       pauseLists(durationMs);
     },
-    observe({ limit, remaining }: { readonly limit: number | null; readonly remaining: number | null }): void {
+    observeRateLimit({ limit, remaining }: { readonly limit: number | null; readonly remaining: number | null }): void {
       if (limit === 0) return;
       if (limit !== null) statedListLimit = limit;
       const oldestRequest = usedSlots[0];

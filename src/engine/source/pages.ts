@@ -40,12 +40,12 @@ const SMALLER_PAGE_COUNTS = [5, 4, 3, 2];
 /** Smaller pages are tried only after the second failure in a row, because every first page fails in an outage. */
 const FIRST_PAGE_FAILURES_MIN = 2;
 
-interface ReadPage<T> {
+interface FetchedPage<T> {
   readonly page: ListPage<T>;
   readonly perPage: number | null;
-  readonly link: string | null;
+  readonly nextLink: string | null;
   readonly queuedMs: number;
-  readonly size: number;
+  readonly requestedSize: number;
 }
 
 /** Query parameters that a link to the next page must not change. */
@@ -56,7 +56,7 @@ export function createListPaging(clock: Clock, countUnusualField: CountUnusualFi
   const listsWithSmallerPages = new Set<string>();
   const firstPageFailures = new Map<string, number>();
 
-  async function requestFirstPage<T>(list: ListRequest<T>): Promise<ReadPage<T>> {
+  async function requestFirstPage<T>(list: ListRequest<T>): Promise<FetchedPage<T>> {
     const size = listsWithSmallerPages.has(list.name) ? Math.min(list.pageSize, DEFAULT_PAGE_SIZE) : list.pageSize;
     const listKey = `${list.name} ${JSON.stringify(list.filters)}`;
     try {
@@ -75,9 +75,9 @@ export function createListPaging(clock: Clock, countUnusualField: CountUnusualFi
     }
   }
 
-  async function requestPage<T>(list: ListRequest<T>, position: PagePosition, number: number, size: number) {
-    const reply = await list.requestPage(buildListPageQuery(list, size, position));
-    return { ...parseListPage(reply, list, number, size), queuedMs: reply.queuedMs, size };
+  async function requestPage<T>(list: ListRequest<T>, position: PagePosition, pageNumber: number, pageSize: number) {
+    const reply = await list.requestPage(buildListPageQuery(list, pageSize, position));
+    return { ...parseListPage(reply, list, pageNumber, pageSize), queuedMs: reply.queuedMs, requestedSize: pageSize };
   }
 
   /**
@@ -85,7 +85,7 @@ export function createListPaging(clock: Clock, countUnusualField: CountUnusualFi
    * alone is unreadable; `failure` is set if more are missing. Throws if the first two smaller pages fail.
    */
   async function rereadFailedPage<T>(list: ListRequest<T>, pageNumber: number, pageSize: number, error: Failure) {
-    const readPages: ReadPage<T>[] = [];
+    const fetchedPages: FetchedPage<T>[] = [];
     let failedPages = [{ number: pageNumber, size: pageSize, error }];
     for (let [pageToSplit] = failedPages; pageToSplit !== undefined; [pageToSplit] = failedPages) {
       const { number, size } = pageToSplit;
@@ -96,45 +96,45 @@ export function createListPaging(clock: Clock, countUnusualField: CountUnusualFi
         const smallerPage = { number: (number - 1) * count + index, size: size / count };
         try {
           const position = { page: String(smallerPage.number) };
-          const readPage = await requestPage(list, position, smallerPage.number, smallerPage.size);
-          readPages.push(readPage);
-          if (!readPage.page.hasMore) break;
+          const fetchedPage = await requestPage(list, position, smallerPage.number, smallerPage.size);
+          fetchedPages.push(fetchedPage);
+          if (!fetchedPage.page.hasMore) break;
         } catch (error) {
-          if (!isPageFailure(error) || (readPages.length === 0 && failedPages.length > 0)) throw error;
+          if (!isPageFailure(error) || (fetchedPages.length === 0 && failedPages.length > 0)) throw error;
           failedPages.push({ ...smallerPage, error });
         }
       }
     }
     const [failedPage] = failedPages;
     const isOneRecord = failedPages.length === 1 && failedPage?.size === 1;
-    const last = readPages.at(-1);
-    if (last === undefined) throw error;
-    const lastPage = Math.ceil((last.page.lastPage * last.size) / pageSize);
+    const lastFetchedPage = fetchedPages.at(-1);
+    if (lastFetchedPage === undefined) throw error;
+    const lastPage = Math.ceil((lastFetchedPage.page.lastPage * lastFetchedPage.requestedSize) / pageSize);
     const page: ListPage<T> = {
-      items: readPages.flatMap(({ page }) => page.items),
+      items: fetchedPages.flatMap(({ page }) => page.items),
       unreadable: [
-        ...readPages.flatMap(({ page }) => page.unreadable ?? []),
+        ...fetchedPages.flatMap(({ page }) => page.unreadable ?? []),
         ...(isOneRecord ? [`record ${failedPage.number}: ${failedPage.error.message}`] : []),
       ],
-      ...{ number: pageNumber, lastPage, total: last.page.total, hasMore: lastPage > pageNumber },
+      ...{ number: pageNumber, lastPage, total: lastFetchedPage.page.total, hasMore: lastPage > pageNumber },
       ...(failedPage === undefined || isOneRecord ? {} : { failure: failedPage.error }),
     };
-    const queuedMs = readPages.reduce((sum, readPage) => sum + readPage.queuedMs, 0);
-    return { page, perPage: null, link: null, queuedMs, size: pageSize };
+    const queuedMs = fetchedPages.reduce((sum, fetchedPage) => sum + fetchedPage.queuedMs, 0);
+    return { page, perPage: null, nextLink: null, queuedMs, requestedSize: pageSize };
   }
 
   return {
-    async *pages<T>(list: ListRequest<T>): AsyncGenerator<ListPage<T>, void, undefined> {
+    async *fetchPages<T>(list: ListRequest<T>): AsyncGenerator<ListPage<T>, void, undefined> {
       const startedMs = clock.monotonic();
-      let { page, perPage, link, queuedMs, size } = await requestFirstPage(list);
-      const pageSize = perPage ?? size;
+      let { page, perPage, nextLink, queuedMs, requestedSize } = await requestFirstPage(list);
+      const pageSize = perPage ?? requestedSize;
       const requestedPositions = new Set([pagePositionKey({})]);
       for (;;) {
-        if (link !== null && URL.parse(link, origin)?.origin !== origin) countUnusualField("links.next");
+        if (nextLink !== null && URL.parse(nextLink, origin)?.origin !== origin) countUnusualField("links.next");
         yield page;
         if (!page.hasMore) return;
         const pageNumber = page.number + 1;
-        const position = parseLinkedPagePosition(link) ?? { page: String(pageNumber) };
+        const position = parseLinkedPagePosition(nextLink) ?? { page: String(pageNumber) };
         const elapsedMs = clock.monotonic() - startedMs - queuedMs;
         const isPageRepeated = requestedPositions.has(pagePositionKey(position));
         if (isPageRepeated) throw endlessListError(list, "leads back to a page that was read already");
@@ -146,7 +146,7 @@ export function createListPaging(clock: Clock, countUnusualField: CountUnusualFi
           if (!isNumberedPage || !mayReadPageInParts(list, error)) throw error;
           return rereadFailedPage(list, pageNumber, pageSize, error);
         });
-        ({ page, perPage, link } = nextPage);
+        ({ page, perPage, nextLink } = nextPage);
         queuedMs += nextPage.queuedMs;
         if (perPage !== null && perPage !== pageSize) throw endlessListError(list, "changed its page size on the way");
       }
@@ -203,33 +203,33 @@ function parseListPage<T>(
     });
   const parsedRows = reuseOrParse === undefined ? parseRecords() : reuseOrParse(answer, parseRecords);
   const items = parsedRows.filter((row) => !(row instanceof UnreadableRecord)) as T[];
-  const unreadableRecords = parsedRows.flatMap((row) => (row instanceof UnreadableRecord ? row.text : []));
+  const unreadableRecords = parsedRows.flatMap((row) => (row instanceof UnreadableRecord ? row.recordText : []));
   const { total, current_page, last_page, per_page } = isRecord(meta) ? meta : {};
   const currentPageNumber = parseCount(current_page);
   if (currentPageNumber !== null && currentPageNumber !== pageNumber)
     throw endlessListError(list, `answered page ${currentPageNumber} when asked for page ${pageNumber}`, answer.sample);
   const lastPage = parseCount(last_page);
-  const nextLink = isRecord(links) ? links.next : undefined;
-  const link = typeof nextLink === "string" && nextLink !== "" ? nextLink : null;
+  const next = isRecord(links) ? links.next : undefined;
+  const nextLink = typeof next === "string" && next !== "" ? next : null;
   const mayHaveNextPage =
-    nextLink === undefined && lastPage === null && parseCount(total) === null && parsedRows.length >= pageSize;
+    next === undefined && lastPage === null && parseCount(total) === null && parsedRows.length >= pageSize;
   const page: ListPage<T> = {
     items,
     number: pageNumber,
     lastPage: Math.max(lastPage ?? pageNumber, pageNumber),
     total: parseCount(total),
-    hasMore: link !== null || (lastPage ?? 0) > pageNumber || mayHaveNextPage,
+    hasMore: nextLink !== null || (lastPage ?? 0) > pageNumber || mayHaveNextPage,
     ...(unreadableRecords.length === 0 ? {} : { unreadable: unreadableRecords }),
   };
-  return { page, perPage: parseCount(per_page), link };
+  return { page, perPage: parseCount(per_page), nextLink };
 }
 
 const QUOTED_RECORD_LENGTH_MAX = 200;
 
 class UnreadableRecord {
-  readonly text: string;
+  readonly recordText: string;
   constructor(record: unknown) {
-    this.text = cleanRecordText(JSON.stringify(record) ?? "nothing")
+    this.recordText = cleanRecordText(JSON.stringify(record) ?? "nothing")
       .slice(0, QUOTED_RECORD_LENGTH_MAX)
       .toWellFormed();
   }
@@ -261,7 +261,7 @@ interface CachedListPage {
 const CACHED_LIST_PAGES_MAX = 1_000;
 
 /** Reuses the parsed records of a list page whose bytes did not change. Example: 5,000 alarms, listed twice every 30 s. */
-export function createListPageCache(report: CountUnusualField) {
+export function createListPageCache(countUnusualField: CountUnusualField) {
   const cachedPages = new Map<string, CachedListPage>();
   let unusualFields: string[] | null = null;
 
@@ -273,9 +273,9 @@ export function createListPageCache(report: CountUnusualField) {
   }
 
   return {
-    note(field: string): void {
+    noteUnusualField(field: string): void {
       unusualFields?.push(field);
-      report(field);
+      countUnusualField(field);
     },
     /** Returns the stored object if it equals the record, so that comparisons by reference succeed. */
     reuseStored<T extends { readonly id: string | number }>(record: T | null, findStored: FindRecord<T>): T | null {
@@ -284,7 +284,7 @@ export function createListPageCache(report: CountUnusualField) {
         ? storedRecord
         : record;
     },
-    request(key: string) {
+    forRequest(key: string) {
       let cachedPage: CachedListPage | undefined;
       let replyHash = "";
       return {
@@ -297,7 +297,7 @@ export function createListPageCache(report: CountUnusualField) {
         },
         reuseOrParse<T>(answer: DecodedReply, parse: () => readonly T[]): readonly T[] {
           if (cachedPage !== undefined) {
-            for (const field of cachedPage.unusualFields) report(field);
+            for (const field of cachedPage.unusualFields) countUnusualField(field);
             storeCachedPage(key, cachedPage);
             return cachedPage.records as readonly T[];
           }

@@ -11,7 +11,7 @@ import {
   type TagWrite,
 } from "./source.ts";
 
-export function resolveRequestContent<T extends object, C>(content: RequestContent<T>, check: (requested: T) => C) {
+export function resolveRequestContent<T extends object, C>(content: RequestContent<T>, check: (content: T) => C) {
   if (!isRequestChooser(content)) {
     const checkedRequestContent = check(content);
     return { onSlotOffered: undefined, chosenContent: () => checkedRequestContent };
@@ -33,15 +33,15 @@ export function resolveRequestContent<T extends object, C>(content: RequestConte
 
 export function observeRequestContent<T extends object>(
   content: RequestContent<T>,
-  observe: (requested: T) => void,
+  observeContent: (content: T) => void,
 ): RequestContent<T> {
   if (!isRequestChooser(content)) {
-    observe(content);
+    observeContent(content);
     return content;
   }
   return (offer) => {
     const requestChoice = content(offer);
-    if ("content" in requestChoice) observe(requestChoice.content);
+    if ("content" in requestChoice) observeContent(requestChoice.content);
     return requestChoice;
   };
 }

@@ -49,11 +49,11 @@ export function normalizeTime(raw: string) {
 export function formatRequestTime(iso: string): string | null {
   if (!/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/.test(iso)) return null;
   const isoTimeMs = Date.parse(iso);
-  const seconds = iso.slice(0, 19);
-  return !Number.isNaN(isoTimeMs) && isoUtc(isoTimeMs).startsWith(seconds) ? `${seconds}Z` : null;
+  const timeText = iso.slice(0, 19);
+  return !Number.isNaN(isoTimeMs) && isoUtc(isoTimeMs).startsWith(timeText) ? `${timeText}Z` : null;
 }
 
-export type CountUnusualField = (field: string, times?: number) => void;
+export type CountUnusualField = (field: string, occurrences?: number) => void;
 
 const RECORD_TEXT_LENGTH_MAX = 10_000;
 
@@ -85,49 +85,49 @@ class FieldReader {
   readonly #record: Readonly<Record<string, unknown>>;
   readonly #name: string;
   readonly #countUnusualField: CountUnusualField;
-  constructor(record: unknown, name: string, countUnusualField: CountUnusualField) {
+  constructor(record: unknown, recordName: string, countUnusualField: CountUnusualField) {
     this.#record = isRecord(record) ? record : {};
-    this.#name = name;
+    this.#name = recordName;
     this.#countUnusualField = countUnusualField;
   }
 
-  text(field: string): string {
+  readText(field: string): string {
     const value = this.#record[field];
     return typeof value === "string" ? cleanRecordText(value) : this.#countAndReturn(field, "");
   }
 
-  textOrNull(field: string): string | null {
+  readTextOrNull(field: string): string | null {
     if (this.#isEmpty(field)) return null;
-    return typeof this.#record[field] === "string" ? this.text(field) : this.#countAndReturn(field, null);
+    return typeof this.#record[field] === "string" ? this.readText(field) : this.#countAndReturn(field, null);
   }
 
-  word(field: string, usualValues: readonly string[]): string {
-    const fieldText = this.text(field);
+  readWord(field: string, usualValues: readonly string[]): string {
+    const fieldText = this.readText(field);
     if (typeof this.#record[field] === "string" && !usualValues.includes(this.#record[field]))
       this.#countUnusualField(`${this.#name}.${field}`);
     return fieldText;
   }
 
-  numberOrNull(field: string): number | null {
+  readNumberOrNull(field: string): number | null {
     const value = this.#record[field];
     if (this.#isEmpty(field)) return null;
     return typeof value === "number" && Number.isFinite(value) ? value : this.#countAndReturn(field, null);
   }
 
-  id(field: string): number {
+  readId(field: string): number {
     return parseNumericId(this.#record[field]) ?? this.#countAndReturn(field, 0);
   }
 
-  flag(field: string, fallback: boolean): boolean {
+  readFlag(field: string, fallback: boolean): boolean {
     return parseBooleanField(this.#record[field]) ?? this.#countAndReturn(field, fallback);
   }
 
-  flagOrNull(field: string): boolean | null {
+  readFlagOrNull(field: string): boolean | null {
     const value = this.#record[field];
     return value === null ? null : (parseBooleanField(value) ?? this.#countAndReturn(field, null));
   }
 
-  time(field: string): { readonly text: string; readonly raw: string } {
+  readTime(field: string): { readonly text: string; readonly raw: string } {
     const value = this.#record[field];
     return typeof value === "string"
       ? this.#parsedTime(field, value)
@@ -135,7 +135,7 @@ class FieldReader {
   }
 
   /** Returns null for text that is no time: an invalid `resolved_at` must not resolve an alarm. */
-  timeOrNull(field: string): { readonly text: string | null; readonly raw: string | null } {
+  readTimeOrNull(field: string): { readonly text: string | null; readonly raw: string | null } {
     const value = this.#record[field];
     if (this.#isEmpty(field) || value === "") return { text: null, raw: null };
     if (typeof value !== "string") return this.#countAndReturn(field, { text: null, raw: null });
@@ -143,14 +143,14 @@ class FieldReader {
     return { text: known ? text : null, raw };
   }
 
-  nested(field: string): FieldReader {
+  readNested(field: string): FieldReader {
     return new FieldReader(this.#record[field], `${this.#name}.${field}`, this.#countUnusualField);
   }
 
   /** Returns null for an object without a numeric id, such as the empty array that PHP writes for `{}`. */
-  nestedOrNull(field: string): FieldReader | null {
+  readNestedOrNull(field: string): FieldReader | null {
     const value = this.#record[field];
-    return isRecord(value) && parseNumericId(value.id) !== null ? this.nested(field) : null;
+    return isRecord(value) && parseNumericId(value.id) !== null ? this.readNested(field) : null;
   }
 
   #isEmpty(field: string): boolean {
@@ -159,9 +159,9 @@ class FieldReader {
 
   #parsedTime(field: string, value: string) {
     const raw = USUAL_TIME_PATTERN.test(value) ? value : cleanRecordText(value);
-    const { text, isTime: known } = normalizeTime(raw);
-    if (!known) this.#countUnusualField(`${this.#name}.${field}`);
-    return { text, raw, known };
+    const { text, isTime } = normalizeTime(raw);
+    if (!isTime) this.#countUnusualField(`${this.#name}.${field}`);
+    return { text, raw, known: isTime };
   }
 
   #countAndReturn<T>(field: string, fallback: T): T {
@@ -224,7 +224,7 @@ const ALL_TOKEN_ABILITIES = ["read:alarms", "read:tags", "write:tags", "read:gat
 const WILDCARD_ABILITY = "*";
 
 export function createRecordParsers(countUnusualField: CountUnusualField) {
-  function attributesParser<T>(name: string, parse: (id: string, attributes: FieldReader) => T): RecordParser<T> {
+  function makeAttributesParser<T>(name: string, parse: (id: string, attributes: FieldReader) => T): RecordParser<T> {
     return (record) => {
       const id = isRecord(record) ? parseRecordId(record.id) : null;
       return id === null
@@ -237,60 +237,60 @@ export function createRecordParsers(countUnusualField: CountUnusualField) {
     const id = isRecord(record) ? parseNumericId(record.id) : null;
     return id === null
       ? null
-      : { id, displayName: new FieldReader(record, "site", countUnusualField).text("display_name") };
+      : { id, displayName: new FieldReader(record, "site", countUnusualField).readText("display_name") };
   };
   return {
     site: parseSiteRecord,
     /** An alarm without a site belongs to the requested site. */
     alarm: (siteId: number | undefined) =>
-      attributesParser("alarm", (id, attributes) => parseAlarm(id, attributes, siteId)),
-    tag: attributesParser("tag", parseTag),
-    gateway: attributesParser("gateway", parseGateway),
-    host: attributesParser("host", parseHost),
-    system: attributesParser("system", parseSystem),
+      makeAttributesParser("alarm", (id, attributes) => parseAlarm(id, attributes, siteId)),
+    tag: makeAttributesParser("tag", parseTag),
+    gateway: makeAttributesParser("gateway", parseGateway),
+    host: makeAttributesParser("host", parseHost),
+    system: makeAttributesParser("system", parseSystem),
     tokenInfo: (data: unknown) => parseTokenInfo(data, parseSiteRecord, countUnusualField),
   };
 }
 
 function parseIdAndDisplayName(fields: FieldReader): Site {
-  return { id: fields.id("id"), displayName: fields.text("display_name") };
+  return { id: fields.readId("id"), displayName: fields.readText("display_name") };
 }
 
 function parseAlarm(id: string, attributes: FieldReader, siteId: number | undefined): Alarm {
-  const site = parseIdAndDisplayName(attributes.nested("site"));
-  const alarmTrigger = attributes.nested("trigger");
-  const triggerTime = attributes.time("triggered_at");
-  const resolutionTime = attributes.timeOrNull("resolved_at");
-  const lastActiveEvent = attributes.nestedOrNull("last_active_event");
+  const site = parseIdAndDisplayName(attributes.readNested("site"));
+  const alarmTrigger = attributes.readNested("trigger");
+  const triggerTime = attributes.readTime("triggered_at");
+  const resolutionTime = attributes.readTimeOrNull("resolved_at");
+  const lastActiveEvent = attributes.readNestedOrNull("last_active_event");
   return {
     id,
     site: site.id === 0 && siteId !== undefined ? { ...site, id: siteId } : site,
     trigger: {
       ...parseIdAndDisplayName(alarmTrigger),
-      description: alarmTrigger.textOrNull("description"),
-      priority: alarmTrigger.word("priority", ALARM_PRIORITIES),
-      enabled: alarmTrigger.flag("enabled", true),
+      description: alarmTrigger.readTextOrNull("description"),
+      priority: alarmTrigger.readWord("priority", ALARM_PRIORITIES),
+      enabled: alarmTrigger.readFlag("enabled", true),
     },
-    status: attributes.word("status", ALARM_STATUSES),
-    source: attributes.text("source"),
-    description: attributes.text("description"),
+    status: attributes.readWord("status", ALARM_STATUSES),
+    source: attributes.readText("source"),
+    description: attributes.readText("description"),
     triggeredAt: triggerTime.text,
     triggeredAtRaw: triggerTime.raw,
     resolvedAt: resolutionTime.text,
     resolvedAtRaw: resolutionTime.raw,
-    recoveringUntil: attributes.timeOrNull("recovering_until").text,
-    acknowledged: attributes.flag("acknowledged", false),
-    acknowledgedBy: attributes.textOrNull("acknowledged_by"),
-    acknowledgedMessage: attributes.textOrNull("acknowledged_message"),
-    acknowledgedAt: attributes.timeOrNull("acknowledged_at").text,
+    recoveringUntil: attributes.readTimeOrNull("recovering_until").text,
+    acknowledged: attributes.readFlag("acknowledged", false),
+    acknowledgedBy: attributes.readTextOrNull("acknowledged_by"),
+    acknowledgedMessage: attributes.readTextOrNull("acknowledged_message"),
+    acknowledgedAt: attributes.readTimeOrNull("acknowledged_at").text,
     lastActiveEvent: lastActiveEvent && {
-      id: lastActiveEvent.id("id"),
-      source: lastActiveEvent.text("source"),
-      type: lastActiveEvent.text("type"),
-      triggeredOn: lastActiveEvent.text("triggered_on"),
-      value: lastActiveEvent.numberOrNull("value"),
-      textlistValue: lastActiveEvent.textOrNull("textlist_value"),
-      triggeredAt: lastActiveEvent.time("triggered_at").text,
+      id: lastActiveEvent.readId("id"),
+      source: lastActiveEvent.readText("source"),
+      type: lastActiveEvent.readText("type"),
+      triggeredOn: lastActiveEvent.readText("triggered_on"),
+      value: lastActiveEvent.readNumberOrNull("value"),
+      textlistValue: lastActiveEvent.readTextOrNull("textlist_value"),
+      triggeredAt: lastActiveEvent.readTime("triggered_at").text,
     },
   };
 }
@@ -298,34 +298,34 @@ function parseAlarm(id: string, attributes: FieldReader, siteId: number | undefi
 function parseTag(id: string, attributes: FieldReader): Tag {
   return {
     id,
-    displayName: attributes.text("display_name"),
-    description: attributes.textOrNull("description"),
-    unit: attributes.textOrNull("unit"),
+    displayName: attributes.readText("display_name"),
+    description: attributes.readTextOrNull("description"),
+    unit: attributes.readTextOrNull("unit"),
   };
 }
 
 function parseGateway(id: string, attributes: FieldReader): Gateway {
   return {
     id,
-    displayName: attributes.text("display_name"),
-    online: attributes.flagOrNull("online"),
-    version: attributes.textOrNull("version"),
-    hardware: attributes.textOrNull("hardware"),
-    ipAddress: attributes.textOrNull("ip_address"),
-    location: attributes.textOrNull("location"),
+    displayName: attributes.readText("display_name"),
+    online: attributes.readFlagOrNull("online"),
+    version: attributes.readTextOrNull("version"),
+    hardware: attributes.readTextOrNull("hardware"),
+    ipAddress: attributes.readTextOrNull("ip_address"),
+    location: attributes.readTextOrNull("location"),
   };
 }
 
 function parseHost(id: string, attributes: FieldReader): Host {
-  const hostGateway = attributes.nestedOrNull("gateway");
+  const hostGateway = attributes.readNestedOrNull("gateway");
   return {
     id,
-    displayName: attributes.text("display_name"),
-    description: attributes.textOrNull("description"),
-    type: attributes.textOrNull("type"),
-    modelName: attributes.textOrNull("model_name"),
-    ip: attributes.textOrNull("ip"),
-    macAddress: attributes.textOrNull("mac_address"),
+    displayName: attributes.readText("display_name"),
+    description: attributes.readTextOrNull("description"),
+    type: attributes.readTextOrNull("type"),
+    modelName: attributes.readTextOrNull("model_name"),
+    ip: attributes.readTextOrNull("ip"),
+    macAddress: attributes.readTextOrNull("mac_address"),
     gateway: hostGateway && parseIdAndDisplayName(hostGateway),
   };
 }
@@ -333,15 +333,15 @@ function parseHost(id: string, attributes: FieldReader): Host {
 function parseSystem(id: string, attributes: FieldReader): System {
   return {
     id,
-    code: attributes.text("code"),
-    displayName: attributes.text("display_name"),
-    discipline: attributes.textOrNull("discipline"),
-    description: attributes.textOrNull("description"),
-    location: attributes.textOrNull("location"),
-    manufacturer: attributes.textOrNull("manufacturer"),
-    installedYear: attributes.numberOrNull("installed_year"),
-    maintenanceNotes: attributes.textOrNull("maintenance_notes"),
-    datapointsCount: attributes.numberOrNull("datapoints_count"),
+    code: attributes.readText("code"),
+    displayName: attributes.readText("display_name"),
+    discipline: attributes.readTextOrNull("discipline"),
+    description: attributes.readTextOrNull("description"),
+    location: attributes.readTextOrNull("location"),
+    manufacturer: attributes.readTextOrNull("manufacturer"),
+    installedYear: attributes.readNumberOrNull("installed_year"),
+    maintenanceNotes: attributes.readTextOrNull("maintenance_notes"),
+    datapointsCount: attributes.readNumberOrNull("datapoints_count"),
   };
 }
 
@@ -358,12 +358,12 @@ function parseTokenInfo(
   const isTextAbility = (ability: unknown) => typeof ability === "string";
   if (!tokenAbilities?.every(isTextAbility) || !tokenSites?.every((site) => site !== null)) return null;
   const tokenInfoFields = new FieldReader(data, "me", countUnusualField);
-  const userFields = tokenInfoFields.nested("user");
+  const userFields = tokenInfoFields.readNested("user");
   return {
-    user: { id: userFields.id("id"), name: userFields.text("name"), email: userFields.text("email") },
-    name: tokenInfoFields.nested("token").text("name"),
+    user: { id: userFields.readId("id"), name: userFields.readText("name"), email: userFields.readText("email") },
+    name: tokenInfoFields.readNested("token").readText("name"),
     abilities: tokenAbilities.includes(WILDCARD_ABILITY) ? ALL_TOKEN_ABILITIES : tokenAbilities.map(maskSecrets),
-    expiresAt: tokenInfoFields.nested("token").timeOrNull("expires_at").text,
+    expiresAt: tokenInfoFields.readNested("token").readTimeOrNull("expires_at").text,
     sites: tokenSites,
   };
 }
@@ -373,6 +373,6 @@ export function parseHealth(body: unknown, countUnusualField: CountUnusualField)
   if (typeof status !== "string" || status === "" || status.length > 100) return { status: "unhealthy", time: null };
   return {
     status: maskSecrets(status),
-    time: new FieldReader(body, "health", countUnusualField).timeOrNull("timestamp").text,
+    time: new FieldReader(body, "health", countUnusualField).readTimeOrNull("timestamp").text,
   };
 }

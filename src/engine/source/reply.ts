@@ -37,8 +37,8 @@ export function parseJson(bytes: Uint8Array, outerDepth = 0): ParsedJson {
 }
 
 interface NumberTextRange {
-  readonly from: number;
-  readonly to: number;
+  readonly startIndex: number;
+  readonly endIndex: number;
 }
 
 const UNSAFE_NUMBER_DIGITS_MIN = 16;
@@ -49,19 +49,19 @@ const ID_KEY_LENGTH_MAX = 40;
 function quoteUnsafeIds(text: string, idRanges: readonly NumberTextRange[]): string {
   if (idRanges.length === 0) return text;
   const jsonTextParts: string[] = [];
-  let copiedUntil = 0;
-  for (const { from, to } of idRanges) {
-    jsonTextParts.push(text.slice(copiedUntil, from), `"${text.slice(from, to)}"`);
-    copiedUntil = to;
+  let copiedEndIndex = 0;
+  for (const { startIndex, endIndex } of idRanges) {
+    jsonTextParts.push(text.slice(copiedEndIndex, startIndex), `"${text.slice(startIndex, endIndex)}"`);
+    copiedEndIndex = endIndex;
   }
-  jsonTextParts.push(text.slice(copiedUntil));
+  jsonTextParts.push(text.slice(copiedEndIndex));
   return jsonTextParts.join("");
 }
 
-function isUnsafeNumericId(text: string, { from, to }: NumberTextRange): boolean {
-  const numberDigits = text.slice(from, to);
+function isUnsafeNumericId(text: string, { startIndex, endIndex }: NumberTextRange): boolean {
+  const numberDigits = text.slice(startIndex, endIndex);
   if (!/^[1-9]\d*$/.test(numberDigits) || Number.isSafeInteger(Number(numberDigits))) return false;
-  return ID_KEY_PATTERN.test(text.slice(Math.max(0, from - ID_KEY_LENGTH_MAX), from));
+  return ID_KEY_PATTERN.test(text.slice(Math.max(0, startIndex - ID_KEY_LENGTH_MAX), startIndex));
 }
 
 /** Returns why a JSON text must not be parsed, or null; collects ids beyond 2^53 in `unsafeIdRanges`. */
@@ -89,7 +89,7 @@ function findJsonProblem(text: string, unsafeIdRanges: NumberTextRange[], outerD
       while (isNumberCharacter(text.charCodeAt(charIndex + 1))) charIndex++;
       if (charIndex - numberStart > MAX_JSON_NUMBER_LENGTH) return "it contains an absurdly long number";
       if (charIndex - numberStart + 1 < UNSAFE_NUMBER_DIGITS_MIN) continue;
-      const numberRange = { from: numberStart, to: charIndex + 1 };
+      const numberRange = { startIndex: numberStart, endIndex: charIndex + 1 };
       if (isUnsafeNumericId(text, numberRange)) unsafeIdRanges.push(numberRange);
     }
   }
@@ -108,8 +108,8 @@ function isQuoteEscaped(text: string, quoteIndex: number): boolean {
   return (quoteIndex - charIndex) % 2 === 0;
 }
 
-function nextVisibleCharCode(text: string, from: number): number {
-  let charIndex = from;
+function nextVisibleCharCode(text: string, startIndex: number): number {
+  let charIndex = startIndex;
   while (text.charCodeAt(charIndex) <= 32) charIndex++;
   return text.charCodeAt(charIndex);
 }
@@ -289,7 +289,7 @@ const HTTP_STATUSES_BY_RANK = [401, 403, 429, 503, 422, 404];
 function describeServiceErrors(status: number, errors: readonly ServiceError[]): string {
   const errorMessages = errors.map(({ status: errorStatus, message, field }) =>
     [errorStatus === null || errorStatus === status ? "" : `${errorStatus}`, field === null ? "" : `${field}:`, message]
-      .filter((part) => part !== "")
+      .filter((messagePart) => messagePart !== "")
       .join(" "),
   );
   const joinedMessages = [...new Set(errorMessages.filter((message) => message !== ""))].join("; ");

@@ -60,8 +60,8 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
   const traceHistoryRequests =
     <T>(send: (...request: Parameters<Source["history"]>) => Promise<T>) =>
     (...[query, lane, signal]: Parameters<Source["history"]>) =>
-      traceRequest(lane, "history", signal, (report) => {
-        const observedQuery = observeRequestContent(query, ({ tagIds }) => report(tagIds));
+      traceRequest(lane, "history", signal, (reportTagIds) => {
+        const observedQuery = observeRequestContent(query, ({ tagIds }) => reportTagIds(tagIds));
         return send(observedQuery, lane, signal);
       });
   return {
@@ -71,10 +71,10 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
       read: (ids, lane, signal) =>
         traceRequest(lane, "read", signal, (report) => source.read(observeRequestContent(ids, report), lane, signal)),
       write: (prepare, signal) =>
-        traceRequest("write", "write", signal, (report) => {
+        traceRequest("write", "write", signal, (reportTagIds) => {
           const prepareObservedWrites = async () => {
             const writes = await prepare();
-            report(writes.map(({ tagId }) => tagId));
+            reportTagIds(writes.map(({ tagId }) => tagId));
             return writes;
           };
           return source.write(prepareObservedWrites, signal);

@@ -61,8 +61,8 @@ const REQUEST_HEADERS = {
 
 interface RequestRateLimit {
   readonly scope: () => RequestPauseScope;
-  observe(headers: { readonly limit: number | null; readonly remaining: number | null }, sentMs: number): void;
-  noteRefusal(startedMs: number, durationMs: number, noWait: boolean): void;
+  observeHeaders(headers: { readonly limit: number | null; readonly remaining: number | null }, sentMs: number): void;
+  noteRefusal(startedMs: number, durationMs: number, demandsZeroWait: boolean): void;
 }
 
 /** Time for which all callers share one health check. */
@@ -105,9 +105,9 @@ export function createRequestSender(options: {
     quotaLimiter: limiter,
     checkHealth: checkServiceHealth,
   });
-  let lastHealth: { readonly atMs: number; readonly health: Promise<ServiceHealth> } | null = null;
+  let lastHealth: { readonly checkedAtMs: number; readonly health: Promise<ServiceHealth> } | null = null;
 
-  function checkBeforeRequestLeaves(slotTime: TimeReading): Pick<TransportRequest, "checkBeforeSend"> {
+  function buildBeforeSendCheck(slotTime: TimeReading): Pick<TransportRequest, "checkBeforeSend"> {
     return checkBeforeRequest === undefined ? {} : { checkBeforeSend: () => checkBeforeRequest(slotTime) };
   }
 
@@ -119,7 +119,7 @@ export function createRequestSender(options: {
       path: `${serviceBasePath}/api/v1/${endpointPath(call.endpoint)}${query}`,
       headers: { ...REQUEST_HEADERS, authorization: `Bearer ${secret.reveal()}` },
       body,
-      ...checkBeforeRequestLeaves(slotTime),
+      ...buildBeforeSendCheck(slotTime),
     };
   }
 
@@ -136,9 +136,9 @@ export function createRequestSender(options: {
     try {
       request.checkBeforeSend?.();
       const reply = await transport(request, signal);
-      limit.observe(parseRateLimit(reply), startedMs);
+      limit.observeHeaders(parseRateLimit(reply), startedMs);
       // A cached response of a proxy has an age and an old Date.
-      if (reply.headers.age === undefined) options.clockSkew.observe(reply.headers.date, startedMs);
+      if (reply.headers.age === undefined) options.clockSkew.observeDate(reply.headers.date, startedMs);
       const cachedReply = call.findCachedReply?.(reply);
       const parsedHistory = call.isLoggedSeries === true ? await parseHistoryJson(reply.body) : undefined;
       const decodedReply = cachedReply ?? decodeReply(reply, buildReplyContext(endpoint, clock), parsedHistory);
@@ -170,7 +170,7 @@ export function createRequestSender(options: {
     let waitMs = failure.retryAfterMs ?? 0;
     if (failure.scope === "everything") {
       waitMs = maintenance.startWait(failure.retryAfterMs);
-      limiter.pause(waitMs, "everything");
+      limiter.pauseRequests(waitMs, "everything");
       listRateLimit.pause(waitMs);
       longRequestPauses.noteOrderedPause("everything", waitMs, failure.retryAfterMs !== null);
     } else {
@@ -213,7 +213,7 @@ export function createRequestSender(options: {
 
   const listRequestLimit: RequestRateLimit = {
     scope: () => "lists",
-    observe: listRateLimit.observe,
+    observeHeaders: listRateLimit.observeRateLimit,
     noteRefusal: listRateLimit.noteRefusal,
   };
 
@@ -222,13 +222,13 @@ export function createRequestSender(options: {
     if (
       longRequestPauses.isPauseActive() &&
       lastHealth !== null &&
-      clock.monotonic() - lastHealth.atMs < HEALTH_RESULT_VALID_MS
+      clock.monotonic() - lastHealth.checkedAtMs < HEALTH_RESULT_VALID_MS
     ) {
       const knownServiceHealth = await lastHealth.health.catch(() => null);
       signal.throwIfAborted();
       if (knownServiceHealth !== null) return knownServiceHealth;
     }
-    lastHealth = { atMs: clock.monotonic(), health: requestServiceHealth(signal) };
+    lastHealth = { checkedAtMs: clock.monotonic(), health: requestServiceHealth(signal) };
     return lastHealth.health;
   }
 
@@ -242,7 +242,7 @@ export function createRequestSender(options: {
         path,
         headers: REQUEST_HEADERS,
         body: null,
-        ...checkBeforeRequestLeaves(readClocks(clock)),
+        ...buildBeforeSendCheck(readClocks(clock)),
       } as const;
       const reply = await transport(request, signal);
       recordRequestLatency(endpoint, "ok", startedMs);
@@ -262,14 +262,14 @@ export function createRequestSender(options: {
       const { endpoint } = call;
       const limit: RequestRateLimit = {
         scope: () => (limiter.status().buckets.length > 1 ? endpoint : "tags"),
-        observe: (headers, sentMs) => limiter.observe(endpoint, headers, sentMs),
-        noteRefusal: (_startedMs, forMs) => limiter.pause(forMs, "allowance", endpoint),
+        observeHeaders: (headers, sentMs) => limiter.observeHeaders(endpoint, headers, sentMs),
+        noteRefusal: (_startedMs, durationMs) => limiter.pauseRequests(durationMs, "allowance", endpoint),
       };
       const runInRequestSlot = <T>(task: (slotTime: TimeReading) => Promise<T>, isFirstAttempt: boolean) =>
         limiter.run(lane, endpoint, task, signal, isFirstAttempt ? call.onSlotOffered : undefined);
       return sendInRequestSlot(call, limit, runInRequestSlot, signal);
     },
-    list(call: ListPageRequest, signal: AbortSignal): Promise<ServiceReply> {
+    requestList(call: ListPageRequest, signal: AbortSignal): Promise<ServiceReply> {
       const listLane = call.lane ?? defaultListRequestLane(call.endpoint);
       return sendInRequestSlot(call, listRequestLimit, (task) => listRateLimit.run(task, signal, listLane), signal);
     },

@@ -68,7 +68,7 @@ export class LoggedSeries {
   isSameAs({ points, unreadableTimesMs, isBroken }: LoggedSeries): boolean {
     if (this.isBroken || isBroken || points.length !== this.points.length) return false;
     for (let index = 0; index < points.length; index++) {
-      const isSameTime = points.text(index) === this.points.text(index);
+      const isSameTime = points.timeText(index) === this.points.timeText(index);
       if (!isSameTime || !Object.is(points.valueCode(index), this.points.valueCode(index))) return false;
     }
     return unreadableTimesMs.length === this.unreadableTimesMs.length;
@@ -147,11 +147,11 @@ function readMeasurementFast(bytes: Buffer, from: number, series: LoggedSeries):
   const jsonLiteral = isText
     ? undefined
     : JSON_LITERALS.find(([literalBytes]) => areBytesAt(bytes, valueStart, literalBytes));
-  let end = jsonLiteral === undefined ? endOfJsonNumber(bytes, valueStart) : valueStart + jsonLiteral[0].length;
-  if (end === null) return null;
-  const valueCode = jsonLiteral === undefined ? parseNumberAt(bytes, valueStart, end) : jsonLiteral[1];
-  if (isText && bytes[end++] !== QUOTE_CODE) return null;
-  const measurementEnd = skipJsonWhitespace(bytes, end);
+  let valueEnd = jsonLiteral === undefined ? endOfJsonNumber(bytes, valueStart) : valueStart + jsonLiteral[0].length;
+  if (valueEnd === null) return null;
+  const valueCode = jsonLiteral === undefined ? parseNumberAt(bytes, valueStart, valueEnd) : jsonLiteral[1];
+  if (isText && bytes[valueEnd++] !== QUOTE_CODE) return null;
+  const measurementEnd = skipJsonWhitespace(bytes, valueEnd);
   if (bytes[measurementEnd] !== CLOSING_BRACE_BYTE || Math.abs(valueCode) === Number.POSITIVE_INFINITY) return null;
   series.points.push(timeMs, valueCode);
   if (isText) series.textValueCount++;
@@ -195,8 +195,8 @@ function parseTimestampAt(bytes: Buffer, from: number): number {
   return lastParsedDate.ms + hour * 3_600_000 + minute * 60_000 + second * 1_000;
 }
 
-function parseTwoDigitsAt(bytes: Buffer, at: number): number {
-  const [tens, ones] = [bytes[at] as number, bytes[at + 1] as number];
+function parseTwoDigitsAt(bytes: Buffer, index: number): number {
+  const [tens, ones] = [bytes[index] as number, bytes[index + 1] as number];
   return isDigit(tens) && isDigit(ones) ? (tens - ZERO_BYTE) * 10 + ones - ZERO_BYTE : Number.NaN;
 }
 
@@ -212,9 +212,9 @@ function endOfJsonNumber(bytes: Buffer, from: number): number | null {
 }
 
 function skipDigits(bytes: Buffer, from: number): number | null {
-  let at = from;
-  while (isDigit(bytes[at] as number)) at++;
-  return at === from ? null : at;
+  let index = from;
+  while (isDigit(bytes[index] as number)) index++;
+  return index === from ? null : index;
 }
 
 /** Maximum number of digits for which a division by a power of ten converts a decimal number exactly. */
@@ -237,8 +237,8 @@ function parseNumberAt(bytes: Buffer, from: number, end: number): number {
 }
 
 function skipJsonName(bytes: Buffer, from: number, name: Buffer): number | null {
-  const at = skipJsonWhitespace(bytes, from);
-  return areBytesAt(bytes, at, name) ? skipColon(bytes, at + name.length) : null;
+  const index = skipJsonWhitespace(bytes, from);
+  return areBytesAt(bytes, index, name) ? skipColon(bytes, index + name.length) : null;
 }
 
 function areBytesAt(bytes: Buffer, from: number, expectedBytes: Buffer): boolean {
@@ -247,14 +247,14 @@ function areBytesAt(bytes: Buffer, from: number, expectedBytes: Buffer): boolean
 }
 
 function skipColon(bytes: Buffer, from: number): number | null {
-  const at = skipJsonWhitespace(bytes, from);
-  return bytes[at] === COLON_CODE ? skipJsonWhitespace(bytes, at + 1) : null;
+  const index = skipJsonWhitespace(bytes, from);
+  return bytes[index] === COLON_CODE ? skipJsonWhitespace(bytes, index + 1) : null;
 }
 
 function skipJsonWhitespace(bytes: Buffer, from: number): number {
-  let at = from;
-  for (let byte = bytes[at]; byte === 32 || byte === 10 || byte === 13 || byte === 9; byte = bytes[at]) at++;
-  return at;
+  let index = from;
+  for (let byte = bytes[index]; byte === 32 || byte === 10 || byte === 13 || byte === 9; byte = bytes[index]) index++;
+  return index;
 }
 
 const COMMA_BYTE = 44;

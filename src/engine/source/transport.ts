@@ -49,7 +49,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     name: origin,
     failureText: "could not be asked",
     addressOption: "base_url",
-    authorityOption: "ca_file",
+    caOption: "ca_file",
     secureSetting: "https://",
     plaintextSetting: "http://",
   };
@@ -76,7 +76,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
         return;
       }
       const usesTls = options.protocol === "https:";
-      proxy.tunnel(hostAndPortOfUrl(options), AbortSignal.timeout(config.deadlines.connect_ms)).then(
+      proxy.connectTo(hostAndPortOfUrl(options), AbortSignal.timeout(config.deadlines.connect_ms)).then(
         (socket) => (usesTls ? openSocket({ ...options, httpSocket: socket }, callback) : callback(null, socket)),
         (error: Error) => callback(error, null),
       );
@@ -99,7 +99,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
       // No new socket was opened, so the server had closed this kept-alive one.
       if (openedSocketCount === oldSocketCount && isSocketError(error))
         throw new StaleSocket(failure.message, { cause: error });
-      const probeTlsPort = (limit: AbortSignal) => probeTlsThroughProxy(proxy, hostAndPortOfUrl(url), limit);
+      const probeTlsPort = (deadline: AbortSignal) => probeTlsThroughProxy(proxy, hostAndPortOfUrl(url), deadline);
       throw (await detectTlsPort(error, url, serverInfo, probeTlsPort, signal)) ?? failure;
     }
   }
@@ -162,15 +162,15 @@ function createReplyReceiver(maxBytes: number, checkBeforeSend: (() => void) | u
   }
 
   function appendBodyChunk(chunk: Uint8Array): void {
-    const end = bodyLength + chunk.byteLength;
-    if (end > maxBytes) throw createTooLargeError();
-    if (end > body.length) {
-      const largerBodyBuffer = Buffer.allocUnsafeSlow(Math.min(maxBytes, Math.max(end, 2 * body.length)));
+    const newBodyLength = bodyLength + chunk.byteLength;
+    if (newBodyLength > maxBytes) throw createTooLargeError();
+    if (newBodyLength > body.length) {
+      const largerBodyBuffer = Buffer.allocUnsafeSlow(Math.min(maxBytes, Math.max(newBodyLength, 2 * body.length)));
       largerBodyBuffer.set(body.subarray(0, bodyLength));
       body = largerBodyBuffer;
     }
     body.set(chunk, bodyLength);
-    bodyLength = end;
+    bodyLength = newBodyLength;
   }
 
   const responseHandler: Dispatcher.DispatchHandler = {
@@ -260,8 +260,8 @@ export function reportOutages(
   let lastFailureMs = Number.NEGATIVE_INFINITY;
   return async (request, signal) => {
     const startedMs = clock.monotonic();
-    const replyArrival = new AbortController();
-    clock.sleep(SLOW_RESPONSE_MS, replyArrival.signal).then(
+    const replyController = new AbortController();
+    clock.sleep(SLOW_RESPONSE_MS, replyController.signal).then(
       () => reportReachable(null),
       () => undefined,
     );
@@ -276,7 +276,7 @@ export function reportOutages(
       }
       throw error;
     } finally {
-      replyArrival.abort();
+      replyController.abort();
     }
   };
 }

@@ -60,9 +60,9 @@ export function detectLostWal(
   database: Database,
   documents: StateDocumentAccess,
   nowMs: number,
-  hasLog: boolean,
+  hasWal: boolean,
 ): string | undefined {
-  const isWalLost = !hasLog && documents.document<string>(STATE_FILE_DOCUMENTS, STORE_SESSION_KEY) === "open";
+  const isWalLost = !hasWal && documents.document<string>(STATE_FILE_DOCUMENTS, STORE_SESSION_KEY) === "open";
   documents.change({ set: STATE_FILE_DOCUMENTS, put: [[STORE_SESSION_KEY, "open"]] });
   if (!isWalLost) return undefined;
   beginSequenceEpoch(database, "true");

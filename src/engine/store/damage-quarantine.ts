@@ -10,21 +10,21 @@ const QUARANTINED_ROW_RETENTION_MS = 30 * 24 * 60 * 60_000;
 
 /** Quarantine for rows with a wrong checksum: stores their bytes, reports them, and removes them from their table. */
 export function createDamagedRowQuarantine(database: Database, clock: Clock, log: Log | undefined) {
-  function logDamagedRows(table: StateTable, rows: number): void {
+  function logDamagedRows(table: StateTable, rowCount: number): void {
     log?.error(
-      { table, rows },
+      { table, rows: rowCount },
       "Damaged rows of the state were found and set aside; `plenum state check` names them. Check the disk and the memory of this machine.",
     );
   }
 
-  function copyRowsToQuarantine(table: StateTable, where: string, values: readonly SqliteValue[]): number {
+  function copyRowsToQuarantine(table: StateTable, whereSql: string, values: readonly SqliteValue[]): number {
     const { columns, part, key } = CHECKED_TABLES[table];
     const bodySql = columns.at(-1) === "body" ? "body" : `json_array(${columns.join(", ")})`;
     const rowCount = database
       .prepare(
         `insert into damaged (found_ms, table_name, part, key, body)
          select ?, '${table}', coalesce(${part}, ''), coalesce(cast(${key} as text), ''), coalesce(cast(${bodySql} as blob), x'') from ${table}
-         where (${where}) and ${isDamagedSql(table)}`,
+         where (${whereSql}) and ${isDamagedSql(table)}`,
       )
       .run(clock.now(), ...values);
     if (rowCount > 0) logDamagedRows(table, rowCount);
@@ -65,7 +65,7 @@ export function createDamagedRowQuarantine(database: Database, clock: Clock, log
   }
 
   return {
-    quarantineDocuments: quarantineDamagedRows,
+    quarantineRows: quarantineDamagedRows,
     repairCursors,
     isCursorLost: (): boolean =>
       database.number("select count(*) from damaged where table_name = 'sink' and is_open = 1") > 0,
@@ -74,11 +74,11 @@ export function createDamagedRowQuarantine(database: Database, clock: Clock, log
         .prepare("update damaged set is_open = 0 where table_name = 'sink' and is_open = 1 and part = ?")
         .run(sink);
     },
-    copyToQuarantine: (table: StateTable, where: string, ...values: readonly SqliteValue[]) =>
-      copyRowsToQuarantine(table, where, values),
+    copyToQuarantine: (table: StateTable, whereSql: string, ...values: readonly SqliteValue[]) =>
+      copyRowsToQuarantine(table, whereSql, values),
     markDamagedRows,
     /** Checks the small tables at each start; events are checked when they are read. */
-    checkAtStart(): void {
+    checkTablesAtStart(): void {
       database.prepare("delete from damaged where found_ms < ?").run(clock.now() - QUARANTINED_ROW_RETENTION_MS);
       repairCursors();
       for (const table of ["document", "again", "gap", "age_mark", "quota", "quota_hold"] as const)
@@ -89,10 +89,10 @@ export function createDamagedRowQuarantine(database: Database, clock: Clock, log
         (select 1 from again where again.sink = dead_letter.sink and again.position = dead_letter.position)`);
       raiseNextEventPosition(database);
     },
-    damagedDocumentKeys: (set: string): readonly string[] =>
+    damagedDocumentKeys: (setName: string): readonly string[] =>
       database
         .prepare("select distinct key from damaged where table_name = 'document' and part = ?")
-        .all<{ readonly key: string }>(set)
+        .all<{ readonly key: string }>(setName)
         .map(({ key }) => key),
     rowsFoundSince: (table: StateTable, sinceMs: number): readonly QuarantinedRow[] =>
       database
@@ -142,12 +142,12 @@ export function createEpoch(): string {
 }
 
 /** Starts new epochs, in which sinks count from 1 because an event may be lost. Needs a transaction. */
-export function beginSequenceEpoch(database: Database, where: string, ...values: readonly SqliteValue[]): void {
+export function beginSequenceEpoch(database: Database, whereSql: string, ...values: readonly SqliteValue[]): void {
   const newEpochValues = { counted: "0", epoch: "?1" };
   database
     .prepare(
       `update sink set counted = 0, epoch = ?1, checksum = ${checksumSql("sink", newEpochValues)}
-       where (${where}) and ${checksumSql("sink")} is checksum`,
+       where (${whereSql}) and ${checksumSql("sink")} is checksum`,
     )
     .run(createEpoch(), ...values);
 }

@@ -72,8 +72,8 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
       `insert into sink (name, position, ended, epoch, urgent, checksum)
          values (?1, ?2, ?3, ?4, ?5, row_checksum(?1, ?2, 0, ?3, 0, ?4, ?5)) on conflict do nothing`,
     );
-    const newPosition = (old: number) =>
-      isOrderDamaged ? 0 : (positions.findLast(([before]) => before <= old)?.[1] ?? 0);
+    const newPosition = (oldPosition: number) =>
+      isOrderDamaged ? 0 : (positions.findLast(([before]) => before <= oldPosition)?.[1] ?? 0);
     const markResend = database.prepare(
       "insert into again (sink, position, checksum) values (?1, ?2, row_checksum(?1, ?2)) on conflict do nothing",
     );
@@ -207,7 +207,7 @@ function scanSqlitePages(pages: SqlitePages) {
   const positionsInClassIndex = new Set<number>();
   let isCursorLost = false;
   for (let page = 1; page <= pages.count; page += 1) {
-    const pageCells = pages.cells(page);
+    const pageCells = pages.readCells(page);
     let cursorsOnPage = 0;
     for (const { rowid, values } of pageCells) {
       const cursor = parseSinkCursorRow(values);
@@ -247,12 +247,12 @@ function scanSqlitePages(pages: SqlitePages) {
   };
 }
 
-function isRowChecksumValid(values: readonly StoredValue[], columns: number): boolean {
-  return values.length === columns + 1 && rowChecksum(...values.slice(0, columns)) === values[columns];
+function isRowChecksumValid(values: readonly StoredValue[], columnCount: number): boolean {
+  return values.length === columnCount + 1 && rowChecksum(...values.slice(0, columnCount)) === values[columnCount];
 }
 
 function readEventFromPage(pages: SqlitePages, page: number, position: number): Event | null {
-  const values = pages.cells(page).find((cell) => cell.rowid === position && isIntactEvent(cell.values))?.values;
+  const values = pages.readCells(page).find((cell) => cell.rowid === position && isIntactEvent(cell.values))?.values;
   return values === undefined ? null : parseEvent(String(values[EVENT_BODY_COLUMN_INDEX]));
 }
 
@@ -283,11 +283,11 @@ function isIntactDeadLetter(values: readonly StoredValue[]): boolean {
 /** Columns: name, position, dropped, ended, checksum, counted and epoch since schema 6, urgent since schema 7. */
 function parseSinkCursorRow(values: readonly StoredValue[]) {
   const [sink, position, , ended] = values;
-  const urgent = values[7] ?? 0;
+  const urgentPosition = values[7] ?? 0;
   // A row of the table `quota` has five values as well; its fourth value is a time.
   if (typeof ended !== "string" && ended !== null) return null;
   if (![5, 7, 8].includes(values.length) || typeof sink !== "string") return null;
-  if (typeof position !== "number" || typeof urgent !== "number") return null;
+  if (typeof position !== "number" || typeof urgentPosition !== "number") return null;
   if (rowChecksum(...values.slice(0, 4), ...values.slice(5)) !== values[4]) return null;
-  return { sink, position, urgent, ended };
+  return { sink, position, urgent: urgentPosition, ended };
 }

@@ -29,17 +29,17 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
 
   function oldestDueMs(): number {
     // The first entry is the oldest, because a map keeps the order of insertion.
-    const [oldest] = waitingWrites.values();
-    return (oldest?.sinceMs ?? clock.monotonic()) + MAX_DEFERRED_WRITE_DELAY_MS;
+    const [oldestWrite] = waitingWrites.values();
+    return (oldestWrite?.sinceMs ?? clock.monotonic()) + MAX_DEFERRED_WRITE_DELAY_MS;
   }
 
   async function flushWritesWhenDue(): Promise<void> {
     isFlushPlanned = true;
-    let inMs = MAX_DEFERRED_WRITE_DELAY_MS;
-    while (waitingWrites.size > 0 && (await sleepFor(clock, inMs, stopController.signal))) {
-      inMs = oldestDueMs() - clock.monotonic();
-      if (inMs > 0) continue;
-      inMs = MAX_DEFERRED_WRITE_DELAY_MS;
+    let delayMs = MAX_DEFERRED_WRITE_DELAY_MS;
+    while (waitingWrites.size > 0 && (await sleepFor(clock, delayMs, stopController.signal))) {
+      delayMs = oldestDueMs() - clock.monotonic();
+      if (delayMs > 0) continue;
+      delayMs = MAX_DEFERRED_WRITE_DELAY_MS;
       try {
         await flushWaitingWrites();
       } catch {
@@ -65,20 +65,20 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
       const takenWrites = [...waitingWrites];
       return {
         writes: takenWrites.map(([, { write }]) => write),
-        committed(): void {
+        resolveWrites(): void {
           hasFlushFailed = false;
-          for (const [key, each] of takenWrites) {
+          for (const [key, waitingWrite] of takenWrites) {
             // A later write with the same key waits for the next transaction, so the promise must wait as well.
-            if (waitingWrites.get(key) !== each) continue;
+            if (waitingWrites.get(key) !== waitingWrite) continue;
             waitingWrites.delete(key);
-            each.completion.resolve();
+            waitingWrite.completion.resolve();
           }
         },
         reject(write: Write, error: unknown): void {
-          for (const [key, each] of takenWrites) {
-            if (each.write !== write) continue;
+          for (const [key, waitingWrite] of takenWrites) {
+            if (waitingWrite.write !== write) continue;
             waitingWrites.delete(key);
-            each.completion.reject(error);
+            waitingWrite.completion.reject(error);
           }
         },
       };
@@ -107,7 +107,7 @@ export function createSqliteDeferredWrites(database: Database, clock: Clock): De
         }
       }
     },
-    onCommit: () => takenWrites?.committed(),
+    onCommit: () => takenWrites?.resolveWrites(),
     onRollback() {
       takenWrites = null;
     },

@@ -10,33 +10,33 @@ interface DocumentBodyRow {
 export function createDocumentStore(database: Database, quarantine: DamagedRowQuarantine) {
   /** Counts changes of each document set by this process; other processes change only silences. */
   const changeCountBySet = new Map<string, number>();
-  const countSetChange = (set: string) => changeCountBySet.set(set, (changeCountBySet.get(set) ?? 0) + 1);
+  const countSetChange = (setName: string) => changeCountBySet.set(setName, (changeCountBySet.get(setName) ?? 0) + 1);
 
-  function quarantineDamagedDocuments(where: string, ...values: readonly string[]): void {
-    const [set] = values;
-    if (set !== undefined) countSetChange(set);
-    if (!database.readOnly) database.transaction(() => quarantine.quarantineDocuments("document", where, ...values));
+  function quarantineDamagedDocuments(whereSql: string, ...values: readonly string[]): void {
+    const [setName] = values;
+    if (setName !== undefined) countSetChange(setName);
+    if (!database.readOnly) database.transaction(() => quarantine.quarantineRows("document", whereSql, ...values));
   }
 
   return {
-    document<T>(set: string, key: string): T | undefined {
+    document<T>(setName: string, key: string): T | undefined {
       const row = database
         .prepare("select body, checksum from document where set_name = ? and key = ?")
-        .get<DocumentBodyRow>(set, key);
+        .get<DocumentBodyRow>(setName, key);
       if (row === undefined) return undefined;
-      if (rowChecksum(set, key, row.body) === row.checksum) return JSON.parse(row.body) as T;
-      quarantineDamagedDocuments("set_name = ? and key = ?", set, key);
+      if (rowChecksum(setName, key, row.body) === row.checksum) return JSON.parse(row.body) as T;
+      quarantineDamagedDocuments("set_name = ? and key = ?", setName, key);
       return undefined;
     },
-    documents<T>(set: string): Map<string, T> {
+    documents<T>(setName: string): Map<string, T> {
       const rows = database
         .prepare("select key, body, checksum from document where set_name = ?")
-        .all<DocumentBodyRow & { readonly key: string }>(set);
-      const intactRows = rows.filter(({ key, body, checksum }) => rowChecksum(set, key, body) === checksum);
-      if (intactRows.length < rows.length) quarantineDamagedDocuments("set_name = ?", set);
+        .all<DocumentBodyRow & { readonly key: string }>(setName);
+      const intactRows = rows.filter(({ key, body, checksum }) => rowChecksum(setName, key, body) === checksum);
+      if (intactRows.length < rows.length) quarantineDamagedDocuments("set_name = ?", setName);
       return new Map(intactRows.map((row) => [row.key, JSON.parse(row.body) as T]));
     },
-    version: (set: string): number => changeCountBySet.get(set) ?? 0,
+    version: (setName: string): number => changeCountBySet.get(setName) ?? 0,
     change({ set, put = [], insert = [], remove = [] }: DocumentChange): void {
       const deleteStatement = database.prepare("delete from document where set_name = ? and key = ?");
       const insertStatement = database.prepare(
@@ -46,16 +46,16 @@ export function createDocumentStore(database: Database, quarantine: DamagedRowQu
         `insert into document (set_name, key, body, checksum) values (?, ?, ?, ?)
          on conflict do update set body = excluded.body, checksum = excluded.checksum`,
       );
-      let changes = 0;
-      for (const key of remove) changes += deleteStatement.run(set, key);
+      let changeCount = 0;
+      for (const key of remove) changeCount += deleteStatement.run(set, key);
       for (const [key, value] of insert) {
-        changes += 1;
+        changeCount += 1;
         if (writeDocument(insertStatement, set, key, value) === 0) throw new DocumentKeyConflict(set, key);
       }
-      for (const [key, value] of put) changes += writeDocument(upsertStatement, set, key, value);
-      if (changes > 0) countSetChange(set);
+      for (const [key, value] of put) changeCount += writeDocument(upsertStatement, set, key, value);
+      if (changeCount > 0) countSetChange(set);
     },
-    append(log: string, body: unknown): void {
+    appendRecord(log: string, body: unknown): void {
       database
         .prepare(
           `insert into record (log, sequence, body, checksum)
@@ -64,10 +64,10 @@ export function createDocumentStore(database: Database, quarantine: DamagedRowQu
         )
         .run(log, toJson(body));
     },
-    records<T>(log: string, after: number, limit: number): readonly LogRecord<T>[] {
+    records<T>(log: string, afterSequence: number, limit: number): readonly LogRecord<T>[] {
       return database
         .prepare("select sequence, body, checksum from record where log = ? and sequence > ? order by sequence limit ?")
-        .all<LogRecordRow>(log, after, limit)
+        .all<LogRecordRow>(log, afterSequence, limit)
         .map((row) => toLogRecord<T>(log, row));
     },
     lastRecord<T>(log: string): LogRecord<T> | undefined {
@@ -89,9 +89,9 @@ function toLogRecord<T>(log: string, { sequence, body, checksum }: LogRecordRow)
   return { sequence, body: {} as T, damaged: true };
 }
 
-function writeDocument(statement: SqliteStatement, set: string, key: string, value: unknown): number {
+function writeDocument(statement: SqliteStatement, setName: string, key: string, value: unknown): number {
   const body = toJson(value);
-  return statement.run(set, key, body, rowChecksum(set, key, body));
+  return statement.run(setName, key, body, rowChecksum(setName, key, body));
 }
 
 /** Values that JSON cannot express become null, as JSON does inside an array. */

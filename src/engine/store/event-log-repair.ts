@@ -28,7 +28,7 @@ const COUNT_INDEX_ENTRIES_SQL = `select
 export function createEventLogCheck(database: Database, log: EventLog, clock: Pick<Clock, "monotonic">) {
   let nextCheckMs = clock.monotonic() + FIRST_LOG_CHECK_DELAY_MS;
   let comparedPosition = 0;
-  let bytes = 0;
+  let comparedBytes = 0;
 
   function compareNextRows(): number {
     const rows = database
@@ -45,24 +45,24 @@ export function createEventLogCheck(database: Database, log: EventLog, clock: Pi
       if (indexEntryCounts?.classed !== intactRows.length || indexEntryCounts.identified !== intactRows.length)
         throw new StateDamaged(`${database.path} is damaged (an index does not match the rows of the log).`);
     });
-    bytes += intactRows.reduce((sum, row) => sum + row.bytes, 0);
+    comparedBytes += intactRows.reduce((sum, row) => sum + row.bytes, 0);
     comparedPosition = Math.max(comparedPosition, lastPosition);
     return rows.length;
   }
 
   return {
-    removed(rows: readonly { readonly position: number; readonly bytes: number }[]): void {
-      for (const row of rows) if (row.position <= comparedPosition) bytes -= row.bytes;
+    noteRemovedRows(rows: readonly { readonly position: number; readonly bytes: number }[]): void {
+      for (const row of rows) if (row.position <= comparedPosition) comparedBytes -= row.bytes;
     },
-    async step(): Promise<void> {
+    async checkNextRows(): Promise<void> {
       if (clock.monotonic() < nextCheckMs) return;
-      if (comparedPosition === 0) bytes = 0;
-      for (let comparedRows = 0; comparedRows < MAX_COMPARED_ROWS_PER_CALL; await yieldToEventLoop()) {
+      if (comparedPosition === 0) comparedBytes = 0;
+      for (let comparedRowCount = 0; comparedRowCount < MAX_COMPARED_ROWS_PER_CALL; await yieldToEventLoop()) {
         const newlyComparedRows = compareNextRows();
-        comparedRows += newlyComparedRows;
+        comparedRowCount += newlyComparedRows;
         if (newlyComparedRows > 0) continue;
-        const difference = bytes - log.bytes();
-        if (difference !== 0) database.prepare("update log_size set bytes = bytes + ?").run(difference);
+        const byteDifference = comparedBytes - log.bytes();
+        if (byteDifference !== 0) database.prepare("update log_size set bytes = bytes + ?").run(byteDifference);
         comparedPosition = 0;
         nextCheckMs = clock.monotonic() + EVENT_LOG_CHECK_INTERVAL_MS;
         return;
@@ -93,7 +93,7 @@ export function createSqliteIndexRepair(
 
   return {
     damaged: damageController.signal,
-    attempt(error) {
+    attemptRepair(error) {
       if (damageController.signal.aborted || clock.monotonic() - lastRepairMs < INDEX_REPAIR_INTERVAL_MS) return false;
       lastRepairMs = clock.monotonic();
       let lostEventCount = 0;
@@ -114,7 +114,7 @@ export function createSqliteIndexRepair(
       );
       return true;
     },
-    failed(error) {
+    onRepairFailed(error) {
       if (damageController.signal.aborted) return;
       markStateFileUnusable(database.path);
       log?.error(

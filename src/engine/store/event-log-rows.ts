@@ -16,24 +16,24 @@ export const MAX_BATCH_BYTES = 1024 ** 2;
 const OFFERED_HISTORY_FACTOR = 6;
 
 /** Computes the size of an event as a sink gets it from its size in the log. */
-export function offeredBytes(kind: EventKind | string, stored: number): number {
-  return kind === "tag-history" ? stored * OFFERED_HISTORY_FACTOR : stored;
+export function offeredBytes(kind: EventKind | string, storedBytes: number): number {
+  return kind === "tag-history" ? storedBytes * OFFERED_HISTORY_FACTOR : storedBytes;
 }
 
-export function offeredBytesSql(stored: string): string {
-  return `(case when kind = 'tag-history' then ${OFFERED_HISTORY_FACTOR} else 1 end * ${stored})`;
+export function offeredBytesSql(storedBytesSql: string): string {
+  return `(case when kind = 'tag-history' then ${OFFERED_HISTORY_FACTOR} else 1 end * ${storedBytesSql})`;
 }
 
 /** Returns the position of the last leading row whose bytes still fit; the first row always fits. */
 export function lastPositionWithinBytes(
   rows: readonly { readonly position: number; readonly bytes: number }[],
-  bytes: number,
+  maxBytes: number,
 ): number | undefined {
   let lastPosition = rows[0]?.position;
-  let sum = 0;
+  let totalBytes = 0;
   for (const row of rows) {
-    sum += row.bytes;
-    if (sum > bytes) break;
+    totalBytes += row.bytes;
+    if (totalBytes > maxBytes) break;
     lastPosition = row.position;
   }
   return lastPosition;

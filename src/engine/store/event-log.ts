@@ -46,18 +46,18 @@ export function createEventLog(
   database: Database,
   clock: Pick<Clock, "now">,
   quarantine: DamagedRowQuarantine,
-  { tail, epochBegun }: { readonly tail?: EventLogTail; readonly epochBegun?: () => void } = {},
+  { tail, epochBegun: onEpochBegin }: { readonly tail?: EventLogTail; readonly epochBegun?: () => void } = {},
 ) {
   /** Turns damaged events into dead letters of every sink that has not settled them, whatever the sink's filter. */
-  function quarantineDamagedEvents(where: string, ...values: readonly number[]): number {
+  function quarantineDamagedEvents(whereSql: string, ...values: readonly number[]): number {
     const nowMs = clock.now();
     tail?.clear();
-    epochBegun?.();
+    onEpochBegin?.();
     return database.transaction(() => {
       beginSequenceEpoch(
         database,
         `sink.ended is null and exists (select 1 from event
-           where (${where}) and ${isDamagedSql("event")} and event.position > sink.position)`,
+           where (${whereSql}) and ${isDamagedSql("event")} and event.position > sink.position)`,
         ...values,
       );
       database
@@ -66,10 +66,10 @@ export function createEventLog(
            select sink.name, event.position, ?, ?, ?, coalesce(cast(event.body as text), '') from event join sink on sink.ended is null
              and (event.position > sink.position or exists (select 1 from again
                where again.sink = sink.name and again.position = event.position))
-           where (${where}) and ${isDamagedSql("event")} on conflict do nothing`,
+           where (${whereSql}) and ${isDamagedSql("event")} on conflict do nothing`,
         )
         .run(DAMAGED_EVENT_REASON, nowMs, nowMs, ...values);
-      const removedCount = quarantine.quarantineDocuments("event", where, ...values);
+      const removedCount = quarantine.quarantineRows("event", whereSql, ...values);
       if (removedCount > 0) database.exec(RECOUNT_EVENT_LOG_SQL);
       return removedCount;
     });
@@ -100,11 +100,11 @@ export function createEventLog(
   }
 
   /** Throws if an index finds rows that cannot be read: then pages of the file are damaged, not single rows. */
-  function readEventsOrThrow<T>(after: number, read: () => T | null): T {
+  function readEventsOrThrow<T>(afterPosition: number, read: () => T | null): T {
     return database.transaction(() => {
       const foundEvents = read();
       if (foundEvents !== null) return foundEvents;
-      throw new StateDamaged(`${database.path} is damaged (events behind ${after} cannot be read or removed).`);
+      throw new StateDamaged(`${database.path} is damaged (events behind ${afterPosition} cannot be read or removed).`);
     });
   }
 
@@ -134,7 +134,7 @@ export function createEventLog(
 
   const eventLog = {
     quarantine: quarantineDamagedEvents,
-    removed: (events: readonly RemovedEvent[]): void => tail?.noteRemoved(events.at(-1)?.position ?? 0),
+    noteRemovedEvents: (events: readonly RemovedEvent[]): void => tail?.noteRemoved(events.at(-1)?.position ?? 0),
     *appendWorkerEvents(events: readonly Event[], clockMs: number): SqlSteps<() => void> {
       eventLog.appendEvents(events, clockMs);
       return () => undefined;
@@ -152,12 +152,12 @@ export function createEventLog(
       });
       return true;
     },
-    forgetCached(): void {
+    forgetCachedEvents(): void {
       tail?.clear();
       lastUrgentPosition = Number.POSITIVE_INFINITY;
     },
-    passed: (position: number): void => tail?.dropThrough(position),
-    readRange: (after: number, through: number) => readEventsBetween(after, through),
+    dropCachedThrough: (position: number): void => tail?.dropThrough(position),
+    readRange: (afterPosition: number, throughPosition: number) => readEventsBetween(afterPosition, throughPosition),
     /** Corrects impossible counters at a start. `event-log-repair` later compares the counters with every row. */
     repairCounters(): void {
       const usedPageCount = database.number("pragma page_count") - database.number("pragma freelist_count");
@@ -213,7 +213,7 @@ export function createEventLog(
     /** The position of the last event that was ever committed; 0 before the first. */
     end: (): number => database.number("select coalesce(max(seq), 0) from sqlite_sequence where name = 'event'"),
     after(position: number, limit: number): readonly LoggedEvent[] {
-      return tail?.after(position, limit, MAX_BATCH_BYTES) ?? eventsAfter(position, limit);
+      return tail?.eventsAfter(position, limit, MAX_BATCH_BYTES) ?? eventsAfter(position, limit);
     },
     urgentAfter(position: number, limit: number): readonly LoggedEvent[] {
       if (position >= lastUrgentPosition) return [];
@@ -270,15 +270,15 @@ export function createEventLog(
       "select position from event where position <= ? order by position desc limit 1 offset ?",
     );
     const [foundEvents, end]: [LoggedEvent[], number] = [[], eventLog.end()];
-    for (let last: number | undefined = end; last !== undefined && foundEvents.length < limit; ) {
-      if (last < end) await yieldToEventLoop();
-      const next: number | undefined = isInSteps
-        ? nextStepStatement.get<{ position: number }>(last, EVENTS_PER_SEARCH_STEP)?.position
+    for (let lastPosition: number | undefined = end; lastPosition !== undefined && foundEvents.length < limit; ) {
+      if (lastPosition < end) await yieldToEventLoop();
+      const nextPosition: number | undefined = isInSteps
+        ? nextStepStatement.get<{ position: number }>(lastPosition, EVENTS_PER_SEARCH_STEP)?.position
         : undefined;
-      const before = Math.max(next ?? Number.MIN_SAFE_INTEGER, end - maxSearched);
-      const rows = statement.all<ChecksummedEventRow>(before, last, ...values, limit - foundEvents.length);
+      const minPosition = Math.max(nextPosition ?? Number.MIN_SAFE_INTEGER, end - maxSearched);
+      const rows = statement.all<ChecksummedEventRow>(minPosition, lastPosition, ...values, limit - foundEvents.length);
       foundEvents.push(...rows.filter(isIntactEventRow).map(toLoggedEvent));
-      last = before === next ? next : undefined;
+      lastPosition = minPosition === nextPosition ? nextPosition : undefined;
     }
     return foundEvents;
   }

@@ -41,7 +41,7 @@ export interface RemovedEvent {
 }
 
 export interface RetainedLog {
-  removed(events: readonly RemovedEvent[]): void;
+  noteRemovedEvents(events: readonly RemovedEvent[]): void;
   /** Appends the worker's own events; the caller calls the returned function after the commit. */
   appendWorkerEvents(events: readonly Event[], nowMs: number): SqlSteps<() => void>;
 }
@@ -74,15 +74,15 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
       const sliceStart = afterPosition;
       const removedSlice = await sql.transaction(function* () {
         const events = limitEvents(yield* runSql(nextRemovableEventsSql, sliceStart, through));
-        const mergedLossGaps = reason === null ? [] : mergeGaps(yield* findLosses(events, reason, wanted, nowMs));
+        const mergedLossGaps = reason === null ? [] : mergeGaps(yield* findLossGaps(events, reason, wanted, nowMs));
         yield* deliveryGaps.record(mergedLossGaps);
         if (events.length > 0) yield* removeFromLog(events);
-        return { events, found: mergedLossGaps };
+        return { events, lossGaps: mergedLossGaps };
       });
-      if (removedSlice.found.length > 0) sinks.forget();
-      recordedGaps.push(...removedSlice.found);
+      if (removedSlice.lossGaps.length > 0) sinks.forget();
+      recordedGaps.push(...removedSlice.lossGaps);
       removedCount += removedSlice.events.length;
-      log.removed(removedSlice.events);
+      log.noteRemovedEvents(removedSlice.events);
       afterPosition = removedSlice.events.at(-1)?.position ?? through;
       await yieldToEventLoop();
     }
@@ -90,7 +90,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
   }
 
   /** Returns the losses if these events are removed. A sink that was never offered one of them starts a new epoch. */
-  function* findLosses(
+  function* findLossGaps(
     events: readonly RemovedEvent[],
     reason: DeliveryGap["reason"],
     wanted: RetentionBounds["wanted"],
@@ -136,14 +136,14 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
 
   function* removeFromLog(events: readonly RemovedEvent[]): SqlSteps<void> {
     const removedPositions = events.map(({ position }) => position);
-    const bytes = events.reduce((sum, event) => sum + event.bytes, 0);
+    const removedBytes = events.reduce((sum, event) => sum + event.bytes, 0);
     yield [
       {
         text: `delete from event where source = $1 and ${dialect.isIn("position", "$2::bigint[]")}`,
         values: [removedPositions],
       },
       removeOrphanedMarks(sql, removedPositions),
-      { text: `update ${counters} set bytes = bytes - $2::bigint where ${isCounterSql}`, values: [bytes] },
+      { text: `update ${counters} set bytes = bytes - $2::bigint where ${isCounterSql}`, values: [removedBytes] },
     ];
   }
 
@@ -153,16 +153,16 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
     ranMs,
     replayMs,
   }: RetentionBounds): SqlSteps<{ agedPosition: number; replayedPosition: number }> {
-    const [last] = yield* runSql<{ readonly ran: number }>(
+    const [lastAgeMark] = yield* runSql<{ readonly ran: number }>(
       "select coalesce(max(ran_ms), 0) as ran from age_mark where source = $1",
     );
-    const ran = Math.round((last?.ran ?? 0) + ranMs);
-    const end = `(select coalesce(max(event.position), 0) from event where event.source = $1)`;
+    const ran = Math.round((lastAgeMark?.ran ?? 0) + ranMs);
+    const endSql = `(select coalesce(max(event.position), 0) from event where event.source = $1)`;
     yield* runSql(
       dialect.upsert("age_mark", ["ran_ms"], {
         ran_ms: "$2::bigint",
-        newest: dialect.lastPosition,
-        settled: slowestSinkCursorSql(end),
+        newest: dialect.lastPositionSql,
+        settled: slowestSinkCursorSql(endSql),
       }),
       ran,
     );
@@ -184,13 +184,13 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
   async function publishUnpublishedGaps(): Promise<number> {
     const nowMs = clock.now();
     if ((await query(SELECT_UNPUBLISHED_GAPS_SQL, ...publishedGapWindow(nowMs))).length === 0) return 0;
-    const { count, committed } = await sql.transaction(() => deliveryGaps.publish(log, nowMs));
-    committed();
+    const { count, afterCommit } = await sql.transaction(() => deliveryGaps.publish(log, nowMs));
+    afterCommit();
     return count;
   }
 
   return {
-    gaps: deliveryGaps.list,
+    gaps: deliveryGaps.listGaps,
     async prune(bounds: RetentionBounds): Promise<EventLogPruneReport & { readonly published: number }> {
       const nowMs = clock.now();
       const recordedGaps: DeliveryGap[] = [];
@@ -252,14 +252,14 @@ function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
   const { dialect, query } = sql;
 
   /** Adds lost events to a sink's gap with the same reason, if no event has reported that gap yet. */
-  function* record(gaps: readonly DeliveryGap[]): SqlSteps<void> {
+  function* recordGaps(gaps: readonly DeliveryGap[]): SqlSteps<void> {
     const mergeGapSql = dialect.update(
       "gap",
       { first_time: "least(first_time, $4)", last_time: "greatest(last_time, $5)", count: "count + $6::bigint" },
       "sink = $2 and reason = $3 and told_ms is null",
     );
     for (const { sink, reason, firstTime, lastTime, count, at } of gaps) {
-      yield [sinks.addDropped(sink, count)];
+      yield [sinks.addDroppedEvents(sink, count)];
       const mergedGapRows = yield* runSql(`${mergeGapSql} returning 1`, sink, reason, firstTime, lastTime, count);
       if (mergedGapRows.length > 0) continue;
       const gapColumnValues = {
@@ -271,8 +271,8 @@ function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
   }
 
   return {
-    record,
-    async list(sink: string | undefined): Promise<readonly DeliveryGap[]> {
+    record: recordGaps,
+    async listGaps(sink: string | undefined): Promise<readonly DeliveryGap[]> {
       const rows = await query<DeliveryGapRow>(
         `select ${GAP_COLUMN_NAMES} from gap where source = $1 and ($2::text is null or sink = $2)
          order by id desc limit 1000`,
@@ -280,7 +280,7 @@ function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
       );
       return rows.map(({ id: _id, at_ms, ...gap }) => ({ ...gap, at: isoUtc(at_ms) }));
     },
-    *publish(log: RetainedLog, nowMs: number): SqlSteps<{ readonly count: number; readonly committed: () => void }> {
+    *publish(log: RetainedLog, nowMs: number): SqlSteps<{ readonly count: number; readonly afterCommit: () => void }> {
       const dueGaps = yield* runSql<DeliveryGapRow>(SELECT_UNPUBLISHED_GAPS_SQL, ...publishedGapWindow(nowMs));
       const events = dueGaps.map(({ sink, reason, firstTime, lastTime, count }) =>
         makeEvent({
@@ -292,10 +292,10 @@ function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
           data: { sink, reason, firstTime, lastTime, count },
         }),
       );
-      const committed = yield* log.appendWorkerEvents(events, nowMs);
+      const afterCommit = yield* log.appendWorkerEvents(events, nowMs);
       const ids = dueGaps.map(({ id }) => id);
       yield* runSql(dialect.update("gap", { told_ms: "$2::bigint" }, dialect.isIn("id", "$3::bigint[]")), nowMs, ids);
-      return { count: dueGaps.length, committed };
+      return { count: dueGaps.length, afterCommit };
     },
     /** Removes the oldest dead letters beyond a number of bytes; returns the delivery gaps of their sinks. */
     async dropOldDeadLetters(maxBytes: number, nowMs: number): Promise<readonly DeliveryGap[]> {
@@ -321,7 +321,7 @@ function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
           return { sink, reason: "size", firstTime: time, lastTime: time, count: 1, at: isoUtc(nowMs) } as const;
         });
         const mergedDeadLetterGaps = mergeGaps(deadLetterGaps);
-        yield* record(mergedDeadLetterGaps);
+        yield* recordGaps(mergedDeadLetterGaps);
         return mergedDeadLetterGaps;
       });
     },

@@ -13,12 +13,12 @@ export class FencedError extends Error {
 
 /** Wraps a store: a lost lease calls `onFenced` and throws `OrderlyStop`, so that callers stop and count no failure. */
 export function createFencedStore(store: Store, onFenced: () => void): Store {
-  function wrapStoreMethods<T extends object>(part: T): T {
-    const wrappedMembers = Object.entries(part).map(([name, member]) => {
+  function wrapStoreMethods<T extends object>(storePart: T): T {
+    const wrappedMembers = Object.entries(storePart).map(([name, member]) => {
       if (typeof member !== "function") return [name, member] as const;
       const callStoreMethod = async (...methodArguments: unknown[]) => {
         try {
-          return await member.apply(part, methodArguments);
+          return await member.apply(storePart, methodArguments);
         } catch (error) {
           if (!(error instanceof FencedError)) throw error;
           onFenced();

@@ -8,16 +8,16 @@ export interface SourceStore {
 
 /** Joins the states of a fleet's sources. The set `tag/north` is in one source; a change to `silence` goes to all. */
 export function joinSourceStores(sourceStores: readonly SourceStore[]): Store {
-  const [onlyPart] = sourceStores;
-  if (sourceStores.length === 1 && onlyPart !== undefined) return onlyPart.store;
+  const [onlySourceStore] = sourceStores;
+  if (sourceStores.length === 1 && onlySourceStore !== undefined) return onlySourceStore.store;
   const stores = sourceStores.map(({ store }) => store);
   const storeBySource = new Map(sourceStores.map(({ source, store }) => [source, store]));
   const queryStores = <T>(read: (store: Store) => Promise<T>) => Promise.all(stores.map(read));
 
   /** Stores that have a set. Sink state is excluded, because a sink may have the name of a source. */
-  function storesWithSet(set: string): readonly Store[] {
-    const slashIndex = set.lastIndexOf("/");
-    const sourceStore = set.startsWith("memory/") ? undefined : storeBySource.get(set.slice(slashIndex + 1));
+  function storesWithSet(setName: string): readonly Store[] {
+    const slashIndex = setName.lastIndexOf("/");
+    const sourceStore = setName.startsWith("memory/") ? undefined : storeBySource.get(setName.slice(slashIndex + 1));
     return slashIndex > 0 && sourceStore !== undefined ? [sourceStore] : stores;
   }
 
@@ -37,7 +37,7 @@ export function joinSourceStores(sourceStores: readonly SourceStore[]): Store {
     },
     async documents<T>(set: string) {
       const documentMaps = await Promise.all(storesWithSet(set).map((store) => store.documents<T>(set)));
-      return new Map(documentMaps.flatMap((each) => [...each]));
+      return new Map(documentMaps.flatMap((documentMap) => [...documentMap]));
     },
     version: async (set) => sum(await Promise.all(storesWithSet(set).map((store) => store.version(set)))),
     changes: async () => sum(await queryStores((store) => store.changes())),
@@ -57,14 +57,14 @@ export function joinSourceStores(sourceStores: readonly SourceStore[]): Store {
     records: rejectCall,
     lastRecord: rejectCall,
     async describe() {
-      const all = await queryStores((store) => store.describe());
-      const [first] = all;
-      if (first === undefined) throw new RangeError("A fleet has one source at least.");
-      return { ...first, damaged: all.flatMap(({ damaged }) => damaged) };
+      const descriptions = await queryStores((store) => store.describe());
+      const [firstDescription] = descriptions;
+      if (firstDescription === undefined) throw new RangeError("A fleet has one source at least.");
+      return { ...firstDescription, damaged: descriptions.flatMap(({ damaged }) => damaged) };
     },
     close: async () => void (await queryStores((store) => store.close())),
     quotaStore: {
-      ...{ load: rejectCall, save: rejectCall, saveDeferred: rejectCall, forget: rejectCall },
+      ...{ load: rejectCall, save: rejectCall, saveDeferred: rejectCall, forgetSlots: rejectCall },
       ...{ loadPause: rejectCall, savePause: rejectCall, loadClock: rejectCall, saveClock: rejectCall },
     },
     outbox: {
@@ -72,8 +72,8 @@ export function joinSourceStores(sourceStores: readonly SourceStore[]): Store {
       ...{ prune: rejectCall, after: rejectCall, replayBetween: rejectCall },
       setEnded: async (sink, reason) => void (await queryStores(({ outbox }) => outbox.setEnded(sink, reason))),
       async deadLetters(sink, limit = 100) {
-        const all = (await queryStores(({ outbox }) => outbox.deadLetters(sink, limit))).flat();
-        return all.toSorted((a, b) => b.at.localeCompare(a.at)).slice(0, limit);
+        const deadLetters = (await queryStores(({ outbox }) => outbox.deadLetters(sink, limit))).flat();
+        return deadLetters.toSorted((a, b) => b.at.localeCompare(a.at)).slice(0, limit);
       },
       // Ids of dead letters are unique in a database, so one source has each.
       resendDeadLetters: async (sink, ids) =>
@@ -81,43 +81,43 @@ export function joinSourceStores(sourceStores: readonly SourceStore[]): Store {
       discardDeadLetters: async (sink, ids) =>
         sum(await queryStores(({ outbox }) => outbox.discardDeadLetters(sink, ids))),
       replay: async (sink, since, kinds) => sum(await queryStores(({ outbox }) => outbox.replay(sink, since, kinds))),
-      lag: async (wanted) => sumSinkLags((await queryStores(({ outbox }) => outbox.lag(wanted))).flat()),
+      lag: async (lagFilters) => sumSinkLags((await queryStores(({ outbox }) => outbox.lag(lagFilters))).flat()),
       async pressure() {
-        const all = await queryStores(({ outbox }) => outbox.pressure());
+        const pressures = await queryStores(({ outbox }) => outbox.pressure());
         return {
-          bytes: sum(all.map(({ bytes }) => bytes)),
-          pendingBytes: Math.max(...all.map(({ pendingBytes }) => pendingBytes)),
-          oldestTelemetry: all.flatMap(({ oldestTelemetry }) => oldestTelemetry ?? []).toSorted()[0] ?? null,
+          bytes: sum(pressures.map(({ bytes }) => bytes)),
+          pendingBytes: Math.max(...pressures.map(({ pendingBytes }) => pendingBytes)),
+          oldestTelemetry: pressures.flatMap(({ oldestTelemetry }) => oldestTelemetry ?? []).toSorted()[0] ?? null,
         };
       },
       gaps: async (sink) => (await queryStores(({ outbox }) => outbox.gaps(sink))).flat(),
-      latest: async (limit, kinds, about) =>
-        selectNewestEvents((await queryStores(({ outbox }) => outbox.latest(limit, kinds, about))).flat(), limit),
-      recent: async (about, kinds, bounds) =>
+      latest: async (limit, kinds, query) =>
+        selectNewestEvents((await queryStores(({ outbox }) => outbox.latest(limit, kinds, query))).flat(), limit),
+      recent: async (query, kinds, bounds) =>
         selectNewestEvents(
-          (await queryStores(({ outbox }) => outbox.recent(about, kinds, bounds))).flat(),
+          (await queryStores(({ outbox }) => outbox.recent(query, kinds, bounds))).flat(),
           bounds.limit,
         ),
-      changed: async (signal) => Promise.race(stores.map(({ outbox }) => outbox.changed(signal))),
+      waitForChange: async (signal) => Promise.race(stores.map(({ outbox }) => outbox.waitForChange(signal))),
     },
   };
 }
 
-function selectNewestEvents(logged: readonly LoggedEvent[], limit: number): readonly LoggedEvent[] {
-  return logged.toSorted((a, b) => b.committedAt.localeCompare(a.committedAt)).slice(0, limit);
+function selectNewestEvents(events: readonly LoggedEvent[], limit: number): readonly LoggedEvent[] {
+  return events.toSorted((a, b) => b.committedAt.localeCompare(a.committedAt)).slice(0, limit);
 }
 
 function sumSinkLags(lags: readonly SinkLag[]): readonly SinkLag[] {
-  return [...Map.groupBy(lags, ({ sink }) => sink).values()].flatMap((parts) => {
-    const [first] = parts;
-    if (first === undefined) return [];
-    const sumLagField = (count: (lag: SinkLag) => number) => sum(parts.map(count));
+  return [...Map.groupBy(lags, ({ sink }) => sink).values()].flatMap((sourceLags) => {
+    const [firstLag] = sourceLags;
+    if (firstLag === undefined) return [];
+    const sumLagField = (getValue: (lag: SinkLag) => number) => sum(sourceLags.map(getValue));
     return {
-      ...first,
-      ended: parts.find(({ ended }) => ended !== null)?.ended ?? null,
+      ...firstLag,
+      ended: sourceLags.find(({ ended }) => ended !== null)?.ended ?? null,
       depth: sumLagField(({ depth }) => depth),
-      oldest: parts.flatMap(({ oldest }) => oldest ?? []).toSorted()[0] ?? null,
-      exact: parts.every(({ exact }) => exact),
+      oldest: sourceLags.flatMap(({ oldest }) => oldest ?? []).toSorted()[0] ?? null,
+      exact: sourceLags.every(({ exact }) => exact),
       deadLetters: sumLagField(({ deadLetters }) => deadLetters),
       again: sumLagField(({ again }) => again),
       dropped: sumLagField(({ dropped }) => dropped),

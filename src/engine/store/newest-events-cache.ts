@@ -53,8 +53,8 @@ export function createEventLogTail() {
         clearLogTail();
         uncommittedRows.splice(0, lastLargeEventIndex + 1);
       }
-      const [first] = uncommittedRows;
-      if (first !== undefined) startPosition ??= first.position - 1;
+      const [firstRow] = uncommittedRows;
+      if (firstRow !== undefined) startPosition ??= firstRow.position - 1;
       for (const row of uncommittedRows) characters += row.characters;
       rows.push(...uncommittedRows);
       uncommittedRows.length = 0;
@@ -63,15 +63,15 @@ export function createEventLogTail() {
     onRollback(): void {
       uncommittedRows.length = 0;
     },
-    after(position: number, limit: number, maxCharacters: number): readonly LoggedEvent[] | null {
+    eventsAfter(position: number, limit: number, maxCharacters: number): readonly LoggedEvent[] | null {
       if (startPosition === null || position < startPosition) return null;
       const firstRowIndex = findIndexAfterPosition(rows, position);
       const cachedEvents: LoggedEvent[] = [];
-      let sum = 0;
-      for (let at = firstRowIndex; at < rows.length && cachedEvents.length < limit; at += 1) {
-        const row = rows[at] as LogTailRow;
-        sum += row.characters;
-        if (cachedEvents.length > 0 && sum > maxCharacters) break;
+      let characterCount = 0;
+      for (let index = firstRowIndex; index < rows.length && cachedEvents.length < limit; index += 1) {
+        const row = rows[index] as LogTailRow;
+        characterCount += row.characters;
+        if (cachedEvents.length > 0 && characterCount > maxCharacters) break;
         row.event ??= parseEvent(row.body);
         cachedEvents.push({ position: row.position, committedAt: row.committedAt, event: row.event });
       }

@@ -47,9 +47,9 @@ export interface OpenStoreOptions {
   readonly log?: Log;
   readonly readOnly?: boolean;
   /** False lets an operator's command change the existing file while a worker runs. */
-  readonly lock?: boolean;
+  readonly locksFolder?: boolean;
   /** True also opens a moved folder, for `plenum state move`. */
-  readonly allowMoved?: boolean;
+  readonly allowsMovedFolder?: boolean;
   readonly fileSystemType?: ReadFileSystemType;
   readonly machine?: () => string | null;
 }
@@ -62,8 +62,8 @@ const WAL_CHECKPOINT_BYTES = 4 * 1024 ** 2;
 /** Opens the state; replaces a damaged file. Throws `ConfigError` when the state must not be used. */
 export async function openStore(options: OpenStoreOptions): Promise<Store> {
   const { folder, readOnly = false } = options;
-  if (!readOnly && options.allowMoved !== true) refuseMovedFolder(folder);
-  if (readOnly || options.lock === false) return openUnlockedStore(options, readOnly);
+  if (!readOnly && options.allowsMovedFolder !== true) refuseMovedFolder(folder);
+  if (readOnly || options.locksFolder === false) return openUnlockedStore(options, readOnly);
 
   prepareStateFolder(folder, options.fileSystemType ?? readFileSystemType);
   const folderLock = lockStateFolder(folder, options);
@@ -100,7 +100,7 @@ async function openLockedStore(file: string, options: OpenStoreOptions, lock: Da
     copyWriteAheadLog(file);
     const hasWriteAheadLog = hasReadableWal(file);
     database = openDatabaseForWriting(file);
-    const store = createStore(database, clock, { ...openedFiles, hasLog: hasWriteAheadLog });
+    const store = createStore(database, clock, { ...openedFiles, hasWriteAheadLog });
     removeWalCopy(file);
     return store;
   } catch (error) {
@@ -132,8 +132,8 @@ async function replaceDamagedFile(
     );
     return createStore(database, clock, {
       ...openedFiles,
-      hasLog: true,
-      setAside: { file: quarantinedFile, salvaged: recoveryReport },
+      hasWriteAheadLog: true,
+      quarantined: { file: quarantinedFile, recovery: recoveryReport },
     });
   } catch (failure) {
     database.close();
@@ -202,13 +202,13 @@ function findIntegrityProblem(database: Database): string | null {
 export interface OpenedStateFiles {
   readonly lock?: Database;
   readonly log?: Log;
-  readonly setAside?: { readonly file: string; readonly salvaged: RecoveryReport };
+  readonly quarantined?: { readonly file: string; readonly recovery: RecoveryReport };
   readonly machine?: () => string | null;
-  readonly hasLog?: boolean;
+  readonly hasWriteAheadLog?: boolean;
 }
 
 export function createStore(database: Database, clock: Clock, openedFiles: OpenedStateFiles): Store {
-  const { lock, setAside: quarantined } = openedFiles;
+  const { lock, quarantined } = openedFiles;
   const logTail = createEventLogTail();
   database.addListener(logTail);
   const deferredWrites = createSqliteDeferredWrites(database, clock);
@@ -228,9 +228,9 @@ export function createStore(database: Database, clock: Clock, openedFiles: Opene
     sql,
     log: {
       ...log,
-      removed(events) {
-        log.removed(events);
-        logCheck?.removed(events);
+      noteRemovedEvents(events) {
+        log.noteRemovedEvents(events);
+        logCheck?.noteRemovedRows(events);
       },
     },
     ...{ clock, commitWakeup: storeWakeup, isCached: true },
@@ -244,24 +244,24 @@ export function createStore(database: Database, clock: Clock, openedFiles: Opene
   database.addListener({
     onExternalChange() {
       outbox.forget();
-      log.forgetCached();
+      log.forgetCachedEvents();
     },
   });
   if (lock !== undefined) {
     const indexRepair = createSqliteIndexRepair(database, clock, openedFiles.log);
-    database.repairWith({
+    database.setDamageRepair({
       ...indexRepair,
-      attempt(error) {
+      attemptRepair(error) {
         outbox.forget();
-        return indexRepair.attempt(error);
+        return indexRepair.attemptRepair(error);
       },
     });
     damagedSignal = indexRepair.damaged;
     logCheck = createEventLogCheck(database, log, clock);
     walLostAt = database.transaction(() => {
-      damageQuarantine.checkAtStart();
+      damageQuarantine.checkTablesAtStart();
       detectCopy(database, documentStore, clock.now(), openedFiles.machine);
-      return detectLostWal(database, documentStore, clock.now(), openedFiles.hasLog ?? true);
+      return detectLostWal(database, documentStore, clock.now(), openedFiles.hasWriteAheadLog ?? true);
     });
     // The note that the file is open must be in the file itself: later commits may be in the write-ahead log only.
     database.exec("pragma wal_checkpoint(full)");
@@ -276,7 +276,7 @@ export function createStore(database: Database, clock: Clock, openedFiles: Opene
       async prune(bounds) {
         const pruneReport = await outbox.prune(bounds);
         await shrinkFile(database);
-        await logCheck?.step();
+        await logCheck?.checkNextRows();
         return pruneReport;
       },
     },
@@ -288,11 +288,11 @@ export function createStore(database: Database, clock: Clock, openedFiles: Opene
     damagedKeys: toAsyncFunction(damageQuarantine.damagedDocumentKeys),
     records: toAsyncFunction(documentStore.records) as Store["records"],
     lastRecord: toAsyncFunction(documentStore.lastRecord) as Store["lastRecord"],
-    async commit({ documents: changed = [], events = [], records = [] }) {
+    async commit({ documents: documentChanges = [], events = [], records = [] }) {
       const now = clock.now();
       const commitResult = database.transaction(() => {
-        for (const change of changed) documentStore.change(change);
-        for (const record of records) documentStore.append(record.log, record.body);
+        for (const change of documentChanges) documentStore.change(change);
+        for (const record of records) documentStore.appendRecord(record.log, record.body);
         const repeatedIds = log.appendEvents(events, now);
         return { lastPosition: log.end(), repeated: repeatedIds };
       });
@@ -300,9 +300,9 @@ export function createStore(database: Database, clock: Clock, openedFiles: Opene
       return commitResult;
     },
     async putDeferred(set, key, value) {
-      const put = () => documentStore.change({ set, put: [[key, value]] });
-      if (deferredWrites.isBehind()) database.transaction(put);
-      else await deferredWrites.write(`document ${set} ${key}`, put);
+      const putDocument = () => documentStore.change({ set, put: [[key, value]] });
+      if (deferredWrites.isBehind()) database.transaction(putDocument);
+      else await deferredWrites.write(`document ${set} ${key}`, putDocument);
     },
     async describe() {
       const stateCopy = readCopy(documentStore);
@@ -313,7 +313,7 @@ export function createStore(database: Database, clock: Clock, openedFiles: Opene
         damaged: damageQuarantine.summary(),
         ...(quarantined && {
           quarantinedFile: quarantined.file,
-          recoveryMessage: formatRecovery(quarantined.file, quarantined.salvaged),
+          recoveryMessage: formatRecovery(quarantined.file, quarantined.recovery),
         }),
         ...(walLostAt !== undefined && { lostLogMessage: `${LOST_WAL_MESSAGE} This was found at ${walLostAt}.` }),
         ...(stateCopy === undefined ? {} : { copy: stateCopy }),

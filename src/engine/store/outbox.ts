@@ -22,7 +22,7 @@ export interface OutboxEventLog extends RetainedLog {
   after(position: number, limit: number): Awaitable<readonly LoggedEvent[]>;
   urgentAfter(position: number, limit: number): Awaitable<readonly LoggedEvent[]>;
   /** Drops cached events that all sinks have read. */
-  passed(position: number): void;
+  dropCachedThrough(position: number): void;
   latest(...search: Parameters<Outbox["latest"]>): Awaitable<readonly LoggedEvent[]>;
   recent(...search: Parameters<Outbox["recent"]>): Awaitable<readonly LoggedEvent[]>;
 }
@@ -62,7 +62,7 @@ export function createOutbox(options: {
   }
 
   async function readSinkCursors(sink: string) {
-    const stored = await sinkCursors.find(sink);
+    const stored = await sinkCursors.findCursor(sink);
     const unsavedCursor = unsavedCursors.get(sink);
     const position = stored === undefined ? await log.end() : Math.max(stored.position, unsavedCursor?.through ?? 0);
     return { position, urgent: stored?.urgent ?? 0, durable: stored?.position ?? 0 };
@@ -70,22 +70,22 @@ export function createOutbox(options: {
 
   /** Reads the sequence number at a sink's cursor; numbers of an old epoch do not count. */
   async function readSequenceNumber(sink: string): Promise<EventNumber | undefined> {
-    const stored = (await sinkCursors.find(sink))?.counted;
+    const stored = (await sinkCursors.findCursor(sink))?.counted;
     const unsaved = unsavedCursors.get(sink)?.counted;
     return stored !== undefined && unsaved?.epoch === stored.epoch && unsaved.number > stored.number ? unsaved : stored;
   }
 
-  function moveCursorDeferred(sink: string, through: number, counted: EventNumber | undefined): void {
+  function moveCursorDeferred(sink: string, throughPosition: number, counted: EventNumber | undefined): void {
     const previousCursor = unsavedCursors.get(sink) ?? { through: 0, counted: undefined };
-    const movesForward = previousCursor.through <= through;
+    const movesForward = previousCursor.through <= throughPosition;
     let movedCursor: UnsavedSinkCursor = {
-      through: Math.max(previousCursor.through, through),
+      through: Math.max(previousCursor.through, throughPosition),
       counted: movesForward ? (counted ?? previousCursor.counted) : (previousCursor.counted ?? counted),
     };
     unsavedCursors.set(sink, movedCursor);
     const buildCursorMove = () => {
       movedCursor = unsavedCursors.get(sink) ?? movedCursor;
-      return sinkCursors.moveTo(sink, movedCursor.through, movedCursor.counted, "position");
+      return sinkCursors.moveCursor(sink, movedCursor.through, movedCursor.counted, "position");
     };
     const confirmCursorMove = () => {
       sinkCursors.applyMove(sink, movedCursor.through, movedCursor.counted, "position");
@@ -123,24 +123,24 @@ export function createOutbox(options: {
     forget: forgetCachedState,
     async register(sink, from) {
       forgetCachedState();
-      if ((await sinkCursors.find(sink)) === undefined) {
+      if ((await sinkCursors.findCursor(sink)) === undefined) {
         const startsAtLogEnd = from === "now" && damage?.isCursorLost() !== true;
         await sql.commit([sinkCursors.register(sink, startsAtLogEnd ? await log.end() : 0)]);
         sinkCursors.forget();
       }
       damage?.claimCursor(sink);
-      const { position = 0, urgent = 0, ended = null } = (await sinkCursors.find(sink)) ?? {};
+      const { position = 0, urgent = 0, ended = null } = (await sinkCursors.findCursor(sink)) ?? {};
       return { sink, position, urgent, ended };
     },
-    async next(sink, limit, after = 0) {
+    async next(sink, limit, afterPosition = 0) {
       options.lookForChanges?.();
       const markedEvents = await redeliveries.next(sink, limit);
       if (markedEvents.length > 0) return { isRepeat: true, events: markedEvents, counted: undefined };
       const currentCursors = await readSinkCursors(sink);
-      const position = Math.max(currentCursors.position, after);
+      const position = Math.max(currentCursors.position, afterPosition);
       if (lastReadPositionBySink.get(sink) !== position) {
         lastReadPositionBySink.set(sink, position);
-        log.passed(Math.min(...lastReadPositionBySink.values()));
+        log.dropCachedThrough(Math.min(...lastReadPositionBySink.values()));
       }
       return { ...(await offerEvents(sink, await log.after(position, limit))), urgentThrough: currentCursors.urgent };
     },
@@ -166,37 +166,37 @@ export function createOutbox(options: {
         moveCursorDeferred(sink, through, counted);
         return;
       }
-      const settledPositions = isRepeat ? redeliveries.offeredThrough(sink, through) : [];
+      const settledPositions = isRepeat ? redeliveries.offeredPositions(sink, through) : [];
       const rejectedPositions = new Set(rejected.map(({ position }) => position));
       const acceptedPositions = settledPositions.filter((position) => !rejectedPositions.has(position));
       const previousPosition = Math.max(currentCursors.position, urgent ? currentCursors.urgent : 0);
       const nowMs = clock.now();
       const statements = isRepeat
-        ? [redeliveries.settle(sink, settledPositions), deadLetters.remove(sink, acceptedPositions)]
+        ? [redeliveries.settle(sink, settledPositions), deadLetters.removeDeadLetters(sink, acceptedPositions)]
         : [
-            sinkCursors.moveTo(sink, through, counted, cursorColumn),
+            sinkCursors.moveCursor(sink, through, counted, cursorColumn),
             ...redeliveries.markAfterReplay(sink, previousPosition, through, urgent),
           ];
       await sql.commit([...statements, ...rejected.flatMap((each) => deadLetters.add(sink, each, nowMs))], documents);
-      if (isRepeat) redeliveries.settled(sink, through);
+      if (isRepeat) redeliveries.noteSettled(sink, through);
       else sinkCursors.applyMove(sink, through, counted, cursorColumn);
     },
     async setEnded(sink, reason) {
       // A sink that continues may have missed events that left the log while it was ended.
-      const extraStatements = reason === null ? [sinkCursors.beginEpoch(sink)] : redeliveries.cancel(sink);
+      const extraStatements = reason === null ? [sinkCursors.beginEpoch(sink)] : redeliveries.cancelRedeliveries(sink);
       await sql.commit([sinkCursors.setEnded(sink, reason), ...extraStatements]);
       if (reason !== null) damage?.claimCursor(sink);
       forgetCachedState();
       commitWakeup.wakeUp();
     },
-    deadLetters: (sink, limit = 100) => deadLetters.list(sink, limit),
+    deadLetters: (sink, limit = 100) => deadLetters.listDeadLetters(sink, limit),
     async resendDeadLetters(sink, ids) {
-      const markedEventCount = await deadLetters.resend(sink, ids);
+      const markedEventCount = await deadLetters.resendDeadLetters(sink, ids);
       forgetCachedState();
       commitWakeup.wakeUp();
       return markedEventCount;
     },
-    discardDeadLetters: async (sink, ids) => deadLetters.discard(sink, ids),
+    discardDeadLetters: async (sink, ids) => deadLetters.discardDeadLetters(sink, ids),
     async replay(sink, since, kinds) {
       const sinceMs = Date.parse(since);
       if (Number.isNaN(sinceMs)) throw new RangeError(`${since} is not a time; write it as 2026-11-02T06:00:00Z.`);
@@ -204,13 +204,13 @@ export function createOutbox(options: {
       commitWakeup.wakeUp();
       return markedEventCount;
     },
-    async replayBetween(sink, after, through, urgentAfter = after) {
-      const lastPosition = Math.min(through, await log.end());
-      const markedEventCount = await redeliveries.markBetween(sink, after, lastPosition, urgentAfter);
+    async replayBetween(sink, afterPosition, throughPosition, urgentAfter = afterPosition) {
+      const lastPosition = Math.min(throughPosition, await log.end());
+      const markedEventCount = await redeliveries.markEventsBetween(sink, afterPosition, lastPosition, urgentAfter);
       if (markedEventCount > 0) commitWakeup.wakeUp();
       return markedEventCount;
     },
-    lag: (wanted) => computeSinkLags(sql, wanted, unsavedCursors),
+    lag: (lagFilters) => computeSinkLags(sql, lagFilters, unsavedCursors),
     async pressure() {
       const changeCount = await sql.changes();
       if (cachedPressure?.changes !== changeCount)
@@ -219,13 +219,13 @@ export function createOutbox(options: {
     },
     gaps: (sink) => retention.gaps(sink),
     async prune(bounds) {
-      const { published, ...report } = await retention.prune(bounds);
+      const { published, ...pruneReport } = await retention.prune(bounds);
       if (published > 0) commitWakeup.wakeUp();
-      return report;
+      return pruneReport;
     },
     latest: async (...search) => log.latest(...search),
     after: async (position, limit) => log.after(position, limit),
     recent: async (...search) => log.recent(...search),
-    changed: (signal) => commitWakeup.nextWakeup(signal),
+    waitForChange: (signal) => commitWakeup.nextWakeup(signal),
   };
 }

@@ -44,7 +44,7 @@ export function createQuotaStore(
       await sql.commit([...forgetSlots, buildSlotPut(key, slot)]);
     },
     saveDeferred: (key, slot) => sql.defer(`slot ${slot.id} ${key}`, () => buildSlotPut(key, slot)),
-    async forget(key, beforeMs) {
+    async forgetSlots(key, beforeMs) {
       ignoredBeforeMs.set(key, Math.max(beforeMs, ignoredBeforeMs.get(key) ?? 0));
     },
     async loadPause(key) {

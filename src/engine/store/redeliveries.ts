@@ -38,11 +38,11 @@ export function removeOrphanedMarks({ dialect }: SqlDriver, positions: readonly 
   };
 }
 
-/** Marks settled events that a sink must get again. `quarantine` turns a damaged marked event into a dead letter. */
+/** Marks settled events that a sink must get again. `quarantineEvent` turns a damaged marked event into a dead letter. */
 export function createRedeliveries(
   sql: SqlDriver,
   isCached: boolean,
-  quarantine?: (sink: string, position: number) => boolean,
+  quarantineEvent?: (sink: string, position: number) => boolean,
 ) {
   const { dialect, query } = sql;
   /** Last offer of each sink: `settle` must not remove marks that were set after this offer. */
@@ -61,17 +61,17 @@ export function createRedeliveries(
     firstUrgentBySink.clear();
   }
 
-  const mayCacheResult = (before: number) => isCached && activeMarkings === 0 && before === forgetCalls;
+  const mayCacheResult = (previousCalls: number) => isCached && activeMarkings === 0 && previousCalls === forgetCalls;
 
   /** Marks the settled events of a range that fulfil a condition, slice by slice. */
-  async function markInSlices(
+  async function markEvents(
     sink: string,
     after: number,
     through: number,
-    condition: string,
+    conditionSql: string,
     ...values: readonly SqlValue[]
   ): Promise<number> {
-    const [first] = await query<{ readonly position: number }>(
+    const [firstEvent] = await query<{ readonly position: number }>(
       "select coalesce(min(position), 1) - 1 as position from event where source = $1",
     );
     const addMarksSql = dialect.insert(
@@ -79,10 +79,10 @@ export function createRedeliveries(
       { sink: "sink.name", position: "event.position" },
       `from event join sink on sink.source = $1 and sink.name = $2
        where event.source = $1 and event.position > $3::bigint and event.position <= $4::bigint
-         and ${IS_EVENT_SETTLED_SQL} and ${condition}`,
+         and ${IS_EVENT_SETTLED_SQL} and ${conditionSql}`,
     );
     let markedCount = 0;
-    for (let from = Math.max(after, first?.position ?? 0); from < through; from += POSITIONS_MARKED_AT_ONCE) {
+    for (let from = Math.max(after, firstEvent?.position ?? 0); from < through; from += POSITIONS_MARKED_AT_ONCE) {
       const positionRange = [from, Math.min(from + POSITIONS_MARKED_AT_ONCE, through)];
       activeMarkings += 1;
       // A settlement during this transaction must not rely on the absence of marks.
@@ -104,7 +104,7 @@ export function createRedeliveries(
   /** Reads events that a sink must get again. Those from the log have no sequence number; dead letters keep theirs. */
   async function readMarkedEvents(
     sink: string,
-    marks: string,
+    marksSql: string,
     ...values: readonly SqlValue[]
   ): Promise<readonly LoggedEvent[]> {
     const intactEventSql = (column: string) => `case when ${dialect.isIntactSql("event")} then event.${column} end`;
@@ -118,7 +118,7 @@ export function createRedeliveries(
            ${bodySql} as body, ${intactDeadLetterSql("number")} as number, ${intactDeadLetterSql("epoch")} as epoch,
            sum(${offeredBytesSql(`octet_length(${bodySql})`)}) over (order by again.position) as upto,
            row_number() over (order by again.position) as place
-         from (${marks}) as again
+         from (${marksSql}) as again
            left join event on event.source = $1 and event.position = again.position
            left join dead_letter on dead_letter.source = $1 and dead_letter.sink = $2
              and dead_letter.position = again.position
@@ -130,9 +130,9 @@ export function createRedeliveries(
     let isChanged = false;
     for (const { body: text, ...row } of rows) {
       if (text !== null) offeredEvents.push({ ...toLoggedEvent({ ...row, body: text }), ...toSequenceField(row) });
-      else if (quarantine?.(sink, row.position) === true) isChanged = true;
+      else if (quarantineEvent?.(sink, row.position) === true) isChanged = true;
     }
-    if (offeredEvents.length === 0 && isChanged) return readMarkedEvents(sink, marks, ...values);
+    if (offeredEvents.length === 0 && isChanged) return readMarkedEvents(sink, marksSql, ...values);
     lastOffers.set(sink, {
       positions: offeredEvents.map(({ position }) => position),
       forgetCallsBefore: forgetsBefore,
@@ -180,34 +180,34 @@ export function createRedeliveries(
       return offeredEvents;
     },
     /** Returns the unsettled positions of the last offer up to a position. */
-    offeredThrough: (sink: string, through: number): readonly number[] =>
-      (lastOffers.get(sink)?.positions ?? []).filter((position) => position <= through),
+    offeredPositions: (sink: string, throughPosition: number): readonly number[] =>
+      (lastOffers.get(sink)?.positions ?? []).filter((position) => position <= throughPosition),
     /** Removes marks of the last offer, unless a replay has marked older events since: the newest state must come last. */
     settle(sink: string, positions: readonly number[]): SqlStatement {
       const offer = lastOffers.get(sink);
-      const firstOffered =
+      const firstOfferedPosition =
         offer !== undefined && offer.forgetCallsBefore !== forgetCalls ? (offer.positions[0] ?? 0) : 0;
       return {
         text: `delete from again where source = $1 and sink = $2 and ${dialect.isIn("position", "$3::bigint[]")}
           and not exists (select 1 from again as older
             where older.source = $1 and older.sink = $2 and older.position < $4::bigint)`,
-        values: [sink, positions, firstOffered],
+        values: [sink, positions, firstOfferedPosition],
       };
     },
     /** Removes settled positions from the last offer, after their marks were removed. */
-    settled(sink: string, through: number): void {
+    noteSettled(sink: string, throughPosition: number): void {
       const offer = lastOffers.get(sink);
       if (offer === undefined) return;
-      lastOffers.set(sink, { ...offer, positions: offer.positions.filter((position) => position > through) });
+      lastOffers.set(sink, { ...offer, positions: offer.positions.filter((position) => position > throughPosition) });
     },
     /** Marks settled events that were committed since a time; the sink gets unsettled events anyway. */
     mark: (sink: string, sinceMs: number, kinds: readonly EventKind[] | undefined, end: number): Promise<number> =>
       kinds === undefined
-        ? markInSlices(sink, 0, end, "committed_ms >= $5", sinceMs)
-        : markInSlices(sink, 0, end, `committed_ms >= $5 and ${dialect.isIn("kind", "$6::text[]")}`, sinceMs, kinds),
+        ? markEvents(sink, 0, end, "committed_ms >= $5", sinceMs)
+        : markEvents(sink, 0, end, `committed_ms >= $5 and ${dialect.isIn("kind", "$6::text[]")}`, sinceMs, kinds),
     /** Marks settled events of a range of the log; urgent ones only after `urgentAfter`. */
-    markBetween: (sink: string, after: number, through: number, urgentAfter: number): Promise<number> =>
-      markInSlices(sink, after, through, `(event.position > $5 or not (${IS_URGENT_EVENT_SQL}))`, urgentAfter),
+    markEventsBetween: (sink: string, after: number, through: number, urgentAfter: number): Promise<number> =>
+      markEvents(sink, after, through, `(event.position > $5 or not (${IS_URGENT_EVENT_SQL}))`, urgentAfter),
     hasNoMarks: (sink: string): boolean => unmarkedSinks.has(sink),
     /**
      * Marks the events of a settled batch if a replay marked events of the same class (urgent or not) meanwhile:
@@ -234,7 +234,7 @@ export function createRedeliveries(
         values: [sink, after, through],
       }));
     },
-    cancel: (sink: string): readonly SqlStatement[] => [
+    cancelRedeliveries: (sink: string): readonly SqlStatement[] => [
       { text: "delete from again where source = $1 and sink = $2", values: [sink] },
       { text: "update dead_letter set resending = false where source = $1 and sink = $2", values: [sink] },
     ],
@@ -263,7 +263,7 @@ export function createDeadLetters(sql: SqlDriver) {
   const deadLetterValues = (sink: string, ids: readonly number[] | "all") => (ids === "all" ? [sink] : [sink, ids]);
 
   return {
-    async list(sink: string | undefined, limit: number): Promise<readonly DeadLetter[]> {
+    async listDeadLetters(sink: string | undefined, limit: number): Promise<readonly DeadLetter[]> {
       const rows = await query<DeadLetterRow>(
         `select id, sink, reason, at_ms, number, epoch, body, ${dialect.isIntactSql("dead_letter")} as sound
          from dead_letter where source = $1 and resending = false and ($2::text is null or sink = $2)
@@ -299,11 +299,11 @@ export function createDeadLetters(sql: SqlDriver) {
         values: [sink, position, reason, nowMs, sequence?.number ?? null, sequence?.epoch ?? null],
       },
     ],
-    remove: (sink: string, positions: readonly number[]): SqlStatement => ({
+    removeDeadLetters: (sink: string, positions: readonly number[]): SqlStatement => ({
       text: `delete from dead_letter where source = $1 and sink = $2 and ${dialect.isIn("position", "$3::bigint[]")}`,
       values: [sink, positions],
     }),
-    resend: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
+    resendDeadLetters: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
       sql.transaction(function* () {
         const resentDeadLetters = yield* runSql<{ readonly position: number }>(
           `update dead_letter set resending = true where ${deadLetterSelectionSql(ids)} and ${dialect.isIntactSql("dead_letter")} returning position`,
@@ -320,7 +320,7 @@ export function createDeadLetters(sql: SqlDriver) {
         );
         return resentDeadLetters.length;
       }),
-    discard: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
+    discardDeadLetters: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
       sql.transaction(function* () {
         const removedDeadLetters = yield* runSql<{ readonly position: number }>(
           `delete from dead_letter where ${deadLetterSelectionSql(ids)} returning position`,

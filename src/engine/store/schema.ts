@@ -183,8 +183,8 @@ const SQLITE_SCHEMA_MIGRATIONS: readonly string[] = [
 
 export const SCHEMA_VERSION = SQLITE_SCHEMA_MIGRATIONS.length;
 
-/** Throws for a file of another program or of a newer version; `migrate` updates an older one. */
-export function prepareSchema(database: Database, migrate: boolean): void {
+/** Throws for a file of another program or of a newer version; `mayMigrate` allows updating an older one. */
+export function prepareSchema(database: Database, mayMigrate: boolean): void {
   const schemaVersion = database.number("pragma user_version");
   const applicationId = database.number("pragma application_id");
   const isDatabaseEmpty = database.number("select count(*) from sqlite_master") === 0;
@@ -201,7 +201,7 @@ export function prepareSchema(database: Database, migrate: boolean): void {
     );
   }
   if (schemaVersion === SCHEMA_VERSION) return;
-  if (!migrate) {
+  if (!mayMigrate) {
     throw new ConfigError(`${database.path} has an older schema (${schemaVersion} instead of ${SCHEMA_VERSION}).`, {
       hint: "Start the worker of this version once; it brings the file up to date.",
     });
@@ -244,6 +244,6 @@ export function findSchemaProblem(database: Database): string | null {
   const missingSchemaObject = referenceDatabase
     .prepare(SCHEMA_OBJECTS_SQL)
     .all<SchemaObject>()
-    .find((shape) => !schemaObjects.has(describeSchemaObject(shape)));
+    .find((schemaObject) => !schemaObjects.has(describeSchemaObject(schemaObject)));
   return missingSchemaObject === undefined ? null : `the ${missingSchemaObject.name} is not as it was made`;
 }

@@ -62,9 +62,9 @@ export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boole
   }
 
   return {
-    find: async (sink: string): Promise<StoredSinkCursor | undefined> => (await readCachedCursors()).get(sink),
+    findCursor: async (sink: string): Promise<StoredSinkCursor | undefined> => (await readCachedCursors()).get(sink),
     forget: forgetCachedCursors,
-    applyMove(sink: string, through: number, counted: EventNumber | undefined, cursor: SinkCursorColumn): void {
+    applyMove(sink: string, through: number, counted: EventNumber | undefined, column: SinkCursorColumn): void {
       const stored = cachedCursors?.get(sink);
       if (stored === undefined) {
         forgetCachedCursors();
@@ -73,7 +73,7 @@ export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boole
       const isLaterSequence = counted?.epoch === stored.counted.epoch && counted.number > stored.counted.number;
       const movedSinkCursor = {
         ...stored,
-        [cursor]: Math.max(through, stored[cursor]),
+        [column]: Math.max(through, stored[column]),
         counted: isLaterSequence ? counted : stored.counted,
       };
       cachedCursors?.set(sink, movedSinkCursor);
@@ -86,19 +86,19 @@ export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boole
       values: [sink, position, createEpoch()],
     }),
     /** Moves a cursor forward, never back, whatever the order of settlements. Numbers of an old epoch are ignored. */
-    moveTo: (sink: string, through: number, counted: EventNumber | undefined, cursor: SinkCursorColumn) => ({
+    moveCursor: (sink: string, through: number, counted: EventNumber | undefined, column: SinkCursorColumn) => ({
       text: dialect.update(
         "sink",
         {
-          [cursor]: `greatest(${cursor}, $3::bigint)`,
+          [column]: `greatest(${column}, $3::bigint)`,
           counted: "case when epoch = $4::text then greatest(counted, $5::bigint) else counted end",
         },
         "name = $2",
       ),
       values: [sink, through, counted?.epoch ?? null, counted?.number ?? 0],
-      name: `move_${cursor}`,
+      name: `move_${column}`,
     }),
-    addDropped: (sink: string, count: number): SqlStatement => ({
+    addDroppedEvents: (sink: string, count: number): SqlStatement => ({
       text: dialect.update("sink", { dropped: "dropped + $3::bigint" }, "name = $2"),
       values: [sink, count],
     }),

@@ -47,7 +47,7 @@ const NO_LAG_FILTER: LagFilter = { kinds: EVENT_KINDS, kindsOnly: true, matches:
 
 export async function computeSinkLags(
   sql: SqlDriver,
-  wanted: ReadonlyMap<string, LagFilter> | undefined,
+  lagFilters: ReadonlyMap<string, LagFilter> | undefined,
   unsavedCursors: ReadonlyMap<string, { readonly through: number }>,
 ): Promise<readonly SinkLag[]> {
   const sinkRows = await sql.query<SinkLagRow>(
@@ -63,8 +63,8 @@ export async function computeSinkLags(
   const sinkLags: SinkLag[] = [];
   for (const { marked, last, ...stored } of sinkRows) {
     const row = { ...stored, position: Math.max(stored.position, unsavedCursors.get(stored.sink)?.through ?? 0) };
-    const lagFilter = (row.ended === null ? wanted?.get(row.sink) : undefined) ?? NO_LAG_FILTER;
-    const pendingEventCount = row.position >= last ? NO_PENDING_EVENTS : await countPending(sql, row, lagFilter);
+    const lagFilter = (row.ended === null ? lagFilters?.get(row.sink) : undefined) ?? NO_LAG_FILTER;
+    const pendingEventCount = row.position >= last ? NO_PENDING_EVENTS : await countPendingEvents(sql, row, lagFilter);
     const markedEventCount = marked === 0 ? NO_PENDING_EVENTS : await countMarked(sql, row.sink, marked, lagFilter);
     sinkLags.push({
       ...row,
@@ -77,7 +77,7 @@ export async function computeSinkLags(
   return sinkLags;
 }
 
-async function countPending(sql: SqlDriver, { position, urgent }: CursorPair, lagFilter: LagFilter) {
+async function countPendingEvents(sql: SqlDriver, { position, urgent }: CursorPair, lagFilter: LagFilter) {
   const afterCursorSql = "event.source = $1 and event.position > $2";
   // Urgent events may be settled although values before them are not.
   const isFactSql = `${afterCursorSql} and telemetry = false and not (position <= ${urgent} and ${IS_URGENT_KIND_SQL})`;
@@ -149,7 +149,7 @@ async function countMatching(sql: SqlDriver, rows: readonly PendingRow[], lagFil
   return summarizePendingEvents(matchingRows, true);
 }
 
-function summarizePendingEvents(rows: readonly PendingRow[], exact: boolean): EventCount {
+function summarizePendingEvents(rows: readonly PendingRow[], isExact: boolean): EventCount {
   const oldestMs = rows.length === 0 ? null : Math.min(...rows.map((row) => row.committed_ms));
-  return { events: rows.length, oldestMs, exact: exact || rows.length === 0 };
+  return { events: rows.length, oldestMs, exact: isExact || rows.length === 0 };
 }

@@ -37,7 +37,7 @@ export interface SqlDriver {
   /** Runs a transaction whose statements depend on earlier results. If `work` runs twice, only the second run counts. */
   transaction<T>(work: () => SqlSteps<T>): Awaitable<T>;
   /** Runs a statement with the next transaction, after 5 s at most; see `deferred-writes.ts`. */
-  defer(key: string, statement: () => SqlStatement): Promise<void>;
+  defer(key: string, buildStatement: () => SqlStatement): Promise<void>;
   isBehind(): boolean;
   flush(): Awaitable<unknown>;
   changes(): Awaitable<number>;
@@ -47,17 +47,17 @@ export type SqlByColumn = Readonly<Record<string, string>>;
 
 /** SQL that differs between the databases. In SQLite each row has a checksum; PostgreSQL checks its pages itself. */
 export interface SqlDialect {
-  /** `from`: the SQL after the selected columns. `copyOf`: the table of the source row, whose damage the copy keeps. */
-  insert(table: StateTable, cells: SqlByColumn, from?: string, copyOf?: StateTable): string;
-  upsert(table: StateTable, keys: readonly string[], cells: SqlByColumn, from?: string): string;
+  /** `fromSql`: the SQL after the selected columns. `copyOf`: the table of the source row, whose damage the copy keeps. */
+  insert(table: StateTable, cells: SqlByColumn, fromSql?: string, copyOf?: StateTable): string;
+  upsert(table: StateTable, keys: readonly string[], cells: SqlByColumn, fromSql?: string): string;
   /** Builds an update of this source's undamaged rows. */
   update(table: StateTable, cells: SqlByColumn, where: string): string;
   isIntactSql(table: StateTable): string;
   /** Builds the condition that a column has one of the values of a list parameter, such as `$3::bigint[]`. */
-  isIn(column: string, list: string): string;
+  isIn(column: string, valuesSql: string): string;
   kindOfBodySql(body: string): string;
   /** Table of the log's counters `bytes` and `written`, and the condition on its row. */
   readonly counters: { readonly table: string; readonly where: string };
-  readonly lastPosition: string;
+  readonly lastPositionSql: string;
   readonly countValuesAfterSql: string;
 }

@@ -39,13 +39,13 @@ export function createSqliteDriver(
   return {
     dialect: SQLITE_DIALECT,
     query: <Row>(text: string, ...values: readonly SqlValue[]) => runStatement({ text, values }) as readonly Row[],
-    commit: (statements, changes = []) =>
+    commit: (statements, documentChanges = []) =>
       database.transaction(() => {
         for (const statement of statements) runStatement(statement);
-        for (const change of changes) documents.change(change);
+        for (const change of documentChanges) documents.change(change);
       }),
     transaction: (work) => database.transaction(() => runTransactionSteps(work())),
-    defer: (key, statement) => deferredWrites.write(key, () => void runStatement(statement())),
+    defer: (key, buildStatement) => deferredWrites.write(key, () => void runStatement(buildStatement())),
     isBehind: deferredWrites.isBehind,
     flush: deferredWrites.flush,
     changes: database.changes,
@@ -63,35 +63,35 @@ function translateToSqlite(text: string): string {
 }
 
 const SQLITE_DIALECT: SqlDialect = {
-  insert: (table, cells, from = "where true", copyOf) =>
-    `${insertRowSql(table, cells, from, copyOf)} on conflict do nothing`,
-  upsert(table, keys, cells, from = "") {
+  insert: (table, cells, fromSql = "where true", copyOf) =>
+    `${insertRowSql(table, cells, fromSql, copyOf)} on conflict do nothing`,
+  upsert(table, keys, cells, fromSql = "") {
     const updatedColumns = [...Object.keys(cells).filter((column) => !keys.includes(column)), "checksum"];
-    const set = updatedColumns.map((column) => `${column} = excluded.${column}`).join(", ");
-    return `${insertRowSql(table, cells, from)} on conflict (${keys.join(", ")}) do update set ${set}`;
+    const assignmentsSql = updatedColumns.map((column) => `${column} = excluded.${column}`).join(", ");
+    return `${insertRowSql(table, cells, fromSql)} on conflict (${keys.join(", ")}) do update set ${assignmentsSql}`;
   },
   update(table, cells, where) {
-    const set = Object.entries(cells).map(([column, value]) => `${column} = ${value}, `);
-    return `update ${table} set ${set.join("")}checksum = ${checksumSql(table, cells)}
+    const assignments = Object.entries(cells).map(([column, value]) => `${column} = ${value}, `);
+    return `update ${table} set ${assignments.join("")}checksum = ${checksumSql(table, cells)}
       where ${where} and ${SQLITE_DIALECT.isIntactSql(table)}`;
   },
   isIntactSql: (table) => `${checksumSql(table)} is ${table}.checksum`,
-  isIn: (column, list) => `${column} in (select value from json_each(${list}))`,
+  isIn: (column, valuesSql) => `${column} in (select value from json_each(${valuesSql}))`,
   kindOfBodySql: (body) => `case when json_valid(${body}) then ${body} ->> '$.type' end`,
   counters: { table: "log_size", where: "true" },
-  lastPosition: "(select coalesce(max(seq), 0) from sqlite_sequence where name = 'event')",
+  lastPositionSql: "(select coalesce(max(seq), 0) from sqlite_sequence where name = 'event')",
   countValuesAfterSql: "(select count(*) from event where telemetry = 1 and position > $2)",
 };
 
-function insertRowSql(table: StateTable, cells: SqlByColumn, from: string, copyOf?: StateTable): string {
+function insertRowSql(table: StateTable, cells: SqlByColumn, fromSql: string, copyOf?: StateTable): string {
   const columnNames = Object.keys(cells).join(", ");
   const values = Object.entries(cells).map(([column, value]) => `${value} as ${column}`);
   const checksum = `row_checksum(${CHECKED_TABLES[table].columns.join(", ")})`;
   return copyOf === undefined
     ? `insert into ${table} (${columnNames}, checksum)
-        select ${columnNames}, ${checksum} from (select ${values.join(", ")} ${from}) where true`
+        select ${columnNames}, ${checksum} from (select ${values.join(", ")} ${fromSql}) where true`
     : `insert into ${table} (${columnNames}, checksum) select ${columnNames}, case when is_sound then ${checksum} end
-        from (select ${values.join(", ")}, ${SQLITE_DIALECT.isIntactSql(copyOf)} as is_sound ${from}) where true`;
+        from (select ${values.join(", ")}, ${SQLITE_DIALECT.isIntactSql(copyOf)} as is_sound ${fromSql}) where true`;
 }
 
 /** Longest time for which the service counts a request, with a margin for its clock. */

@@ -5,13 +5,13 @@ import { fileSize } from "./state-folder.ts";
 export type StoredValue = string | number | null | Uint8Array;
 
 /** Reads a varint: seven bits a byte, the high bit means that more follow; the ninth byte has eight bits. */
-function readVarint(bytes: Buffer, at: number): { readonly value: number; readonly next: number } | null {
+function readVarint(bytes: Buffer, offset: number): { readonly value: number; readonly nextOffset: number } | null {
   let value = 0;
   for (let n = 0; n < 9; n += 1) {
-    const byte = bytes[at + n];
+    const byte = bytes[offset + n];
     if (byte === undefined) return null;
     value = n === 8 ? value * 256 + byte : value * 128 + (byte & 0x7f);
-    if (n === 8 || byte < 0x80) return Number.isSafeInteger(value) ? { value, next: at + n + 1 } : null;
+    if (n === 8 || byte < 0x80) return Number.isSafeInteger(value) ? { value, nextOffset: offset + n + 1 } : null;
   }
   return null;
 }
@@ -19,18 +19,18 @@ function readVarint(bytes: Buffer, at: number): { readonly value: number; readon
 const BYTES_BY_INTEGER_TYPE = [0, 1, 2, 3, 4, 6, 8];
 
 function parseSqliteRecord(payload: Buffer): readonly StoredValue[] | null {
-  const header = readVarint(payload, 0);
-  if (header === null || header.value > payload.length) return null;
+  const headerVarint = readVarint(payload, 0);
+  if (headerVarint === null || headerVarint.value > payload.length) return null;
   const values: StoredValue[] = [];
-  let at = header.value;
-  for (let typeOffset = header.next; typeOffset < header.value; ) {
+  let valueOffset = headerVarint.value;
+  for (let typeOffset = headerVarint.nextOffset; typeOffset < headerVarint.value; ) {
     const serialTypeVarint = readVarint(payload, typeOffset);
     if (serialTypeVarint === null) return null;
     const valueSize = valueSizeOfType(serialTypeVarint.value);
-    if (valueSize === null || at + valueSize > payload.length) return null;
-    values.push(decodeSqliteValue(serialTypeVarint.value, payload.subarray(at, at + valueSize)));
-    at += valueSize;
-    typeOffset = serialTypeVarint.next;
+    if (valueSize === null || valueOffset + valueSize > payload.length) return null;
+    values.push(decodeSqliteValue(serialTypeVarint.value, payload.subarray(valueOffset, valueOffset + valueSize)));
+    valueOffset += valueSize;
+    typeOffset = serialTypeVarint.nextOffset;
   }
   return values;
 }
@@ -72,17 +72,17 @@ export type SqlitePages = ReturnType<typeof openSqlitePages>;
  * Reads rows from single pages of a database file and its write-ahead log. Callers verify each row by its checksum.
  * `valid` uses only the commits that SQLite would read; `all` also those behind a damaged part of the log.
  */
-export function openSqlitePages(path: string, log: "valid" | "all") {
+export function openSqlitePages(path: string, wal: "valid" | "all") {
   const databaseFileDescriptor = openSync(path, "r");
   const walPath = `${path}-wal`;
   const walFd = fileSize(walPath) > WAL_HEADER_BYTES ? openSync(walPath, "r") : null;
   const pageBytes = readDatabasePageSize(databaseFileDescriptor, walFd);
   const walOffsets =
-    walFd === null ? new Map<number, number>() : findCommittedPages(walFd, fileSize(walPath), pageBytes, log);
-  const count = Math.max(Math.floor(fileSize(path) / pageBytes), ...walOffsets.keys());
+    walFd === null ? new Map<number, number>() : findCommittedPages(walFd, fileSize(walPath), pageBytes, wal);
+  const pageCount = Math.max(Math.floor(fileSize(path) / pageBytes), ...walOffsets.keys());
 
   function readDatabasePage(page: number): Buffer | null {
-    if (page < 1 || page > count) return null;
+    if (page < 1 || page > pageCount) return null;
     const walOffset = walOffsets.get(page);
     return walOffset !== undefined && walFd !== null
       ? readFileRange(walFd, walOffset, pageBytes)
@@ -90,13 +90,13 @@ export function openSqlitePages(path: string, log: "valid" | "all") {
   }
 
   /** Reads the payload of a row: a part in its cell, and the rest in a chain of overflow pages. */
-  function readRowPayload(bytes: Buffer, at: number, size: number, isTable: boolean): Buffer | null {
-    const cellBytes = payloadBytesInCell(size, isTable, pageBytes);
+  function readRowPayload(bytes: Buffer, at: number, payloadSize: number, isTable: boolean): Buffer | null {
+    const cellBytes = payloadBytesInCell(payloadSize, isTable, pageBytes);
     const payloadParts = [bytes.subarray(at, at + cellBytes)];
-    let remainingBytes = size - cellBytes;
+    let remainingBytes = payloadSize - cellBytes;
     let nextPage = remainingBytes > 0 && at + cellBytes + 4 <= bytes.length ? bytes.readUInt32BE(at + cellBytes) : 0;
     // No row is longer than the file, so a chain that runs in a circle ends.
-    if (remainingBytes > count * pageBytes) return null;
+    if (remainingBytes > pageCount * pageBytes) return null;
     while (remainingBytes > 0) {
       const page = readDatabasePage(nextPage);
       if (page === null) return null;
@@ -107,10 +107,10 @@ export function openSqlitePages(path: string, log: "valid" | "all") {
     return Buffer.concat(payloadParts);
   }
 
-  function parseRowCell(bytes: Buffer, at: number, isTable: boolean): SqliteRowCell | null {
-    const payloadSizeVarint = readVarint(bytes, at);
-    const rowid = payloadSizeVarint !== null && isTable ? readVarint(bytes, payloadSizeVarint.next) : null;
-    const payloadOffset = isTable ? rowid?.next : payloadSizeVarint?.next;
+  function parseRowCell(bytes: Buffer, cellOffset: number, isTable: boolean): SqliteRowCell | null {
+    const payloadSizeVarint = readVarint(bytes, cellOffset);
+    const rowid = payloadSizeVarint !== null && isTable ? readVarint(bytes, payloadSizeVarint.nextOffset) : null;
+    const payloadOffset = isTable ? rowid?.nextOffset : payloadSizeVarint?.nextOffset;
     if (payloadSizeVarint === null || payloadOffset === undefined) return null;
     const fullPayload = readRowPayload(bytes, payloadOffset, payloadSizeVarint.value, isTable);
     const values = fullPayload === null ? null : parseSqliteRecord(fullPayload);
@@ -118,9 +118,9 @@ export function openSqlitePages(path: string, log: "valid" | "all") {
   }
 
   return {
-    count,
-    bytes: readDatabasePage,
-    /** Returns the number of rows that a leaf page states; it exceeds `cells` if rows cannot be read. */
+    count: pageCount,
+    readPage: readDatabasePage,
+    /** Returns the number of rows that a leaf page states; it is larger than the number of rows that can be read. */
     statedRowCount(page: number): number {
       const header = pageHeaderOffset(page);
       const bytes = readDatabasePage(page);
@@ -128,14 +128,14 @@ export function openSqlitePages(path: string, log: "valid" | "all") {
       return isLeafPage ? (bytes?.readUInt16BE(header + 3) ?? 0) : 0;
     },
     /** Returns the readable rows of a leaf page; none for any other page. */
-    cells(page: number): readonly SqliteRowCell[] {
+    readCells(page: number): readonly SqliteRowCell[] {
       const bytes = readDatabasePage(page);
-      const header = pageHeaderOffset(page);
-      const pageType = bytes?.[header];
+      const headerOffset = pageHeaderOffset(page);
+      const pageType = bytes?.[headerOffset];
       if (bytes === null || (pageType !== TABLE_LEAF_PAGE_TYPE && pageType !== INDEX_LEAF_PAGE_TYPE)) return [];
-      return Array.from({ length: bytes.readUInt16BE(header + 3) }, (_, n) => header + 8 + 2 * n)
-        .filter((at) => at + 2 <= pageBytes)
-        .map((at) => parseRowCell(bytes, bytes.readUInt16BE(at), pageType === TABLE_LEAF_PAGE_TYPE))
+      return Array.from({ length: bytes.readUInt16BE(headerOffset + 3) }, (_, n) => headerOffset + 8 + 2 * n)
+        .filter((offset) => offset + 2 <= pageBytes)
+        .map((offset) => parseRowCell(bytes, bytes.readUInt16BE(offset), pageType === TABLE_LEAF_PAGE_TYPE))
         .filter((cell) => cell !== null);
     },
     [Symbol.dispose](): void {
@@ -146,11 +146,11 @@ export function openSqlitePages(path: string, log: "valid" | "all") {
 }
 
 /** Returns how many bytes of a row lie in its cell, for pages without reserved space. */
-function payloadBytesInCell(size: number, isTable: boolean, pageBytes: number): number {
+function payloadBytesInCell(payloadSize: number, isTable: boolean, pageBytes: number): number {
   const maxCellPayloadBytes = isTable ? pageBytes - 35 : Math.floor(((pageBytes - 12) * 64) / 255) - 23;
-  if (size <= maxCellPayloadBytes) return size;
+  if (payloadSize <= maxCellPayloadBytes) return payloadSize;
   const minCellPayloadBytes = Math.floor(((pageBytes - 12) * 32) / 255) - 23;
-  const fittingPayloadBytes = minCellPayloadBytes + ((size - minCellPayloadBytes) % (pageBytes - 4));
+  const fittingPayloadBytes = minCellPayloadBytes + ((payloadSize - minCellPayloadBytes) % (pageBytes - 4));
   return fittingPayloadBytes <= maxCellPayloadBytes ? fittingPayloadBytes : minCellPayloadBytes;
 }
 
@@ -162,16 +162,16 @@ function readDatabasePageSize(databaseFd: number, walFd: number | null): number 
     if (fileHeader.readUInt32BE(28) * SQLITE_PAGE_BYTES === fstatSync(databaseFd).size) return SQLITE_PAGE_BYTES;
     // The two-byte field holds 1 for 65,536.
     const statedPageSize = fileHeader.readUInt16BE(16);
-    const bytes = statedPageSize === 1 ? 65_536 : statedPageSize;
-    if (isValidPageSize(bytes)) return bytes;
+    const pageSize = statedPageSize === 1 ? 65_536 : statedPageSize;
+    if (isValidPageSize(pageSize)) return pageSize;
   }
   const header = walFd === null ? null : readFileRange(walFd, 0, WAL_HEADER_BYTES);
   if (header !== null && isWalHeader(header) && isValidPageSize(header.readUInt32BE(8))) return header.readUInt32BE(8);
   return SQLITE_PAGE_BYTES;
 }
 
-function isValidPageSize(bytes: number): boolean {
-  return bytes >= 512 && bytes <= 65_536 && (bytes & (bytes - 1)) === 0;
+function isValidPageSize(pageSize: number): boolean {
+  return pageSize >= 512 && pageSize <= 65_536 && (pageSize & (pageSize - 1)) === 0;
 }
 
 function isWalHeader(header: Buffer): boolean {
@@ -192,8 +192,8 @@ export function hasReadableWal(path: string): boolean {
 
 type WalChecksum = readonly [first: number, second: number];
 
-function walChecksumMatches(bytes: Buffer, at: number, [first, second]: WalChecksum): boolean {
-  return first === bytes.readUInt32BE(at) && second === bytes.readUInt32BE(at + 4);
+function walChecksumMatches(bytes: Buffer, offset: number, [first, second]: WalChecksum): boolean {
+  return first === bytes.readUInt32BE(offset) && second === bytes.readUInt32BE(offset + 4);
 }
 
 function walHeaderChecksum(header: Buffer): WalChecksum {
@@ -201,29 +201,29 @@ function walHeaderChecksum(header: Buffer): WalChecksum {
 }
 
 /** Continues the checksum of a write-ahead log; each frame includes the frames before: https://www.sqlite.org/walformat.html */
-function addToWalChecksum(logHeader: Buffer, before: WalChecksum, bytes: Buffer): WalChecksum {
+function addToWalChecksum(logHeader: Buffer, previousChecksum: WalChecksum, bytes: Buffer): WalChecksum {
   const isBigEndian = logHeader.readUInt32BE(0) !== WAL_MAGIC;
-  let [first, second] = before;
-  for (let at = 0; at < bytes.length; at += 8) {
-    first = (first + (isBigEndian ? bytes.readUInt32BE(at) : bytes.readUInt32LE(at)) + second) >>> 0;
-    second = (second + (isBigEndian ? bytes.readUInt32BE(at + 4) : bytes.readUInt32LE(at + 4)) + first) >>> 0;
+  let [first, second] = previousChecksum;
+  for (let offset = 0; offset < bytes.length; offset += 8) {
+    first = (first + (isBigEndian ? bytes.readUInt32BE(offset) : bytes.readUInt32LE(offset)) + second) >>> 0;
+    second = (second + (isBigEndian ? bytes.readUInt32BE(offset + 4) : bytes.readUInt32LE(offset + 4)) + first) >>> 0;
   }
   return [first, second];
 }
 
 /** Finds the offset of the newest committed copy of each page in a write-ahead log. */
-function findCommittedPages(walFd: number, size: number, pageBytes: number, log: "valid" | "all"): Map<number, number> {
+function findCommittedPages(walFd: number, size: number, pageBytes: number, wal: "valid" | "all"): Map<number, number> {
   const header = readFileRange(walFd, 0, WAL_HEADER_BYTES);
   const walOffsetByCommittedPage = new Map<number, number>();
   if (header === null || !isWalHeader(header) || header.readUInt32BE(8) !== pageBytes) return walOffsetByCommittedPage;
   let checksum = walHeaderChecksum(header);
-  if (log === "valid" && !walChecksumMatches(header, 24, checksum)) return walOffsetByCommittedPage;
+  if (wal === "valid" && !walChecksumMatches(header, 24, checksum)) return walOffsetByCommittedPage;
   let uncommittedPages = new Map<number, number>();
   for (let at = WAL_HEADER_BYTES; at + FRAME_HEADER_BYTES + pageBytes <= size; at += FRAME_HEADER_BYTES + pageBytes) {
     const walFrame = readFileRange(walFd, at, FRAME_HEADER_BYTES + pageBytes);
     // Frames of an earlier generation of the log have another salt.
     if (walFrame === null || !walFrame.subarray(8, 16).equals(header.subarray(16, 24))) break;
-    if (log === "valid") {
+    if (wal === "valid") {
       checksum = addToWalChecksum(header, checksum, walFrame.subarray(0, 8));
       checksum = addToWalChecksum(header, checksum, walFrame.subarray(FRAME_HEADER_BYTES));
       if (!walChecksumMatches(walFrame, 16, checksum)) break;
@@ -236,10 +236,10 @@ function findCommittedPages(walFd: number, size: number, pageBytes: number, log:
   return walOffsetByCommittedPage;
 }
 
-function readFileRange(file: number, at: number, size: number): Buffer | null {
+function readFileRange(fd: number, offset: number, size: number): Buffer | null {
   const bytes = Buffer.alloc(size);
   try {
-    return readSync(file, bytes, 0, size, at) === size ? bytes : null;
+    return readSync(fd, bytes, 0, size, offset) === size ? bytes : null;
   } catch {
     // Ignore a read error of one page: the disk may still read the next page.
     return null;
@@ -251,7 +251,7 @@ const FREE_PAGE_TYPE = 2;
 
 /** Describes damage of the list of free pages, which lets SQLite overwrite another table. Null without damage. */
 export function findFreePageProblem(pages: SqlitePages): string | null {
-  const header = pages.bytes(1);
+  const header = pages.readPage(1);
   if (header === null || header.toString("latin1", 0, SQLITE_FILE_MAGIC.length) !== SQLITE_FILE_MAGIC) return null;
   // Write and read version, and three constants: https://www.sqlite.org/fileformat2.html#the_database_header
   const constantHeaderBytes = [header[18], header[19], header[21], header[22], header[23]];
@@ -262,11 +262,11 @@ export function findFreePageProblem(pages: SqlitePages): string | null {
   const isFreePage = (page: number) => {
     if (page < 3 || page > pages.count) return false;
     const map = 2 + Math.floor((page - 2) / pagesPerPointerMap) * pagesPerPointerMap;
-    return map !== page && (!hasPointerMapPages || pages.bytes(map)?.[5 * (page - map - 1)] === FREE_PAGE_TYPE);
+    return map !== page && (!hasPointerMapPages || pages.readPage(map)?.[5 * (page - map - 1)] === FREE_PAGE_TYPE);
   };
   const seenPages = new Set<number>();
   for (let trunkPage = header.readUInt32BE(32); trunkPage !== 0; ) {
-    const bytes = pages.bytes(trunkPage);
+    const bytes = pages.readPage(trunkPage);
     if (bytes === null || seenPages.has(trunkPage) || !isFreePage(trunkPage))
       return `page ${trunkPage} is in the list of free pages`;
     seenPages.add(trunkPage);
@@ -279,6 +279,6 @@ export function findFreePageProblem(pages: SqlitePages): string | null {
     }
     trunkPage = bytes.readUInt32BE(0);
   }
-  const statedCount = header.readUInt32BE(36);
-  return seenPages.size === statedCount ? null : `it has ${seenPages.size} free pages instead of ${statedCount}`;
+  const freePageCount = header.readUInt32BE(36);
+  return seenPages.size === freePageCount ? null : `it has ${seenPages.size} free pages instead of ${freePageCount}`;
 }

@@ -24,7 +24,7 @@ export interface Database extends Disposable {
   transaction<T>(work: () => T): T;
   addListener(listener: TransactionListener): void;
   /** Sets a repair for damage; after the repair, a failed transaction or a single statement runs once more. */
-  repairWith(repair: DatabaseDamageRepair): void;
+  setDamageRepair(repair: DatabaseDamageRepair): void;
   /** Returns a number that changes with every change of the file, by this or another process. */
   changes(): number;
   close(): void;
@@ -40,9 +40,9 @@ interface TransactionListener {
 
 export interface DatabaseDamageRepair {
   /** Repairs the open file; returns false when a repair was tried recently. */
-  attempt(error: StateDamaged): boolean;
+  attemptRepair(error: StateDamaged): boolean;
   /** Reports that the work failed again after the repair, or that no repair was possible. */
-  failed(error: StateDamaged): void;
+  onRepairFailed(error: StateDamaged): void;
 }
 
 /** `prepare` sets the database up; a failure closes the file. */
@@ -66,10 +66,10 @@ export function openDatabase(
     if (!(error instanceof StateDamaged) || activeDamageRepair === null || database.isTransaction) throw error;
     damageRepair = null;
     try {
-      if (activeDamageRepair.attempt(error)) return work();
+      if (activeDamageRepair.attemptRepair(error)) return work();
       throw error;
     } catch (repeatError) {
-      if (repeatError instanceof StateDamaged) activeDamageRepair.failed(repeatError);
+      if (repeatError instanceof StateDamaged) activeDamageRepair.onRepairFailed(repeatError);
       throw repeatError;
     } finally {
       damageRepair = activeDamageRepair;
@@ -116,7 +116,7 @@ export function openDatabase(
       return result;
     },
     addListener: (listener) => void listeners.push(listener),
-    repairWith: (newRepair) => {
+    setDamageRepair: (newRepair) => {
       damageRepair = newRepair;
     },
     changes() {
@@ -301,10 +301,10 @@ export const CHECKED_TABLES = {
 
 export const CHECKED_TABLE_NAMES = Object.keys(CHECKED_TABLES) as readonly StateTable[];
 
-/** SQL for the checksum of a row; `changed` maps columns to their new values. */
-export function checksumSql(table: StateTable, changed: Readonly<Record<string, string>> = {}): string {
+/** SQL for the checksum of a row; `newValues` maps columns to their new values. */
+export function checksumSql(table: StateTable, newValues: Readonly<Record<string, string>> = {}): string {
   const checksumColumns: readonly string[] = CHECKED_TABLES[table].columns;
-  return `row_checksum(${checksumColumns.map((column) => changed[column] ?? `${table}.${column}`).join(", ")})`;
+  return `row_checksum(${checksumColumns.map((column) => newValues[column] ?? `${table}.${column}`).join(", ")})`;
 }
 
 /** SQL condition for rows that differ from what was written. A row that is known to be damaged has no checksum. */

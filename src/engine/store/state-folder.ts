@@ -216,7 +216,7 @@ function chooseQuarantineName(path: string, nowMs: number): string {
 }
 
 export function isQuarantinedStateFile(name: string): boolean {
-  return name.startsWith("plenum.db.damaged-") && !SQLITE_SIDE_FILE_SUFFIXES.some((side) => name.endsWith(side));
+  return name.startsWith("plenum.db.damaged-") && !SQLITE_SIDE_FILE_SUFFIXES.some((suffix) => name.endsWith(suffix));
 }
 
 export function fileSize(path: string): number {

@@ -3,19 +3,19 @@ import type { Event, EventData, EventKind } from "../../core/model/event.ts";
 
 /** Durable state of a worker. A commit that has returned survives a kill and a power cut. */
 export interface Store {
-  document<T>(set: string, key: string): Promise<T | undefined>;
-  documents<T>(set: string): Promise<Map<string, T>>;
+  document<T>(setName: string, key: string): Promise<T | undefined>;
+  documents<T>(setName: string): Promise<Map<string, T>>;
   /** Returns a number that changes when this process may have changed the set, for caches. */
-  version(set: string): Promise<number>;
+  version(setName: string): Promise<number>;
   /** Returns a number that changes when any process may have changed anything. */
   changes(): Promise<number>;
   /** Returns the keys of documents that are absent because they were damaged. */
-  damagedKeys(set: string): Promise<readonly string[]>;
+  damagedKeys(setName: string): Promise<readonly string[]>;
   /** Commits everything or nothing. Rejects with `DocumentKeyConflict` when an `insert` finds its key taken. */
   commit(change: StoreChange): Promise<StoreCommitResult>;
   /** Stores a document with the next transaction, after 5 s at most; resolves once it is durable. */
-  putDeferred(set: string, key: string, value: unknown): Promise<void>;
-  records<T>(log: string, after: number, limit: number): Promise<readonly LogRecord<T>[]>;
+  putDeferred(setName: string, key: string, value: unknown): Promise<void>;
+  records<T>(log: string, afterSequence: number, limit: number): Promise<readonly LogRecord<T>[]>;
   lastRecord<T>(log: string): Promise<LogRecord<T> | undefined>;
   readonly outbox: Outbox;
   readonly quotaStore: QuotaStore;
@@ -122,12 +122,12 @@ export interface EventQuery {
 export interface Outbox {
   register(sink: string, from: "now" | "beginning"): Promise<SinkPosition>;
   /** Returns marked events, then those after the cursor, at least one. `after` skips events that a filter left out. */
-  next(sink: string, limit: number, after?: number): Promise<OfferedEvents>;
+  next(sink: string, limit: number, afterPosition?: number): Promise<OfferedEvents>;
   /** Returns marked urgent events, then those after `after`. The caller has seen those up to `seenThrough`. */
   nextUrgent(
     sink: string,
     limit: number,
-    skip?: { readonly after: number; readonly seenThrough: number },
+    bounds?: { readonly after: number; readonly seenThrough: number },
   ): Promise<OfferedEvents>;
   settle(sink: string, settlement: SettledBatch): Promise<void>;
   /** Ends a sink or continues it (null). An ended sink keeps its cursor, but the log retains no events for it. */
@@ -138,20 +138,20 @@ export interface Outbox {
   /** Marks events that were committed since a time (UTC) to be sent again; returns how many. */
   replay(sink: string, since: string, kinds?: readonly EventKind[]): Promise<number>;
   /** Marks stored events of a range of positions; urgent ones only after `urgentAfter`, if given. */
-  replayBetween(sink: string, after: number, through: number, urgentAfter?: number): Promise<number>;
-  lag(wanted?: ReadonlyMap<string, LagFilter>): Promise<readonly SinkLag[]>;
+  replayBetween(sink: string, afterPosition: number, throughPosition: number, urgentAfter?: number): Promise<number>;
+  lag(lagFilters?: ReadonlyMap<string, LagFilter>): Promise<readonly SinkLag[]>;
   pressure(): Promise<EventLogPressure>;
   gaps(sink?: string): Promise<readonly DeliveryGap[]>;
   /** Removes events beyond the limits of age and size. Emits at most one gap event an hour for each sink's lost events. */
   prune(bounds: RetentionBounds): Promise<EventLogPruneReport>;
-  /** Returns the newest events. `about` selects subjects from the whole log, which takes a second without a match. */
-  latest(limit: number, kinds?: readonly EventKind[], about?: EventQuery): Promise<readonly LoggedEvent[]>;
+  /** Returns the newest events. `query` selects subjects from the whole log, which takes a second without a match. */
+  latest(limit: number, kinds?: readonly EventKind[], query?: EventQuery): Promise<readonly LoggedEvent[]>;
   /** Returns the events after a position, ascending, settled or not; fewer than `limit` when they are large. */
   after(position: number, limit: number): Promise<readonly LoggedEvent[]>;
   /** Returns recent events about exactly these subjects, newest first: 75,000 events take 0.1 s, in parts. */
-  recent(about: EventQuery, kinds: readonly EventKind[], bounds: RecentEventBounds): Promise<readonly LoggedEvent[]>;
+  recent(query: EventQuery, kinds: readonly EventKind[], bounds: RecentEventBounds): Promise<readonly LoggedEvent[]>;
   /** Resolves when this process commits an event or marks an event to be sent again, or when the signal aborts. */
-  changed(signal: AbortSignal): Promise<void>;
+  waitForChange(signal: AbortSignal): Promise<void>;
 }
 
 export interface RecentEventBounds {
@@ -259,9 +259,9 @@ export interface QuotaStore {
   save(key: string, slot: QuotaSlot): Promise<void>;
   /** Stores a slot with the next transaction, after 5 s at most; resolves when it is durable. */
   saveDeferred(key: string, slot: QuotaSlot): Promise<void>;
-  forget(key: string, beforeMs: number): Promise<void>;
+  forgetSlots(key: string, beforeMs: number): Promise<void>;
   loadPause(key: string): Promise<QuotaPause | undefined>;
-  savePause(key: string, hold: QuotaPause): Promise<void>;
+  savePause(key: string, pause: QuotaPause): Promise<void>;
   loadClock(key: string, boot: string): Promise<BootClockMark | undefined>;
   saveClock(key: string, boot: string, mark: BootClockMark): Promise<void>;
 }

@@ -60,7 +60,7 @@ function suggestCronExpression(text: string): string | null {
 
 interface CronTimer {
   readonly fire: () => void;
-  readonly nextMatch: (afterMs: number) => number;
+  readonly nextMatchMs: (afterMs: number) => number;
   dueMs: number;
   dueMonotonicMs: number;
 }
@@ -74,28 +74,28 @@ export function createCronTicker(clock: Clock, clockCheck: Pick<ClockCheck, "com
   const cronTimers = new Set<CronTimer>();
   const cronTimerAdded = createWakeup();
   let tickerEndController: AbortController | null = null;
-  let seenClockSteps = clockCheck.stepWakeup.wakeups();
+  let seenClockSteps = clockCheck.stepWakeup.wakeupCount();
 
-  function setDue(timer: CronTimer, dueMs: number): void {
+  function setDueTime(timer: CronTimer, dueMs: number): void {
     timer.dueMs = dueMs;
     timer.dueMonotonicMs = clock.monotonic() + dueMs - clock.now();
   }
 
   function fireDueTimers(): number {
     clockCheck.compareClocks();
-    const wasClockStepped = clockCheck.stepWakeup.wakeups() !== seenClockSteps;
-    seenClockSteps = clockCheck.stepWakeup.wakeups();
+    const wasClockStepped = clockCheck.stepWakeup.wakeupCount() !== seenClockSteps;
+    seenClockSteps = clockCheck.stepWakeup.wakeupCount();
     let firstDueMs = Number.POSITIVE_INFINITY;
     for (const timer of [...cronTimers]) {
       const nowMs = clock.now();
       if (wasClockStepped)
-        setDue(timer, Math.min(timer.nextMatch(nowMs), nowMs + timer.dueMonotonicMs - clock.monotonic()));
+        setDueTime(timer, Math.min(timer.nextMatchMs(nowMs), nowMs + timer.dueMonotonicMs - clock.monotonic()));
       if (nowMs >= timer.dueMs && cronTimers.has(timer)) {
         // The timer that fired longest ago comes first: hourly gateways before minutely alarms.
         cronTimers.delete(timer);
         cronTimers.add(timer);
         timer.fire();
-        setDue(timer, timer.nextMatch(clock.now()));
+        setDueTime(timer, timer.nextMatchMs(clock.now()));
       }
       if (cronTimers.has(timer)) firstDueMs = Math.min(firstDueMs, timer.dueMs);
     }
@@ -109,7 +109,7 @@ export function createCronTicker(clock: Clock, clockCheck: Pick<ClockCheck, "com
       signal: tickerLoopController.signal,
       wakeup: combineWakeups(cronTimerAdded, clockCheck.stepWakeup),
       step: async () => fireDueTimers(),
-      fault(error) {
+      onFault(error) {
         throw error;
       },
     }).catch((error: unknown) => {
@@ -119,9 +119,9 @@ export function createCronTicker(clock: Clock, clockCheck: Pick<ClockCheck, "com
   }
 
   return {
-    every(expression: string, fire: () => void): () => void {
-      const cronTimer: CronTimer = { fire, nextMatch: cronMatcher(expression), dueMs: 0, dueMonotonicMs: 0 };
-      setDue(cronTimer, cronTimer.nextMatch(clock.now()));
+    addCronTimer(expression: string, fire: () => void): () => void {
+      const cronTimer: CronTimer = { fire, nextMatchMs: cronMatcher(expression), dueMs: 0, dueMonotonicMs: 0 };
+      setDueTime(cronTimer, cronTimer.nextMatchMs(clock.now()));
       cronTimers.add(cronTimer);
       if (tickerEndController === null) tickerEndController = startTickerLoop();
       else cronTimerAdded.wakeUp();

@@ -8,7 +8,7 @@ interface PageCounts {
   readonly pagesTotal: number;
 }
 
-export type FirstInventory = ReturnType<FirstInventoryProgress["now"]>;
+export type FirstInventory = ReturnType<FirstInventoryProgress["getProgress"]>;
 
 export interface FirstInventoryReport extends Omit<FirstInventory, "others"> {
   readonly message: string | null;
@@ -54,7 +54,7 @@ export function createFirstInventoryProgress(isKnown: (job: string) => boolean) 
   }
 
   return {
-    now() {
+    getProgress() {
       const tags = listsByJob.get("tags");
       const pagesOfShortLists = JOBS_WITH_SHORT_LISTS.map(countListPages);
       const sumPages = (field: keyof PageCounts) => pagesOfShortLists.reduce((sum, pages) => sum + pages[field], 0);

@@ -15,7 +15,7 @@ export function createHeartbeat(options: {
   readonly store: Pick<Store, "commit" | "document">;
   readonly clock: Clock;
   readonly log: Log;
-}): WorkerService & { change(everyMs: number | false): void } {
+}): WorkerService & { changeInterval(everyMs: number | false): void } {
   const { source, store, clock, log } = options;
   const heartbeatIntervalChanged = createWakeup();
   let { everyMs } = options;
@@ -44,10 +44,10 @@ export function createHeartbeat(options: {
       clock,
       wakeup: heartbeatIntervalChanged,
       step: emitHeartbeatWhenDue,
-      fault: (error) => log.warn({ err: error }, "The heartbeat could not be stored; it is tried again."),
+      onFault: (error) => log.warn({ err: error }, "The heartbeat could not be stored; it is tried again."),
     }),
-    change(next: number | false) {
-      everyMs = next;
+    changeInterval(newEveryMs: number | false) {
+      everyMs = newEveryMs;
       heartbeatIntervalChanged.wakeUp();
     },
   };

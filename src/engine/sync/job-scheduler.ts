@@ -4,7 +4,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { isOrderlyStop, OrderlyStop, startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { endsWithin, rejectOnAbort, runLoop, serialRunner, sleepFor } from "../../core/runtime/waiting.ts";
+import { createSerialRunner, endsWithin, rejectOnAbort, runLoop, sleepFor } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type CronTicker, cronIntervalMs } from "./cron-schedule.ts";
 import type { LoopJob, SyncJob } from "./job.ts";
@@ -35,7 +35,7 @@ export interface JobSchedulerOptions {
 }
 
 export interface JobScheduler extends WorkerService {
-  change(next: JobSchedulerChange): void;
+  changeJobs(jobChange: JobSchedulerChange): void;
 }
 
 export interface JobSchedulerChange extends Pick<JobSchedulerOptions, "jobs" | "spreadMs"> {
@@ -55,8 +55,8 @@ function createJobState(job: SyncJob) {
     /** The job does not run before this monotonic time, because the service refused it or ordered a pause. */
     notBeforeMs: Number.NEGATIVE_INFINITY,
     isPending: job.firstRun,
-    takesTicks: !job.firstRun,
-    wait: null as AbortController | null,
+    isScheduled: !job.firstRun,
+    waitController: null as AbortController | null,
     stopTicks: (): void => undefined,
   };
 }
@@ -102,8 +102,8 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
       return;
     }
     state.isPending = false;
-    state.takesTicks = true;
-    state.wait?.abort(new OrderlyStop());
+    state.isScheduled = true;
+    state.waitController?.abort(new OrderlyStop());
     const { job } = state;
     const jobMetricLabels = { source, job: job.name };
     if (state.isRunning) {
@@ -148,66 +148,66 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
     }
   }
 
-  async function runJobLater(state: JobState, inMs: number): Promise<void> {
-    state.wait?.abort(new OrderlyStop());
+  async function runJobLater(state: JobState, delayMs: number): Promise<void> {
+    state.waitController?.abort(new OrderlyStop());
     const retryWaitController = new AbortController();
-    state.wait = retryWaitController;
-    const isRetryTime = await sleepFor(clock, inMs, retryWaitController.signal, noNewRunsController.signal);
-    if (state.wait === retryWaitController) state.wait = null;
+    state.waitController = retryWaitController;
+    const isRetryTime = await sleepFor(clock, delayMs, retryWaitController.signal, noNewRunsController.signal);
+    if (state.waitController === retryWaitController) state.waitController = null;
     if (isRetryTime) await startJobRun(state);
   }
 
   /** Waits for the job's current run, which may still use old settings or an old scope. */
-  async function actAfterCurrentRun(state: JobState, act: (state: JobState) => Promise<void> | void): Promise<void> {
+  async function actAfterCurrentRun(state: JobState, action: (state: JobState) => Promise<void> | void): Promise<void> {
     await currentJobRuns.get(state.job.name);
-    await act(state);
+    await action(state);
   }
 
-  async function recordJobSuccess(work: JobNameAndAbility, remark: string | null): Promise<void> {
-    outage.noteSuccess();
-    await availability.featureUp(work.name);
-    storeJobState(work, remark);
+  async function recordJobSuccess(job: JobNameAndAbility, remark: string | null): Promise<void> {
+    outage.noteJobSuccess();
+    await availability.featureUp(job.name);
+    storeJobState(job, remark);
   }
 
-  async function recordJobFailure(work: JobNameAndAbility, failure: Failure, failures: number): Promise<boolean> {
-    log.warn({ job: work.name, err: failure }, "a poll failed");
-    const failureContext = { isRepeat: failures > 1, isMeJob: work.name === "token" };
+  async function recordJobFailure(job: JobNameAndAbility, failure: Failure, failureCount: number): Promise<boolean> {
+    log.warn({ job: job.name, err: failure }, "a poll failed");
+    const failureContext = { isRepeat: failureCount > 1, isMeJob: job.name === "token" };
     const isServiceDown = await outage.detectOutage(failure, failureContext, abortRunsController.signal);
-    const jobProblem = describeJobProblem(work, failure);
-    if (!isServiceDown && failure instanceof ConfigError) await availability.featureDown(work.name, jobProblem);
-    storeJobState(work, jobProblem, false);
+    const jobProblem = describeJobProblem(job, failure);
+    if (!isServiceDown && failure instanceof ConfigError) await availability.featureDown(job.name, jobProblem);
+    storeJobState(job, jobProblem, false);
     return isServiceDown;
   }
 
   const lacksTokenAbility = ({ ability }: JobNameAndAbility) => ability !== undefined && !scope.hasAbility(ability);
 
-  function describeJobProblem(work: JobNameAndAbility, failure: Failure): string {
+  function describeJobProblem(job: JobNameAndAbility, failure: Failure): string {
     const isForbidden = failure instanceof ConfigError && failure.reason === "forbidden";
-    return isForbidden && lacksTokenAbility(work)
-      ? `${errorText(failure)} The token lacks ${work.ability}.`
+    return isForbidden && lacksTokenAbility(job)
+      ? `${errorText(failure)} The token lacks ${job.ability}.`
       : errorText(failure);
   }
 
-  function storeJobState({ name }: JobNameAndAbility, problem: string | null, success = true): void {
+  function storeJobState({ name }: JobNameAndAbility, problem: string | null, isSuccess = true): void {
     const lastJobState = options.storedState(name);
     const nowMs = clock.monotonic();
     const isRecent = nowMs - (jobStateStoredAtMs.get(name) ?? Number.NEGATIVE_INFINITY) < JOB_STATE_STORE_INTERVAL_MS;
     if (isRecent && lastJobState?.problem === problem) return;
     const nowIso = isoUtc(clock.now());
-    const lastSuccess = success ? nowIso : (lastJobState?.lastSuccess ?? null);
+    const lastSuccess = isSuccess ? nowIso : (lastJobState?.lastSuccess ?? null);
     options.storeState(name, { lastSuccess, lastAttempt: nowIso, problem });
     jobStateStoredAtMs.set(name, nowMs);
   }
 
   async function keepLoopJobRunning(loopJob: LoopJob): Promise<void> {
-    let failures = 0;
-    let refusals = 0;
+    let failureCount = 0;
+    let refusalCount = 0;
     let wasServiceUnavailable = false;
     const jobMetricLabels = { source, job: loopJob.name };
-    const recordInOrder = serialRunner();
+    const recordInOrder = createSerialRunner();
     const noteJobSuccess = () => {
-      failures = 0;
-      refusals = 0;
+      failureCount = 0;
+      refusalCount = 0;
       metrics.pollSuccess.set(jobMetricLabels, clock.now() / 1000);
       options.onJobSuccess?.(loopJob.name);
       runInParallel(recordInOrder(() => recordJobSuccess(loopJob, null)));
@@ -242,19 +242,19 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
           abortRunsController.signal.throwIfAborted();
           const failure = asFailure(error);
           const isRefused = failure instanceof ConfigError;
-          failures += 1;
-          refusals = isRefused ? refusals + 1 : 0;
+          failureCount += 1;
+          refusalCount = isRefused ? refusalCount + 1 : 0;
           metrics.polls.inc({ ...jobMetricLabels, outcome: "failed" });
-          if (await recordInOrder(() => recordJobFailure(loopJob, failure, failures))) return 0;
+          if (await recordInOrder(() => recordJobFailure(loopJob, failure, failureCount))) return 0;
           return isRefused && !lacksTokenAbility(loopJob)
-            ? unexplainedRefusalRetryMs(refusals)
-            : continuousRetryMs(failure, failures, random);
+            ? unexplainedRefusalRetryMs(refusalCount)
+            : continuousRetryMs(failure, failureCount, random);
         } finally {
           stopAtOutageController.abort(new OrderlyStop());
           await outageWatch;
         }
       },
-      fault: (error, inMs) => log.error({ job: loopJob.name, inMs, err: error }, "a job broke"),
+      onFault: (error, inMs) => log.error({ job: loopJob.name, inMs, err: error }, "a job broke"),
     });
   }
 
@@ -289,12 +289,12 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
         for (const state of jobStates) {
           const { name } = state.job;
           const isJobConcerned = hasGainedSites ? LIST_JOBS_OF_NEW_SITE.has(name) : hasLostSites && name === "sites";
-          if (isJobConcerned && state.takesTicks) postponeJob(state);
+          if (isJobConcerned && state.isScheduled) postponeJob(state);
         }
         for (const jobState of jobStates) if (jobState.isRefused) runInParallel(startJobRun(jobState));
         return Number.POSITIVE_INFINITY;
       },
-      fault: (error) => log.error({ err: error }, "a change of the token's scope could not be followed"),
+      onFault: (error) => log.error({ err: error }, "a change of the token's scope could not be followed"),
     });
   }
 
@@ -323,9 +323,9 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
     const { name, schedule } = state.job;
     if (schedule === false) return;
     const offsetMs = tickOffsetMs(`${source} ${name}`, Math.min(spreadMs, cronIntervalMs(schedule, clock.now()) / 4));
-    state.stopTicks = options.ticker.every(schedule, () => {
+    state.stopTicks = options.ticker.addCronTimer(schedule, () => {
       if (state.isRunning) metrics.polls.inc({ source, job: name, outcome: "overlap" });
-      else if (state.takesTicks && clock.monotonic() >= state.notBeforeMs) runInParallel(runJobLater(state, offsetMs));
+      else if (state.isScheduled && clock.monotonic() >= state.notBeforeMs) runInParallel(runJobLater(state, offsetMs));
     });
   }
 
@@ -337,7 +337,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
     jobStates = jobs.filter(isJobScheduled).map((job) => jobStatesBefore.get(job.name) ?? createJobState(job));
     for (const jobState of jobStatesBefore.values()) if (!jobStates.includes(jobState)) switchJobOff(jobState);
     for (const job of jobs.filter(isJobScheduled)) {
-      const jobState = jobStates.find((each) => each.job.name === job.name);
+      const jobState = jobStates.find((state) => state.job.name === job.name);
       if (jobState === undefined) continue;
       const isNewJob = !jobStatesBefore.has(job.name);
       const isScheduleSame = !isNewJob && jobState.job.schedule === job.schedule && isSpreadSame;
@@ -351,15 +351,15 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
   function switchJobOff(state: JobState): void {
     state.stopTicks();
     state.isPending = false;
-    state.takesTicks = false;
-    state.wait?.abort(new OrderlyStop());
+    state.isScheduled = false;
+    state.waitController?.abort(new OrderlyStop());
   }
 
   const schedulerService = startServiceOnce({
     name: `sync ${source}`,
     async start(signal) {
       signal.addEventListener("abort", () => abortRunsController.abort(signal.reason), { once: true });
-      runInParallel(outage.watch(abortRunsController.signal));
+      runInParallel(outage.watchOutage(abortRunsController.signal));
       runInParallel(watchTokenScope());
       runInParallel(runJobsAfterScopeChanges());
       for (const watch of options.watches ?? []) runInParallel(watch(abortRunsController.signal));
@@ -379,7 +379,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
       await Promise.all(backgroundPromises);
     },
   });
-  return { ...schedulerService, change: changeScheduledJobs };
+  return { ...schedulerService, changeJobs: changeScheduledJobs };
 }
 
 function tickOffsetMs(key: string, maxOffsetMs: number): number {

@@ -6,7 +6,7 @@ export async function pollEachSite<T>(
   siteIds: Iterable<number>,
   pollSite: (siteId: number) => Promise<T>,
   signal: AbortSignal,
-): Promise<{ readonly seen: ReadonlyMap<number, T>; readonly failures: ReadonlyMap<number, Failure> }> {
+): Promise<{ readonly results: ReadonlyMap<number, T>; readonly failures: ReadonlyMap<number, Failure> }> {
   const pollResultsBySite = new Map<number, T>();
   const failuresBySite = new Map<number, Failure>();
   for (const siteId of siteIds) {
@@ -21,7 +21,7 @@ export async function pollEachSite<T>(
   }
   const [firstFailure] = failuresBySite.values();
   if (pollResultsBySite.size === 0 && firstFailure !== undefined) throw firstFailure;
-  return { seen: pollResultsBySite, failures: failuresBySite };
+  return { results: pollResultsBySite, failures: failuresBySite };
 }
 
 export function isSiteRefusal(failure: Failure | undefined): boolean {

@@ -105,15 +105,15 @@ export async function planFactsFromLists(
   signal: AbortSignal,
   onProgress: (progress: TagListProgress) => void,
 ): Promise<PollingPlanFacts> {
-  const sites: number[] = [];
-  for await (const page of source.sites({}, signal)) sites.push(...page.items.map((site) => site.id));
+  const siteIds: number[] = [];
+  for await (const page of source.sites({}, signal)) siteIds.push(...page.items.map((site) => site.id));
   const activeAlarmCount = await countActiveAlarms(source, settings, signal);
   const selectedSystemIds = [...settings.read, ...settings.history].flatMap(({ select }) => [
     ...(select.systems ?? []),
     ...(select.exclude?.systems ?? []),
   ]);
-  const tags = await readTagsFromLists(source, sites, selectedSystemIds, signal, onProgress);
-  return planFactsFromTags(settings, { sites: sites.length, tags, active: activeAlarmCount }, clock.now());
+  const tags = await readTagsFromLists(source, siteIds, selectedSystemIds, signal, onProgress);
+  return planFactsFromTags(settings, { sites: siteIds.length, tags, active: activeAlarmCount }, clock.now());
 }
 
 /** Returns the total of the alarm list's first page; 0 if alarms are not polled or cannot be listed. */
@@ -145,14 +145,14 @@ interface PlanInputs extends Pick<PollingPlanFacts, "basis" | "sites" | "nowMs">
   readonly live: LivePlanFacts | null;
 }
 
-function buildPlanFacts(settings: PlanSettings, building: PlanInputs): PollingPlanFacts {
-  const { basis, sites, nowMs, history, silentIds, live } = building;
+function buildPlanFacts(settings: PlanSettings, inputs: PlanInputs): PollingPlanFacts {
+  const { basis, sites, nowMs, history, silentIds, live } = inputs;
   const ledgers = buildSeriesLedgers(settings, history, nowMs);
   const unprovenTagCount = countUnprovenTags(ledgers);
   const maxValuesPerRequest = maxValues(settings, history, nowMs);
-  const logProbeRequests = Math.ceil(unprovenTagCount / TAGS_PER_REQUEST);
+  const logDiscoveryRequests = Math.ceil(unprovenTagCount / TAGS_PER_REQUEST);
   const countRequestsLeft = (values: number) =>
-    historyProgress(ledgers, history.backfill, values, unprovenTagCount, nowMs).requestsLeft + logProbeRequests;
+    historyProgress(ledgers, history.backfill, values, unprovenTagCount, nowMs).requestsLeft + logDiscoveryRequests;
   return {
     ...{ source: settings.source, basis, nowMs, sites, tags: history.tags.length },
     classes: buildReadClassFacts(settings.read, history.tags, silentIds, live?.freshness ?? []),
@@ -164,7 +164,7 @@ function buildPlanFacts(settings: PlanSettings, building: PlanInputs): PollingPl
       paused: history.backfill.paused,
     },
     quota: buildQuotaFacts(settings.quota, live),
-    ...alarmPollFacts(settings, building),
+    ...alarmPollFacts(settings, inputs),
   };
 }
 
@@ -190,7 +190,7 @@ function buildReadClassFacts(
       ...{ name, everyMs: every, firm, importance, fresher },
       tags: tagsOfClass.length - silentTagCount * (1 - SILENT_TAG_WEIGHT),
       allTagCount: tagsOfClass.length,
-      valueAgeMs: freshness.find((each) => each.name === name)?.achievedMs ?? null,
+      valueAgeMs: freshness.find((classFreshness) => classFreshness.name === name)?.achievedMs ?? null,
     };
   });
 }

@@ -44,10 +44,10 @@ export async function readPages<T>(
   let pages = 0;
   let pageFailure: Failure | null = null;
   const pageFacts = { repeated: false, totalChanged: false, lastPage: false };
-  const incomplete = (reason: string, counts: boolean, brokenBy?: "pages" | "trouble") => ({
+  const incomplete = (reason: string, keepsItems: boolean, brokenBy?: "pages" | "trouble") => ({
     complete: false as const,
     reason,
-    shown: counts ? [...itemsById.values()] : null,
+    shown: keepsItems ? [...itemsById.values()] : null,
     count: itemsById.size,
     total,
     ...(brokenBy === undefined ? {} : { brokenBy }),

@@ -34,8 +34,8 @@ export function describeVisibleSites({ sites }: Pick<VisibleBuilding, "sites">):
   return `there are ${joinWords(sites.map(({ id, displayName }) => `${id} (${displayName})`))}`;
 }
 
-export function findSiteMismatches(wanted: readonly number[], building: Pick<VisibleBuilding, "sites" | "followed">) {
-  return wanted.flatMap((id, index) => {
+export function findSiteMismatches(siteIds: readonly number[], building: Pick<VisibleBuilding, "sites" | "followed">) {
+  return siteIds.flatMap((id, index) => {
     const message = describeInvisibleSite(id, building);
     return message === null ? [] : [{ path: [index], message }];
   });
@@ -103,8 +103,8 @@ function describeSystemWithoutTags(id: string, { systems, tags }: VisibleBuildin
   return `There is no system with the id ${id}; ${listNamedObjects(similarSystems.length > 0 ? similarSystems : systems, "there are none")}.${hint}`;
 }
 
-function listNamedObjects(objects: readonly NamedObject[], none: string): string {
-  return objects.length === 0 ? none : `there are ${joinWords(objects.map(({ id, name }) => `${id} (${name})`))}`;
+function listNamedObjects(objects: readonly NamedObject[], emptyText: string): string {
+  return objects.length === 0 ? emptyText : `there are ${joinWords(objects.map(({ id, name }) => `${id} (${name})`))}`;
 }
 
 function describeUnitWithoutTags(unit: string, { tags }: VisibleBuilding): string | null {
@@ -136,9 +136,9 @@ function describeNameWithoutTags(pattern: string, { tags }: VisibleBuilding): st
   return `The name of no tag fits "${pattern}"; ${namePatternHint}.`;
 }
 
-function describeMissingTagIds(missing: readonly string[], { tags }: VisibleBuilding): string {
-  const problem = missing.length === 1 ? `There is no tag ${missing[0]}` : `There are no tags ${joinWords(missing)}`;
-  const tagWithName = tags.find(({ tag }) => tag.displayName === missing[0]);
+function describeMissingTagIds(ids: readonly string[], { tags }: VisibleBuilding): string {
+  const problem = ids.length === 1 ? `There is no tag ${ids[0]}` : `There are no tags ${joinWords(ids)}`;
+  const tagWithName = tags.find(({ tag }) => tag.displayName === ids[0]);
   const hint = tagWithName === undefined ? "" : ` That is a name; its id is "${tagWithName.tag.id}".`;
   return `${problem}; ids are such as ${joinFirstThree(tags.map(({ tag }) => tag.id))}.${hint}`;
 }
@@ -148,7 +148,7 @@ function joinFirstThree(words: readonly string[]): string {
 }
 
 function describeEmptyIntersection(fields: TagSelectionFields, building: VisibleBuilding): string {
-  const countMatchingTags = (field: TagSelectionFields) => building.tags.filter(createTagFilter(field)).length;
+  const countMatchingTags = (selection: TagSelectionFields) => building.tags.filter(createTagFilter(selection)).length;
   const tagCountsPerField = Object.entries(fields)
     .filter(([, entries]) => entries !== undefined)
     .map(([field, entries]) => `${field} ${countMatchingTags({ [field]: entries })}`);
@@ -179,10 +179,10 @@ export function compareTagClasses(classes: readonly TagClass[], building: Visibl
   });
 }
 
-function describeEarlierTagClasses({ select }: TagClass, before: readonly TagClass[], { tags: all }: VisibleBuilding) {
-  const selectedTags = all.filter(createTagFilter(select));
+function describeEarlierTagClasses({ select }: TagClass, earlier: readonly TagClass[], { tags }: VisibleBuilding) {
+  const selectedTags = tags.filter(createTagFilter(select));
   if (selectedTags.length === 0) return null;
-  const tagsByEarlierClass = [...Map.groupBy(selectedTags, createClassFinder(before))];
+  const tagsByEarlierClass = [...Map.groupBy(selectedTags, createClassFinder(earlier))];
   const earlierClassNames = tagsByEarlierClass.map(([owner, tags]) => `${owner?.name} (${tags.length})`).join(", ");
   const relativeClause = tagsByEarlierClass.length === 1 ? "which stands" : "which stand";
   return `All ${selectedTags.length} tags of this class are taken by ${earlierClassNames}, ${relativeClause} before it: put the more specific one first.`;
@@ -200,8 +200,8 @@ export function findWritableMismatches(entry: WritableTag, building: VisibleBuil
   const { site_id: siteId, tag_id: id, gateway_id: gatewayId, unit, type } = entry;
   const foundTag = building.tags.find(({ tag }) => tag.id === id);
   if (foundTag === undefined) {
-    const [unseenSite] = findSiteMismatches([siteId], building);
-    if (unseenSite !== undefined) return [{ path: ["site_id"], message: unseenSite.message }];
+    const [siteMismatch] = findSiteMismatches([siteId], building);
+    if (siteMismatch !== undefined) return [{ path: ["site_id"], message: siteMismatch.message }];
     return [{ path: ["tag_id"], message: `There is no tag ${id} at any site that is followed.` }];
   }
   const tagMismatches: Mismatch[] = [];

@@ -48,10 +48,10 @@ export function createServiceAvailability(source: string, syncState: SyncState, 
       return new Map(unavailableSites);
     },
     siteDown: (siteId: number, since: string, reason: string) => emitOutage(siteSubject(siteId), reason, since, siteId),
-    /** Emits that a site is back. `token`: document change that makes the site visible in the stored token. */
-    async siteUp(siteId: number, token: readonly DocumentChange[]): Promise<void> {
+    /** Emits that a site is back. `changes`: documents that make the site visible in the stored token. */
+    async siteUp(siteId: number, changes: readonly DocumentChange[]): Promise<void> {
       const { documents, events } = buildRecovery(siteSubject(siteId), siteId);
-      await syncState.commit({ documents: [...documents, ...token], events });
+      await syncState.commit({ documents: [...documents, ...changes], events });
     },
     siteGone: (siteId: number) =>
       syncState.commit({ documents: [{ set: documentSetName, remove: [siteSubject(siteId)] }] }),

@@ -42,7 +42,7 @@ export function createServiceOutage(options: {
   readonly scope: Pick<TokenScope, "refresh" | "explain">;
   readonly noteHealth: (health: StoredServiceHealth | null) => Promise<void>;
   /** Returns the pass that compares all alarms and emits `source-available`; null while alarms are not followed. */
-  readonly reconcile: () => ((signal: AbortSignal) => Promise<JobOutcome>) | null;
+  readonly alarmReconciler: () => ((signal: AbortSignal) => Promise<JobOutcome>) | null;
   /** Returns a text that changes with the token, so that a new token is tried at once; null when unknown. */
   readonly tokenStamp: (() => Promise<string>) | null;
 }) {
@@ -67,8 +67,8 @@ export function createServiceOutage(options: {
     outageChanged.wakeUp();
   }
 
-  async function waitForOutageState(holds: () => boolean, signal: AbortSignal): Promise<void> {
-    while (!holds()) await rejectOnAbort(outageChanged.nextWakeup(signal), signal);
+  async function waitForOutageState(isStateReached: () => boolean, signal: AbortSignal): Promise<void> {
+    while (!isStateReached()) await rejectOnAbort(outageChanged.nextWakeup(signal), signal);
   }
 
   async function requestHealth(signal: AbortSignal): Promise<void> {
@@ -131,7 +131,7 @@ export function createServiceOutage(options: {
   }
 
   async function probeService(signal: AbortSignal): Promise<Failure | null> {
-    const reconcileAlarms = options.reconcile();
+    const reconcileAlarms = options.alarmReconciler();
     if ((outageCause instanceof ConfigError && outageCause.reason === "unauthenticated") || reconcileAlarms === null) {
       const getMeFailure = await requestTokenScope(signal);
       if (getMeFailure !== null) return getMeFailure;
@@ -157,7 +157,7 @@ export function createServiceOutage(options: {
     isOn: isOutageOn,
     over: (signal: AbortSignal) => waitForOutageState(() => !isOutageOn(), signal),
     begun: (signal: AbortSignal) => waitForOutageState(isOutageOn, signal),
-    noteSuccess(): void {
+    noteJobSuccess(): void {
       lastJobSuccessMs = clock.monotonic();
       outageSuspectedSinceMs = null;
     },
@@ -195,7 +195,7 @@ export function createServiceOutage(options: {
       return isOutageOn();
     },
     /** Probes during an outage until the service is back. Runs in parallel to everything else. */
-    async watch(signal: AbortSignal): Promise<void> {
+    async watchOutage(signal: AbortSignal): Promise<void> {
       for (;;) {
         await waitForOutageState(isOutageOn, signal);
         probeAttempts = 0;

@@ -48,14 +48,14 @@ export function watchLostSites(
   signal: AbortSignal,
 ): Promise<void> {
   const { source, availability, outage, scope, syncState, clock, log } = options;
-  const storedSites = () => syncState.get<StoredObject<Site>>(documentSet("site", source));
+  const getStoredSites = () => syncState.get<StoredObject<Site>>(documentSet("site", source));
 
   /** Makes the site visible in the stored token, because a restart may come before the next poll of the token. */
-  function tokenWithVisibleSite(siteId: number): readonly DocumentChange[] {
+  function addSiteToStoredToken(siteId: number): readonly DocumentChange[] {
     const tokenDocumentSet = documentSet("token", source);
     const oldToken = syncState.get<StoredToken>(tokenDocumentSet).get("token");
     if (oldToken === undefined) return [];
-    const site = storedSites().get(String(siteId))?.value ?? { id: siteId, displayName: String(siteId) };
+    const site = getStoredSites().get(String(siteId))?.value ?? { id: siteId, displayName: String(siteId) };
     const { [String(siteId)]: _, ...lost } = oldToken.lost ?? {};
     const otherSites = oldToken.info.sites.filter(({ id }) => id !== siteId);
     const updatedToken: StoredToken = { ...oldToken, info: { ...oldToken.info, sites: [...otherSites, site] }, lost };
@@ -68,13 +68,13 @@ export function watchLostSites(
     const reportedLostSites = availability.sitesDown();
     for (const [id, since] of lostSites) {
       if (reportedLostSites.has(Number(id))) continue;
-      const siteName = storedSites().get(id)?.value.displayName;
+      const siteName = getStoredSites().get(id)?.value.displayName;
       await availability.siteDown(Number(id), since, describeLostSite(id, siteName));
       log.warn({ site: Number(id), since }, "the token does not see a site any more");
     }
     for (const siteId of reportedLostSites.keys()) {
       if (scope.sees(siteId)) {
-        await availability.siteUp(siteId, tokenWithVisibleSite(siteId));
+        await availability.siteUp(siteId, addSiteToStoredToken(siteId));
         log.info({ site: siteId }, "the token sees a site again");
       } else if (!lostSites.some(([id]) => Number(id) === siteId)) {
         await availability.siteGone(siteId);
@@ -93,7 +93,7 @@ export function watchLostSites(
       await emitLostSiteChanges();
       return Number.POSITIVE_INFINITY;
     },
-    fault: (error, inMs) => log.warn({ err: error, inMs }, "a lost site could not be told; it is tried again"),
+    onFault: (error, inMs) => log.warn({ err: error, inMs }, "a lost site could not be told; it is tried again"),
   });
 }
 
@@ -140,36 +140,36 @@ export function watchSiteStatuses(
     readonly scope: Pick<TokenScope, "sees" | "lost" | "changes">;
     /** Returns true when the gateways of a new site are listed, or cannot be listed. */
     readonly areGatewaysKnown: () => boolean;
-    readonly values: Pick<ValueReadability, "unreadableSites" | "unreadableSitesChanged">;
+    readonly readability: Pick<ValueReadability, "unreadableSites" | "unreadableSitesChanged">;
     readonly clock: Clock;
     readonly random?: (() => number) | undefined;
     readonly log: Pick<Log, "warn">;
   },
   signal: AbortSignal,
 ): Promise<void> {
-  const { source, syncState, scope, values, clock, log } = options;
+  const { source, syncState, scope, readability, clock, log } = options;
   const statusSet = syncSet("site-status", source);
   const siteSet = documentSet("site", source);
   const gatewaySet = documentSet("gateway", source);
   const availabilitySet = syncSet("availability", source);
   const pollSet = documentSet("poll", source);
-  const causeChanged = createWakeup();
+  const statusCauseChanged = createWakeup();
   let wereGatewaysKnown = false;
-  for (const set of [siteSet, gatewaySet, availabilitySet]) syncState.observe(set, causeChanged.wakeUp);
-  syncState.observe(pollSet, () => wereGatewaysKnown || causeChanged.wakeUp());
+  for (const setName of [siteSet, gatewaySet, availabilitySet]) syncState.observe(setName, statusCauseChanged.wakeUp);
+  syncState.observe(pollSet, () => wereGatewaysKnown || statusCauseChanged.wakeUp());
 
-  function serviceOutage(): SiteCondition | null {
+  function findServiceOutage(): SiteCondition | null {
     const outage = syncState.get<StoredUnavailability>(availabilitySet).get(SERVICE_SUBJECT);
     if (outage === undefined) return null;
     return { status: "offline", reason: `The service is unavailable. ${outage.reason}`, since: outage.since };
   }
 
-  function judgeSite(siteId: number, gateways: readonly Gateway[], lost: Readonly<Record<string, string>>) {
-    const since = lost[String(siteId)];
+  function judgeSite(siteId: number, gateways: readonly Gateway[], lostSiteTimes: Readonly<Record<string, string>>) {
+    const since = lostSiteTimes[String(siteId)];
     if (!scope.sees(siteId))
       return { status: "offline", reason: "The token does not see the site.", ...(since && { since }) } as const;
     const gatewayCondition = judgeGateways(gateways);
-    const reason = values.unreadableSites()?.get(siteId);
+    const reason = readability.unreadableSites()?.get(siteId);
     if (reason == null || gatewayCondition.status === "offline") return gatewayCondition;
     return { status: "degraded", reason: UNREADABLE_TEXTS[reason] } as const;
   }
@@ -177,14 +177,14 @@ export function watchSiteStatuses(
   /** After an outage or a restart, a site keeps its status until its values are read or known to be unreadable. */
   function isStatusUnsettled(siteId: number, before: StoredSiteStatus | undefined, condition: SiteCondition): boolean {
     if (before === undefined || before.status === "online" || condition.status !== "online") return false;
-    const unreadableSites = values.unreadableSites();
+    const unreadableSites = readability.unreadableSites();
     return unreadableSites === null || unreadableSites.get(siteId) === null;
   }
 
   function* findStatusChanges(): Generator<readonly [string, StoredSiteStatus, Event]> {
-    const outage = serviceOutage();
-    const lost = scope.lost();
-    const stored = syncState.get<StoredSiteStatus>(statusSet);
+    const outage = findServiceOutage();
+    const lostSiteTimes = scope.lost();
+    const storedStatuses = syncState.get<StoredSiteStatus>(statusSet);
     const gatewaysBySite = Map.groupBy(
       presentObjects(syncState.get<StoredObject<Gateway>>(gatewaySet)),
       (gateway) => gateway.siteId,
@@ -192,9 +192,9 @@ export function watchSiteStatuses(
     const areGatewaysKnown = options.areGatewaysKnown();
     wereGatewaysKnown = areGatewaysKnown;
     for (const [id, { value: site, missingSince }] of syncState.get<StoredObject<Site>>(siteSet)) {
-      const before = stored.get(id);
+      const before = storedStatuses.get(id);
       const gateways = gatewaysBySite.get(site.id)?.map(({ value }) => value) ?? [];
-      const condition = outage ?? judgeSite(site.id, gateways, lost);
+      const condition = outage ?? judgeSite(site.id, gateways, lostSiteTimes);
       const isSameName = before?.name === undefined || before.name === site.displayName;
       if (before?.status === condition.status && before.reason === condition.reason && isSameName) continue;
       if (condition !== outage && isStatusUnsettled(site.id, before, condition)) continue;
@@ -227,20 +227,20 @@ export function watchSiteStatuses(
     clock,
     signal,
     ...(options.random && { random: options.random }),
-    wakeup: combineWakeups(causeChanged, scope.changes, values.unreadableSitesChanged),
+    wakeup: combineWakeups(statusCauseChanged, scope.changes, readability.unreadableSitesChanged),
     async step() {
-      const removed = findRemovedSites();
-      if (removed.length > 0) await syncState.commit({ documents: [{ set: statusSet, remove: removed }] });
-      const changes = [...findStatusChanges()];
-      for (let start = 0; start < changes.length; start += SITE_STATUSES_PER_COMMIT) {
+      const removedIds = findRemovedSites();
+      if (removedIds.length > 0) await syncState.commit({ documents: [{ set: statusSet, remove: removedIds }] });
+      const statusChanges = [...findStatusChanges()];
+      for (let start = 0; start < statusChanges.length; start += SITE_STATUSES_PER_COMMIT) {
         if (start > 0) await yieldUnlessAborted(clock, signal);
-        const part = changes.slice(start, start + SITE_STATUSES_PER_COMMIT);
-        const put = part.map(([id, status]) => [id, status] as const);
-        await syncState.commit({ documents: [{ set: statusSet, put }], events: part.map(([, , event]) => event) });
+        const batch = statusChanges.slice(start, start + SITE_STATUSES_PER_COMMIT);
+        const put = batch.map(([id, status]) => [id, status] as const);
+        await syncState.commit({ documents: [{ set: statusSet, put }], events: batch.map(([, , event]) => event) });
       }
       return Number.POSITIVE_INFINITY;
     },
-    fault: (error, inMs) =>
+    onFault: (error, inMs) =>
       log.warn({ err: error, inMs }, "the status of sites could not be stored; this is tried again"),
   });
 }
@@ -253,6 +253,6 @@ function judgeGateways(gateways: readonly Gateway[]): SiteCondition {
   if (offline.length === gateways.length)
     return { status: "offline", reason: `All ${offline.length} gateways are offline.` };
   const names = offline.sort().slice(0, NAMED_GATEWAYS_MAX).join(", ");
-  const more = offline.length > NAMED_GATEWAYS_MAX ? ", …" : "";
-  return { status: "degraded", reason: `${offline.length} of ${gateways.length} gateways offline: ${names}${more}.` };
+  const suffix = offline.length > NAMED_GATEWAYS_MAX ? ", …" : "";
+  return { status: "degraded", reason: `${offline.length} of ${gateways.length} gateways offline: ${names}${suffix}.` };
 }

@@ -15,11 +15,11 @@ export async function createSyncState(store: Store, setNames: readonly string[])
     return documentsById;
   }
 
-  function applyDocumentChange(setName: string, id: string, after: unknown): void {
+  function applyDocumentChange(setName: string, id: string, newDocument: unknown): void {
     const documentsById = documentsOfSet(setName);
-    observersBySet.get(setName)?.(documentsById.get(id), after);
-    if (after === undefined) documentsById.delete(id);
-    else documentsById.set(id, after);
+    observersBySet.get(setName)?.(documentsById.get(id), newDocument);
+    if (newDocument === undefined) documentsById.delete(id);
+    else documentsById.set(id, newDocument);
   }
   const incrementSetVersion = (setName: string) =>
     documentSetVersions.set(setName, (documentSetVersions.get(setName) ?? 0) + 1);

@@ -5,7 +5,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { isOrderlyStop, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { createWakeup, serialRunner } from "../../core/runtime/waiting.ts";
+import { createSerialRunner, createWakeup } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store, type StoreChange } from "../store/store.ts";
@@ -62,7 +62,7 @@ export async function openSync(options: SyncOptions) {
     syncSet("gateway-check", source.name),
   ]);
   const activeAlarmCounts = createActiveAlarmCounts();
-  syncState.observe<StoredAlarm>(sourceDocumentSet("alarm"), activeAlarmCounts.changed);
+  syncState.observe<StoredAlarm>(sourceDocumentSet("alarm"), activeAlarmCounts.noteAlarmChange);
   const lastPollTimes = new Map<string, PollTime>();
   const scope = createTokenScope(source, clock);
   const availability = createServiceAvailability(source.name, syncState, clock);
@@ -71,7 +71,7 @@ export async function openSync(options: SyncOptions) {
     const lostSiteTimes = availability.sitesDown();
     const visibleSites = storedToken.info.sites.filter(({ id }) => !lostSiteTimes.has(id));
     scope.learn({ ...storedToken.info, sites: visibleSites });
-    scope.restoreLost({ ...storedToken.lost, ...Object.fromEntries(lostSiteTimes) });
+    scope.restoreLostScope({ ...storedToken.lost, ...Object.fromEntries(lostSiteTimes) });
   }
 
   const getStoredJobState = (job: string) => syncState.get<StoredJob>(sourceDocumentSet("poll")).get(job);
@@ -85,7 +85,7 @@ export async function openSync(options: SyncOptions) {
     sitesWithTagList: sitesWithListedTags,
     firstInventory: {
       page(...page) {
-        if (!firstInventory.now().done) lastInventoryPageMs = clock.monotonic();
+        if (!firstInventory.getProgress().done) lastInventoryPageMs = clock.monotonic();
         firstInventory.page(...page);
       },
     },
@@ -93,7 +93,7 @@ export async function openSync(options: SyncOptions) {
     recheckGateways: (siteIds, signal) => gatewayRecheck.recheckBeforeAlarms(siteIds, signal),
     commit: availability.commit,
   });
-  const runSerially = serialRunner();
+  const runSerially = createSerialRunner();
   let alarmPolls = createAlarmPolls(createPollContext(config));
   const outage = createServiceOutage({
     ...{ source, clock, log, random, availability, scope },
@@ -102,7 +102,7 @@ export async function openSync(options: SyncOptions) {
       const healthChange = health === null ? { remove: ["health"] } : { put: [["health", health] as const] };
       await syncState.commit({ documents: [{ set: documentSetName, ...healthChange }] });
     },
-    reconcile: () => (config.schedules.alarms === false ? null : (signal) => alarmPolls.alarms.reconcile(signal)),
+    alarmReconciler: () => (config.schedules.alarms === false ? null : (signal) => alarmPolls.alarms.reconcile(signal)),
     tokenStamp: options.tokenStamp ?? null,
   });
   let nextGatewayListTime = createGatewayListSchedule(config);
@@ -110,12 +110,12 @@ export async function openSync(options: SyncOptions) {
   const offlineGateways = createOfflineGateways(getStoredGateways, () => nextGatewayListTime, clock);
   let gateways = createGatewayPoll(createPollContext(config), offlineGateways);
   const gatewayRecheck = createGatewayRecheck({
-    read: (siteId, signal) => gateways.pollSite(siteId, signal),
+    readGateways: (siteId, signal) => gateways.pollSite(siteId, signal),
     isFollowed: (siteId) =>
       config.schedules.gateways !== false &&
       scope.hasAbility("read:gateways") &&
       getFollowedSiteIds(createPollContext(config)).includes(siteId),
-    isExplained: (siteId) => offlineGateways.offlineGatewayOf(siteId) !== null,
+    hasOfflineGateway: (siteId) => offlineGateways.offlineGatewayOf(siteId) !== null,
     ...{ source, gateways: getStoredGateways, syncState, clock, log },
   });
   const areGatewaysKnown = () =>
@@ -142,10 +142,10 @@ export async function openSync(options: SyncOptions) {
 
   /** The alarm polls have state in memory: they are created again only when their settings change. */
   function createAlarmPolls(pollContext: PollContext) {
-    const everyMs = () =>
+    const pollIntervalMs = () =>
       config.schedules.alarms === false ? null : cronIntervalMs(config.schedules.alarms, clock.now());
     return {
-      alarms: createAlarmPoll(pollContext, runSerially, everyMs),
+      alarms: createAlarmPoll(pollContext, runSerially, pollIntervalMs),
       sweep: createResolvedAlarmSweep(pollContext, runSerially),
     };
   }
@@ -158,13 +158,13 @@ export async function openSync(options: SyncOptions) {
     inventoryPageMs: () => lastInventoryPageMs,
     siteIds: () => [...syncState.get(sourceDocumentSet("site")).keys()].map(Number),
     knowsTag: (id: string) => syncState.get(sourceDocumentSet("tag")).has(id),
-    knowsTagsOf: (siteId: number) =>
+    knowsTagsOfSite: (siteId: number) =>
       config.schedules.tags === false ||
       sitesWithListedTags.has(siteId) ||
       syncState.get(syncSet("tag-seen", source.name)).has(String(siteId)),
     /** Returns no ids before the first inventory has ended, because most ids are unknown. */
     listedTagIds: () =>
-      firstInventory.now().done ? syncState.get(sourceDocumentSet("tag")) : new Map<string, unknown>(),
+      firstInventory.getProgress().done ? syncState.get(sourceDocumentSet("tag")) : new Map<string, unknown>(),
     changeTagNames: tagNaming.changeNames,
     async commitTagNames(signal: AbortSignal): Promise<void> {
       const commit = async (_job: string, change: StoreChange) => void (await syncState.commit(change));
@@ -172,9 +172,9 @@ export async function openSync(options: SyncOptions) {
     },
     offlineGatewayOf: offlineGateways.offlineGatewayOf,
     isServiceDown: outage.isOn,
-    recheckGateways: gatewayRecheck.request,
-    firstInventory: firstInventory.now,
-    service(loopJobs: readonly LoopJob[], values: ValueReadability = NO_LIVE_READS): WorkerService {
+    recheckGateways: gatewayRecheck.requestRecheck,
+    firstInventory: firstInventory.getProgress,
+    createService(loopJobs: readonly LoopJob[], readability: ValueReadability = NO_LIVE_READS): WorkerService {
       jobScheduler = createJobScheduler({
         ...{ source: source.name, clock, log, metrics, random, outage, availability, scope },
         jobs: createJobs(),
@@ -182,12 +182,12 @@ export async function openSync(options: SyncOptions) {
         ticker: options.ticker,
         spreadMs: config.spread,
         watches: [
-          values.watchStaleValues,
+          readability.watchStaleValues,
           (signal) =>
             watchLostSites({ source: source.name, random, availability, outage, scope, syncState, clock, log }, signal),
           (signal) =>
             watchSiteStatuses(
-              { source: source.name, random, scope, syncState, areGatewaysKnown, values, clock, log },
+              { source: source.name, random, scope, syncState, areGatewaysKnown, readability, clock, log },
               signal,
             ),
         ],
@@ -202,17 +202,17 @@ export async function openSync(options: SyncOptions) {
       return jobScheduler;
     },
     /** Applies a changed configuration. State, scope and outage stay; lists with changed requests are read at once. */
-    change(next: SyncConfig): void {
+    changeConfig(newConfig: SyncConfig): void {
       const oldConfig = config;
-      config = next;
-      nextGatewayListTime = createGatewayListSchedule(next);
-      const configAfterStart = { ...next, alarms: { ...next.alarms, startup: "reconcile" as const } };
-      if (!isDeepStrictEqual(oldConfig.alarms, next.alarms))
+      config = newConfig;
+      nextGatewayListTime = createGatewayListSchedule(newConfig);
+      const configAfterStart = { ...newConfig, alarms: { ...newConfig.alarms, startup: "reconcile" as const } };
+      if (!isDeepStrictEqual(oldConfig.alarms, newConfig.alarms))
         alarmPolls = createAlarmPolls(createPollContext(configAfterStart));
-      jobScheduler?.change({
+      jobScheduler?.changeJobs({
         jobs: createJobs(),
-        spreadMs: next.spread,
-        jobsToRerun: findListsToReread(oldConfig, next),
+        spreadMs: newConfig.spread,
+        jobsToRerun: findListsToReread(oldConfig, newConfig),
       });
     },
   };
@@ -229,7 +229,7 @@ function createGatewayListSchedule({ schedules }: SyncConfig): ((afterMs: number
 }
 
 function findListsToReread(before: SyncConfig, after: SyncConfig): ReadonlySet<string> {
-  const hasSettingChanged = (of: (config: SyncConfig) => unknown) => !isDeepStrictEqual(of(before), of(after));
+  const hasSettingChanged = (get: (config: SyncConfig) => unknown) => !isDeepStrictEqual(get(before), get(after));
   return new Set([
     ...(hasSettingChanged(({ alarms }) => alarms.sites) ? ["alarms", "resolved_sweep"] : []),
     ...(hasSettingChanged(({ inventory }) => inventory.sites) ? ["gateways", "hosts", "systems", "tags"] : []),
@@ -237,9 +237,9 @@ function findListsToReread(before: SyncConfig, after: SyncConfig): ReadonlySet<s
   ]);
 }
 
-function createGatewayPoll(pollContext: PollContext, offline: OfflineGateways): InventoryPoll {
+function createGatewayPoll(pollContext: PollContext, offlineGateways: OfflineGateways): InventoryPoll {
   return createInventoryPoll(pollContext, "gateways", "gateway", (filter, signal, stored) =>
-    offline.watchPages(filter.siteId, pollContext.source.gateways(filter, signal, stored)),
+    offlineGateways.watchPages(filter.siteId, pollContext.source.gateways(filter, signal, stored)),
   );
 }
 

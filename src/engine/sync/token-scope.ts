@@ -93,10 +93,10 @@ export function createTokenScope(source: Source, clock: Clock) {
       return Object.fromEntries([...lostAt].map(([name, sinceMs]) => [name, isoUtc(wallMinusMonotonicMs + sinceMs)]));
     },
     /** Restores the lost sites and abilities of the last run, so that their return is noticed after a restart. */
-    restoreLost(known: Readonly<Record<string, string>>): void {
+    restoreLostScope(stored: Readonly<Record<string, string>>): void {
       // A time in the future was stored before a clock step: the loss counts from now on.
       const elapsedSinceMs = (since: string) => Math.max(0, clock.now() - Date.parse(since));
-      for (const [name, since] of Object.entries(known)) lostAt.set(name, clock.monotonic() - elapsedSinceMs(since));
+      for (const [name, since] of Object.entries(stored)) lostAt.set(name, clock.monotonic() - elapsedSinceMs(since));
       if (lostAt.size > 0) scopeWatchChanged.wakeUp();
     },
     async explain({ siteIds, ability, atMs }: RefusedRequest, signal: AbortSignal): Promise<RefusalCause> {
@@ -120,7 +120,7 @@ export function createTokenScope(source: Source, clock: Clock) {
           await tryRefresh(signal);
           return scopeRefreshIntervalMs();
         },
-        fault: () => undefined,
+        onFault: () => undefined,
         backoff: { firstMs: SCOPE_REFRESH_MS, maxMs: SCOPE_REFRESH_MS },
       });
     },

@@ -28,18 +28,18 @@ export interface ListedVisibleBuilding extends VisibleBuilding {
 export async function loadVisibleBuilding(
   store: Store,
   source: string,
-  visible: readonly Site[],
+  sites: readonly Site[],
   wanted: WantedBuildingParts,
 ): Promise<ListedVisibleBuilding | null> {
-  const [stored, seen] = await Promise.all([
+  const [storedSites, tagListTimes] = await Promise.all([
     loadVisibleSites(store, source),
     store.documents<StoredTagListTimes>(syncSet("tag-seen", source)),
   ]);
-  const storedSiteIds = new Set(stored.map(({ id }) => id));
-  if (storedSiteIds.size !== visible.length || visible.some(({ id }) => !storedSiteIds.has(id))) return null;
-  const followedSites = selectFollowedSites(visible, wanted);
+  const storedSiteIds = new Set(storedSites.map(({ id }) => id));
+  if (storedSiteIds.size !== sites.length || sites.some(({ id }) => !storedSiteIds.has(id))) return null;
+  const followedSites = selectFollowedSites(sites, wanted);
   const isSiteListed = (siteId: number) => {
-    const siteListTimes = seen.get(String(siteId));
+    const siteListTimes = tagListTimes.get(String(siteId));
     return siteListTimes?.tags != null && (wanted.systems.length === 0 || siteListTimes.systems !== null);
   };
   if (!followedSites.every(isSiteListed)) return null;
@@ -51,7 +51,7 @@ export async function loadVisibleBuilding(
     store.documents<StoredValue>(documentSet("value", source)),
   ]);
   return {
-    sites: visible,
+    sites: sites,
     followed: wanted.followedSiteIds,
     tags: tags.filter(({ siteId }) => followedSiteIds.has(siteId)),
     systems: systems.size === 0 ? null : [...systems.values()].map(({ value }) => toNamedSystem(value)),
@@ -62,30 +62,30 @@ export async function loadVisibleBuilding(
 }
 
 export interface TagListProgress {
-  readonly tags: number;
-  readonly site: number;
-  readonly sites: number;
-  readonly pages: number;
+  readonly tagCount: number;
+  readonly siteNumber: number;
+  readonly siteCount: number;
+  readonly pageCount: number;
   readonly pagesLeft: number;
 }
 
 export function describeListProgress(
-  { tags, site, sites, pages, pagesLeft }: TagListProgress,
+  { tagCount, siteNumber, siteCount, pageCount, pagesLeft }: TagListProgress,
   { list_requests_per_minute: requestsPerMinute }: { readonly list_requests_per_minute: number },
 ): string {
-  const minutes = estimateMinutesLeft(pages, pagesLeft, requestsPerMinute);
+  const minutes = estimateMinutesLeft(pageCount, pagesLeft, requestsPerMinute);
   const minutesLeftText = minutes < 1 ? "" : `, about ${minutes} min more at the pace of lists`;
-  return `Listing tags: ${tags}, site ${site} of ${sites}${minutesLeftText}`;
+  return `Listing tags: ${tagCount}, site ${siteNumber} of ${siteCount}${minutesLeftText}`;
 }
 
 export async function readVisibleBuilding(
   source: Source,
-  visible: readonly Site[],
+  sites: readonly Site[],
   wanted: WantedBuildingParts,
   signal: AbortSignal,
   onProgress: (progress: TagListProgress) => void,
 ): Promise<ListedVisibleBuilding> {
-  const followedSites = selectFollowedSites(visible, wanted);
+  const followedSites = selectFollowedSites(sites, wanted);
   const systems: NamedObject[] = [];
   for (const siteId of wanted.systems.length > 0 ? followedSites : [])
     for await (const page of source.systems({ siteId }, signal)) systems.push(...page.items.map(toNamedSystem));
@@ -96,7 +96,7 @@ export async function readVisibleBuilding(
     for await (const page of source.gateways({ siteId }, signal))
       gateways.push(...page.items.map((gateway) => toNamedGateway(gateway, siteId)));
   return {
-    sites: visible,
+    sites: sites,
     followed: wanted.followedSiteIds,
     tags,
     systems: wanted.systems.length > 0 ? systems : null,
@@ -107,23 +107,23 @@ export async function readVisibleBuilding(
 
 export async function readTagsFromLists(
   source: Source,
-  sites: readonly number[],
-  systems: readonly string[],
+  siteIds: readonly number[],
+  systemIds: readonly string[],
   signal: AbortSignal,
   onProgress: (progress: TagListProgress) => void,
 ): Promise<readonly SiteTag[]> {
   const tags = new Map<string, SiteTag>();
-  let pages = 0;
-  const systemsByTag = await readSystemsOfTags(source, sites, systems, signal);
-  for (const [i, siteId] of sites.entries()) {
+  let pageCount = 0;
+  const systemsByTag = await readSystemsOfTags(source, siteIds, systemIds, signal);
+  for (const [i, siteId] of siteIds.entries()) {
     for await (const page of source.tags({ siteId }, signal)) {
       for (const tag of page.items)
         if (!tags.has(tag.id)) tags.set(tag.id, { tag, siteId, systemIds: systemsByTag.get(tag.id) ?? [] });
-      pages += 1;
+      pageCount += 1;
       const sitePagesLeft = Math.max(0, page.lastPage - page.number);
-      const pagesPerSite = (pages + sitePagesLeft) / (i + 1);
-      const pagesLeft = sitePagesLeft + Math.ceil(pagesPerSite * (sites.length - i - 1));
-      onProgress({ tags: tags.size, site: i + 1, sites: sites.length, pages, pagesLeft });
+      const pagesPerSite = (pageCount + sitePagesLeft) / (i + 1);
+      const pagesLeft = sitePagesLeft + Math.ceil(pagesPerSite * (siteIds.length - i - 1));
+      onProgress({ tagCount: tags.size, siteNumber: i + 1, siteCount: siteIds.length, pageCount, pagesLeft });
     }
   }
   return [...tags.values()].sort((a, b) => compareTagIds(a.tag.id, b.tag.id));
@@ -131,20 +131,20 @@ export async function readTagsFromLists(
 
 async function readSystemsOfTags(
   source: Source,
-  sites: readonly number[],
-  systems: readonly string[],
+  siteIds: readonly number[],
+  systemIds: readonly string[],
   signal: AbortSignal,
 ): Promise<ReadonlyMap<string, readonly string[]>> {
   const systemsByTag = new Map<string, string[]>();
-  for (const systemId of new Set(systems))
-    for (const siteId of sites)
+  for (const systemId of new Set(systemIds))
+    for (const siteId of siteIds)
       for await (const page of source.tags({ siteId, systemId }, signal))
         for (const { id } of page.items) systemsByTag.set(id, [...(systemsByTag.get(id) ?? []), systemId]);
   return systemsByTag;
 }
 
-function selectFollowedSites(visible: readonly Site[], { followedSiteIds }: WantedBuildingParts): readonly number[] {
-  return visible.map(({ id }) => id).filter((id) => followedSiteIds?.includes(id) ?? true);
+function selectFollowedSites(sites: readonly Site[], { followedSiteIds }: WantedBuildingParts): readonly number[] {
+  return sites.map(({ id }) => id).filter((id) => followedSiteIds?.includes(id) ?? true);
 }
 
 function toNamedSystem({ id, code, displayName }: System): NamedObject {

@@ -1,8 +1,8 @@
 import { isOrderlyStop, OrderlyStop } from "../../core/runtime/lifecycle.ts";
 import { type LoopOptions, runLoop, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 
-/** Waits for a slot, chooses a request, calls `begun`, and sends the request. If it rejects, all lanes end. */
-type LaneRequest = (begun: () => void, signal: AbortSignal) => Promise<void>;
+/** Waits for a slot, chooses a request, calls `onBegun`, and sends the request. If it rejects, all lanes end. */
+type LaneRequest = (onBegun: () => void, signal: AbortSignal) => Promise<void>;
 
 interface WaitingOptions {
   readonly maxInFlight: () => number;

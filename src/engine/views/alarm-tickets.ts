@@ -28,14 +28,14 @@ export interface Ticket {
 
 export type TicketsByKey = ReadonlyMap<string, readonly Ticket[]>;
 
-type ReadDocuments = <T>(set: string) => Promise<ReadonlyMap<string, T>>;
+type ReadDocuments = <T>(setName: string) => Promise<ReadonlyMap<string, T>>;
 
 export const alarmTicketKey = (source: string, episode: string): string => `${source} ${episode}`;
 
-export async function readAlarmTickets(documents: ReadDocuments, sinks: readonly string[]): Promise<TicketsByKey> {
+export async function readAlarmTickets(readDocuments: ReadDocuments, sinks: readonly string[]): Promise<TicketsByKey> {
   const tickets = new Map<string, Ticket[]>();
   for (const sink of sinks) {
-    const incidentByKey = await documents<Partial<StoredIncident>>(sinkStateSet(sink));
+    const incidentByKey = await readDocuments<Partial<StoredIncident>>(sinkStateSet(sink));
     for (const { kind, source, episode, into, told } of incidentByKey.values()) {
       // Other connectors store documents of other kinds.
       if (kind !== "alarm" || source === undefined || episode === undefined) continue;
@@ -55,13 +55,13 @@ export async function readAlarmTickets(documents: ReadDocuments, sinks: readonly
 }
 
 export async function findPendingSinks(
-  documents: ReadDocuments,
+  readDocuments: ReadDocuments,
   sinks: readonly string[],
   key: string,
 ): Promise<ReadonlySet<string>> {
   const pendingSinks = new Set<string>();
   for (const sink of sinks) {
-    const incidentByKey = await documents<Partial<StoredIncident>>(sinkStateSet(sink));
+    const incidentByKey = await readDocuments<Partial<StoredIncident>>(sinkStateSet(sink));
     for (const { kind, source, episode, into, status, told, refused } of incidentByKey.values()) {
       if (kind !== "alarm" || alarmTicketKey(source ?? "", episode ?? "") !== key) continue;
       if (into != null || refused !== undefined) continue;
@@ -80,7 +80,7 @@ export function addTicketsOnCommit(store: Store, sinks: () => readonly string[])
       const { events = [] } = change;
       const ticketSinkNames = sinks();
       if (ticketSinkNames.length === 0 || !events.some(mayEventHaveTickets)) return store.commit(change);
-      const tickets = await readAlarmTickets((set) => store.documents(set), ticketSinkNames);
+      const tickets = await readAlarmTickets((setName) => store.documents(setName), ticketSinkNames);
       return store.commit({ ...change, events: events.map((event) => addTicketsToEvent(event, tickets)) });
     },
   };

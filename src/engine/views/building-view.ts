@@ -29,7 +29,7 @@ import { type AlarmTimeSeriesStore, createAlarmTimeSeriesReader } from "./tag-va
 export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyMap<string, string>): BuildingView {
   async function mapStoredDocuments<H, P>(
     name: SetName,
-    toView: (source: string, key: string, held: H) => P | undefined,
+    toView: (source: string, key: string, document: H) => P | undefined,
   ): Promise<readonly P[]> {
     const documentViews: P[] = [];
     for (const source of zones.keys()) {
@@ -97,7 +97,7 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
     timeSeries: createAlarmTimeSeriesReader(store),
     inventory: (noun) => mapStoredDocuments(noun, toListedObject<never>),
     async tagSystems() {
-      const all: TagSystemsView[] = [];
+      const tagSystemsViews: TagSystemsView[] = [];
       for (const source of zones.keys()) {
         const tags = await store.documents<StoredObject<Tag>>(documentSet("tag", source));
         const systems = await store.documents<StoredObject<System>>(documentSet("system", source));
@@ -105,7 +105,7 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
           const storedTag = tags.get(id);
           if (storedTag?.missingSince !== null || systemIds.length === 0) continue;
           const systemsOfTag = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
-          all.push({
+          tagSystemsViews.push({
             source,
             siteId: storedTag.siteId,
             tag: storedTag.value,
@@ -113,7 +113,7 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
           });
         }
       }
-      return all;
+      return tagSystemsViews;
     },
     async findSiteStatus(source, siteId) {
       const status = await store.document<StoredSiteStatus>(syncSet("site-status", source), siteId);
@@ -121,15 +121,15 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
       return status === undefined || site === undefined ? undefined : { source, site, ...status };
     },
     async siteStatuses() {
-      const all: SiteStatusView[] = [];
+      const siteStatusViews: SiteStatusView[] = [];
       for (const source of zones.keys()) {
         const sites = await store.documents<StoredObject<Site>>(documentSet("site", source));
         for (const [id, status] of await store.documents<StoredSiteStatus>(syncSet("site-status", source))) {
           const site = sites.get(id)?.value;
-          if (site !== undefined) all.push({ source, site, ...status });
+          if (site !== undefined) siteStatusViews.push({ source, site, ...status });
         }
       }
-      return all;
+      return siteStatusViews;
     },
     async values() {
       const tags = new Map(

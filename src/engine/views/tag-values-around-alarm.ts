@@ -25,11 +25,11 @@ interface TagWithSystems {
 }
 
 export function createAlarmTimeSeriesReader(store: AlarmTimeSeriesStore): BuildingView["timeSeries"] {
-  const cachedTagsBySource = new Map<string, { readonly readMs: number; readonly tags: readonly TagWithSystems[] }>();
+  const cachedTagsBySource = new Map<string, { readonly readAtMs: number; readonly tags: readonly TagWithSystems[] }>();
 
   async function readCachedTags(source: string, nowMs: number): Promise<readonly TagWithSystems[]> {
     const cachedTags = cachedTagsBySource.get(source);
-    if (cachedTags !== undefined && Math.abs(nowMs - cachedTags.readMs) < TAG_NAME_CACHE_MS) return cachedTags.tags;
+    if (cachedTags !== undefined && Math.abs(nowMs - cachedTags.readAtMs) < TAG_NAME_CACHE_MS) return cachedTags.tags;
     const storedTags = await store.documents<StoredObject<Tag>>(documentSet("tag", source));
     const storedSystemsByTagId = await store.documents<StoredTagSystems>(syncSet("tag-system", source));
     const tags = [...storedTags]
@@ -37,7 +37,7 @@ export function createAlarmTimeSeriesReader(store: AlarmTimeSeriesStore): Buildi
       .map(([id, { siteId, value }]) => {
         return { id, siteId, name: value.displayName, systemIds: storedSystemsByTagId.get(id)?.systemIds ?? [] };
       });
-    cachedTagsBySource.set(source, { readMs: nowMs, tags });
+    cachedTagsBySource.set(source, { readAtMs: nowMs, tags });
     return tags;
   }
 
@@ -74,8 +74,8 @@ export function findTag<T extends Pick<TagWithSystems, "siteId" | "name">>(
   tags: readonly T[],
 ): T | null {
   for (const name of [lastActiveEvent?.triggeredOn, source]) {
-    const [first, ...others] = tags.filter((tag) => tag.siteId === site.id && tag.name === name);
-    if (first !== undefined) return others.length === 0 ? first : null;
+    const [firstMatch, ...otherMatches] = tags.filter((tag) => tag.siteId === site.id && tag.name === name);
+    if (firstMatch !== undefined) return otherMatches.length === 0 ? firstMatch : null;
   }
   return null;
 }
@@ -96,16 +96,16 @@ type TagValueEvent = Extract<AnyEvent, { readonly type: "tag-value" | "tag-histo
 
 /** Combines live values, and history buckets for times without live values. */
 function mergeTagPoints(
-  newestFirst: readonly LoggedEvent[],
-  newest: readonly TimeSeriesPoint[],
+  eventsNewestFirst: readonly LoggedEvent[],
+  newestPoints: readonly TimeSeriesPoint[],
   { fromMs, toMs }: TimeRange,
 ): readonly TimeSeriesPoint[] {
   const valuesByTime = new Map<number, TagValue>();
   const addPoint = (atMs: number, value: TagValue) => {
     if (atMs >= fromMs && atMs <= toMs && !valuesByTime.has(atMs)) valuesByTime.set(atMs, value);
   };
-  const tagEvents = newestFirst.map(({ event }) => event as TagValueEvent);
-  for (const { atMs, value } of newest) addPoint(atMs, value);
+  const tagEvents = eventsNewestFirst.map(({ event }) => event as TagValueEvent);
+  for (const { atMs, value } of newestPoints) addPoint(atMs, value);
   for (const { data, type } of tagEvents) if (type === "tag-value") addPoint(Date.parse(data.time), data.value);
   for (const resolution of HISTORY_RESOLUTIONS) {
     const liveValueTimes = [...valuesByTime.keys()];

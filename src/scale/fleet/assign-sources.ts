@@ -20,7 +20,7 @@ export type MemberBySource = ReadonlyMap<string, string | null>;
 
 interface MemberLoad {
   readonly name: string;
-  readonly unable: ReadonlySet<string>;
+  readonly failedSources: ReadonlySet<string>;
   readonly reach: ServiceReachBySource;
   /** True if another member reaches a monitoring service that this member does not reach. */
   readonly isCutOff: boolean;
@@ -33,7 +33,7 @@ export function assignSources(members: readonly MemberCandidate[], holders: read
     .filter(({ acceptsSources }) => acceptsSources)
     .toSorted((a, b) => compareCodeUnits(a.name, b.name))
     .map(({ name, unable, reach = {} }) => ({
-      ...{ name, unable: new Set(unable), reach, sources: [] },
+      ...{ name, failedSources: new Set(unable), reach, sources: [] },
       isCutOff: Object.keys(reach).some(
         (source) => reach[source] === false && members.some((other) => isServiceReached(other.reach ?? {}, source)),
       ),
@@ -53,8 +53,8 @@ function keepSourcesWithHolders(loads: readonly MemberLoad[], holders: readonly 
     const holderLoad = loads.find(({ name }) => name === member);
     const isServiceReachedElsewhere =
       holderLoad?.reach[source] === false &&
-      loads.some(({ unable, reach }) => isServiceReached(reach, source) && !unable.has(source));
-    if (holderLoad === undefined || holderLoad.unable.has(source) || isServiceReachedElsewhere)
+      loads.some(({ failedSources, reach }) => isServiceReached(reach, source) && !failedSources.has(source));
+    if (holderLoad === undefined || holderLoad.failedSources.has(source) || isServiceReachedElsewhere)
       sourcesToMove.push(source);
     else holderLoad.sources.push(source);
   }
@@ -70,7 +70,7 @@ const canReachService = ({ reach, isCutOff }: MemberLoad, source: string) =>
 
 /** Prefers members that reach the service, then the fewest sources. Returns false if no member can poll the source. */
 function assignToLeastLoadedMember(loads: readonly MemberLoad[], source: string): boolean {
-  const capableMembers = loads.filter(({ unable }) => !unable.has(source));
+  const capableMembers = loads.filter(({ failedSources }) => !failedSources.has(source));
   const membersReachingService = capableMembers.filter((load) => canReachService(load, source));
   const candidateMembers = membersReachingService.length > 0 ? membersReachingService : capableMembers;
   const [leastLoadedMember] = candidateMembers.toSorted((a, b) => a.sources.length - b.sources.length);
@@ -85,7 +85,7 @@ function moveOneSource(loads: readonly MemberLoad[]): boolean {
     for (const underloadedMember of memberLoadsBySourceCount.toReversed()) {
       if (overloadedMember.sources.length - underloadedMember.sources.length < 2) break;
       const index = overloadedMember.sources.findLastIndex(
-        (source) => !underloadedMember.unable.has(source) && canReachService(underloadedMember, source),
+        (source) => !underloadedMember.failedSources.has(source) && canReachService(underloadedMember, source),
       );
       if (index < 0) continue;
       underloadedMember.sources.push(...overloadedMember.sources.splice(index, 1));

@@ -117,11 +117,11 @@ async function readTakeovers(database: StateDatabase) {
 /** Sets whether a member must hand over all its sources, also after a restart. Throws `ConfigError` for an unknown name. */
 export async function setDraining(database: StateDatabase, name: string, isDraining: boolean): Promise<void> {
   const text = `update ${database.table("member")} set draining = $2::boolean where name = $1 returning 1`;
-  const [changed] = await database.transact([
+  const [updateResult] = await database.transact([
     { text, values: [name, String(isDraining)] },
     database.notify(FLEET_TOPIC),
   ]);
-  if ((changed?.rows.length ?? 0) > 0) return;
+  if ((updateResult?.rows.length ?? 0) > 0) return;
   const { members } = await readFleetRows(database, []);
   throw new ConfigError(`The fleet has no member with the name ${name}.`, {
     hint:
@@ -135,8 +135,8 @@ export function describeSourceHolder(
   source: string,
   { members, self, sources }: Pick<FleetStatus, "members" | "self" | "sources">,
 ): { readonly message: string; readonly holder: { readonly name: string; readonly page: string } | null } {
-  const name = sources.find((each) => each.source === source)?.holder;
-  const member = members.find((each) => each.name === name);
+  const holderName = sources.find((each) => each.source === source)?.holder;
+  const member = members.find((each) => each.name === holderName);
   if (member === undefined)
     return { message: `No member of the fleet holds the source ${source} just now.`, holder: null };
   if (member.name === self)

@@ -147,7 +147,7 @@ export async function registerMember(
   const { name, sources, digest, page } = own;
   const memberTable = database.table("member");
   const sessionId = randomBytes(8).toString("hex");
-  return database.work(async (session) => {
+  return database.transaction(async (session) => {
     // The lock makes members register one after the other, so two with different configurations cannot both come first.
     await session.query(`select digest from ${database.table("meta")} for update`);
     const { rows } = await session.query(
@@ -199,11 +199,11 @@ export function registrationError(blocker: JoinBlocker, name: string): ConfigErr
 }
 
 /** Returns false if this session was declared gone; other members may then hold its sources. */
-export async function renewMemberLease(database: StateDatabase, me: MemberSession, page: string): Promise<boolean> {
+export async function renewMemberLease(database: StateDatabase, me: MemberSession, pageUrl: string): Promise<boolean> {
   const { rows } = await database.query(
     `update ${database.table("member")} set renewals = renewals + 1, seen_at = clock_timestamp(), page = $3
      where name = $1 and incarnation = $2 and gone is null returning 1`,
-    [me.name, me.incarnation, page],
+    [me.name, me.incarnation, pageUrl],
   );
   return rows.length > 0;
 }
@@ -249,21 +249,21 @@ export function reportReach(database: StateDatabase, me: MemberSession, reach: S
   return updateMember(database, me, "reach = $3", JSON.stringify(reach));
 }
 
-async function updateMember(database: StateDatabase, me: MemberSession, columns: string, ...values: readonly string[]) {
-  const text = `update ${database.table("member")} set ${columns} where name = $1 and incarnation = $2 and gone is null`;
+async function updateMember(database: StateDatabase, me: MemberSession, setSql: string, ...values: readonly string[]) {
+  const text = `update ${database.table("member")} set ${setSql} where name = $1 and incarnation = $2 and gone is null`;
   await database.transact([{ text, values: [me.name, me.incarnation, ...values] }, database.notify(FLEET_TOPIC)]);
 }
 
 /** Takes free sources and returns them, except locked rows and sources that a quicker member took (another epoch). */
-export async function takeFreeSources(database: StateDatabase, me: MemberSession, wanted: readonly FleetSourceRow[]) {
-  const [source, takeover] = [database.table("source"), database.table("takeover")];
+export async function takeFreeSources(database: StateDatabase, me: MemberSession, freeRows: readonly FleetSourceRow[]) {
+  const [sourceTable, takeover] = [database.table("source"), database.table("takeover")];
   const text = `
     with free as (
-      select name, epoch, holder, given_by, reason from ${source}
+      select name, epoch, holder, given_by, reason from ${sourceTable}
       where (name, epoch) in (select * from unnest($1::text[], $2::bigint[]))
       for update skip locked
     ), taken as (
-      update ${source} as it set epoch = free.epoch + 1, holder = $3, incarnation = $4, given_by = null,
+      update ${sourceTable} as it set epoch = free.epoch + 1, holder = $3, incarnation = $4, given_by = null,
         held_since = clock_timestamp(),
         reason = case when free.holder is not null then 'lease-ran-out' else coalesce(free.reason, 'first') end
       from free where it.name = free.name
@@ -273,13 +273,13 @@ export async function takeFreeSources(database: StateDatabase, me: MemberSession
       select name, from_member, $3, epoch, clock_timestamp(), reason from taken
     )
     select name, epoch, from_member, reason from taken order by name`;
-  const arrayParameters = [wanted.map(({ name }) => name), wanted.map(({ epoch }) => String(epoch))];
-  const [taken] = await database.transact([
+  const arrayParameters = [freeRows.map(({ name }) => name), freeRows.map(({ epoch }) => String(epoch))];
+  const [takeResult] = await database.transact([
     { text, values: [...arrayParameters, me.name, me.incarnation] },
     { text: `delete from ${takeover} where id <= (select max(id) from ${takeover}) - ${MAX_STORED_TAKEOVERS}` },
     database.notify(FLEET_TOPIC),
   ]);
-  return (taken?.rows ?? []).map(([name, epoch, from, reason]) => ({
+  return (takeResult?.rows ?? []).map(([name, epoch, from, reason]) => ({
     source: String(name),
     epoch: Number(epoch),
     from: from === null || from === undefined ? null : String(from),

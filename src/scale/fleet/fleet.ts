@@ -41,8 +41,8 @@ export interface FleetOptions {
   readonly name: string;
   readonly sources: readonly string[];
   /** Digest of the configuration. A fleet rejects a member whose configuration differs from that of running members. */
-  readonly digest: string;
-  page(): string;
+  readonly configDigest: string;
+  pageUrl(): string;
   /** Starts the work for a source, unless the lease ends before. If it throws, the lease is released. */
   startHeldSource(lease: Lease): Promise<HeldSource>;
   /** Requests the health check of a service, which needs no quota. If absent, every service counts as reached. */
@@ -98,35 +98,35 @@ export function createFleet(options: FleetOptions): Fleet {
   const serviceReach = createServiceReachability({
     ...{ name, sources, clock, random: options.random, onChanged: tablesChanged.wakeUp, checkDueWakeup: checksDue },
     isHeld: (source) => sourceHoldings.get(source) !== undefined,
-    check: options.checkServiceHealth ?? (async () => true),
+    checkHealth: options.checkServiceHealth ?? (async () => true),
   });
 
   const sourceHandover = createSourceHandover({
     ...{ runWithTimeLimit, database, sources, failedStarts, log, handoverLog, metrics, holdings: sourceHoldings },
     ...{ reach: serviceReach, leaseExpiry, timing: fleetTiming },
-    onDeclaredGone: renewalDue.wakeUp,
+    onMembersGone: renewalDue.wakeUp,
   });
 
-  function loseAllLeases(why: string): void {
-    for (const { lease } of sourceHoldings.all()) sourceHoldings.lose(lease.source, why);
+  function loseAllLeases(reason: string): void {
+    for (const { lease } of sourceHoldings.getAll()) sourceHoldings.lose(lease.source, reason);
   }
 
-  function recordLeaseRenewal(sent: TimeReading): void {
-    leaseExpiry.noteRenewal(sent);
+  function recordLeaseRenewal(sentAt: TimeReading): void {
+    leaseExpiry.noteRenewal(sentAt);
     metrics?.fleetRenewed.set(clock.now() / 1_000);
   }
 
   async function tryToJoinFleet(): Promise<readonly JoinBlocker[]> {
     const sentAt = readClocks(clock);
-    const result = await runWithTimeLimit(
-      registerMember(database, { name, sources, digest: options.digest, page: options.page() }),
+    const registration = await runWithTimeLimit(
+      registerMember(database, { name, sources, digest: options.configDigest, page: options.pageUrl() }),
     );
-    if ("blockers" in result) {
-      const silentMembers = heartbeatObserver.observe(result.beats);
+    if ("blockers" in registration) {
+      const silentMembers = heartbeatObserver.observe(registration.beats);
       if (silentMembers.length > 0) await runWithTimeLimit(declareMembersGone(database, silentMembers));
-      return result.blockers;
+      return registration.blockers;
     }
-    me = result;
+    me = registration;
     recordLeaseRenewal(sentAt);
     log.info({ member: name, incarnation: me.incarnation }, "this member takes part in the fleet");
     memberJoined.wakeUp();
@@ -154,7 +154,7 @@ export function createFleet(options: FleetOptions): Fleet {
   async function renewLeaseOrJoin(signal: AbortSignal): Promise<void> {
     if (me !== null) {
       const sentAt = readClocks(clock);
-      if (await runWithTimeLimit(renewMemberLease(database, me, options.page()))) return recordLeaseRenewal(sentAt);
+      if (await runWithTimeLimit(renewMemberLease(database, me, options.pageUrl()))) return recordLeaseRenewal(sentAt);
       if (isMemberLeaving) return;
       log.warn({ member: name }, "this member was not heard of in time, and others took over");
       me = null;
@@ -179,30 +179,30 @@ export function createFleet(options: FleetOptions): Fleet {
   }
 
   /** Runs a loop that logs failures at `debug`, because the renewal loop reports an unavailable database. */
-  const runFleetLoop = (signal: AbortSignal, wakeup: Wakeup, step: () => Promise<number>, failure: string) =>
+  const runFleetLoop = (signal: AbortSignal, wakeup: Wakeup, step: () => Promise<number>, failureText: string) =>
     runLoop({
       ...{ clock, signal, wakeup, step, backoff: DATABASE_RETRY_BACKOFF },
-      fault: (error) => log.debug({ reason: errorText(error) }, failure),
+      onFault: (error) => log.debug({ reason: errorText(error) }, failureText),
     });
 
   async function observeOtherMembers(): Promise<number> {
     if (me === null) return Number.POSITIVE_INFINITY;
     const silentMembers = heartbeatObserver.observe(await runWithTimeLimit(readHeartbeats(database, me)));
     if (silentMembers.length > 0) await runWithTimeLimit(declareMembersGone(database, silentMembers));
-    return Math.min(fleetTiming.renewMs / 3, heartbeatObserver.nextMs());
+    return Math.min(fleetTiming.renewMs / 3, heartbeatObserver.msUntilNextExpiry());
   }
 
   async function endExpiredLeases(): Promise<number> {
     const remainingLeaseMs = leaseExpiry.leftMs();
     if (remainingLeaseMs === 0) loseAllLeases("it could not be renewed in time");
     handoverLog.flush();
-    metrics?.fleetSources.set(sourceHoldings.all().filter(({ lease }) => lease.leftMs() > 0).length);
+    metrics?.fleetSources.set(sourceHoldings.getAll().filter(({ lease }) => lease.remainingMs() > 0).length);
     return remainingLeaseMs === 0 ? LEASE_CHECK_INTERVAL_MS : Math.min(LEASE_CHECK_INTERVAL_MS, remainingLeaseMs);
   }
 
   const startFleetLoops = (endSignal: AbortSignal, stopSignal: AbortSignal) => [
     runLoop({
-      ...{ clock, signal: endSignal, wakeup: renewalDue, fault: noteRenewalFailure, backoff: DATABASE_RETRY_BACKOFF },
+      ...{ clock, signal: endSignal, wakeup: renewalDue, onFault: noteRenewalFailure, backoff: DATABASE_RETRY_BACKOFF },
       step: async () => {
         await renewLeaseOnce(endSignal);
         return fleetTiming.renewMs;
@@ -218,7 +218,7 @@ export function createFleet(options: FleetOptions): Fleet {
     runFleetLoop(stopSignal, checksDue, () => serviceReach.checkServices(stopSignal), "a service could not be checked"),
     runLoop({
       ...{ clock, signal: endSignal, step: endExpiredLeases },
-      fault: (error) => log.warn({ err: error }, "the time of the leases could not be watched"),
+      onFault: (error) => log.warn({ err: error }, "the time of the leases could not be watched"),
     }),
   ];
 
@@ -226,7 +226,7 @@ export function createFleet(options: FleetOptions): Fleet {
     isMemberLeaving = true;
     const announcement =
       me === null ? undefined : runWithTimeLimit(announceMemberLeaving(database, me)).catch(() => undefined);
-    const handOverResults = sourceHoldings.all().map(({ lease: { source } }) => {
+    const handOverResults = sourceHoldings.getAll().map(({ lease: { source } }) => {
       handoverLog.note("info", "sources were handed over", { to: null, reason: "left" }, source);
       return sourceHoldings.handOver(source, "left", deadlineMs);
     });

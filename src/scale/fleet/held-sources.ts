@@ -11,13 +11,13 @@ export interface Lease {
   /** Number that rises with every change of holder, so that transactions of an earlier holder fail. */
   readonly epoch: number;
   /** Returns the milliseconds for which no other member can hold the source; 0 when the lease is over. */
-  leftMs(): number;
+  remainingMs(): number;
   /** Aborts when the lease is lost, or at the end of a handover, after `HeldSource.stop`. */
   readonly signal: AbortSignal;
   /** Ends the ownership after the database rejected this holder (`FencedError`). */
-  noteFenced(): void;
+  noteLeaseFenced(): void;
   /** Reports whether the service could be connected to; null if it has not responded for seconds. */
-  reached(isReached: boolean | null): void;
+  noteReached(isReached: boolean | null): void;
 }
 
 export interface HeldSource {
@@ -26,8 +26,8 @@ export interface HeldSource {
 }
 
 class LeaseEnded extends Error {
-  constructor(source: string, why: string) {
-    super(`The lease on ${source} is over: ${why}.`);
+  constructor(source: string, reason: string) {
+    super(`The lease on ${source} is over: ${reason}.`);
     this.name = "LeaseEnded";
   }
 }
@@ -42,7 +42,7 @@ interface MutableHolding extends SourceHolding {
   readonly leaseEndController: AbortController;
   state: SourceHolding["state"];
   started: Promise<void>;
-  held: HeldSource | null;
+  heldSource: HeldSource | null;
   ended: Promise<void> | null;
 }
 
@@ -75,24 +75,24 @@ export function createHoldings(options: {
     const { lease, leaseEndController } = holding;
     const { source } = lease;
     try {
-      holding.held = await options.startHeldSource(lease);
+      holding.heldSource = await options.startHeldSource(lease);
       // The ownership may have ended during the start.
       if (holdingBySource.get(source) !== holding) return await stopSourceWork(holding, 0);
       if (holding.ended !== null) return;
       holding.state = "held";
-      failedStarts.succeeded(source);
+      failedStarts.noteSuccess(source);
       options.onChanged();
     } catch (error) {
       if (leaseEndController.signal.aborted || holding.ended !== null) return;
       log.warn({ source, reason: errorText(error) }, "a source could not be started here");
-      failedStarts.failed(source, error);
-      void end(holding, "could-not-start", 0);
+      failedStarts.noteFailure(source, error);
+      void endHoldingOnce(holding, "could-not-start", 0);
     }
   }
 
-  async function stopSourceWork({ held, lease: { source } }: MutableHolding, deadlineMs: number): Promise<void> {
-    if (held === null) return;
-    const stopResult = held.stop(deadlineMs).catch((error: unknown) => {
+  async function stopSourceWork({ heldSource, lease: { source } }: MutableHolding, deadlineMs: number): Promise<void> {
+    if (heldSource === null) return;
+    const stopResult = heldSource.stop(deadlineMs).catch((error: unknown) => {
       log.warn({ source, reason: errorText(error) }, "a source did not stop cleanly");
     });
     if (await endsWithin(clock, deadlineMs + SOURCE_STOP_GRACE_MS, stopResult)) return;
@@ -100,7 +100,7 @@ export function createHoldings(options: {
   }
 
   /** Ends the work for a source once. `reason` is null for a lost lease, which needs no release. */
-  function end(holding: MutableHolding, reason: TakeoverReason | null, deadlineMs: number): Promise<void> {
+  function endHoldingOnce(holding: MutableHolding, reason: TakeoverReason | null, deadlineMs: number): Promise<void> {
     holding.ended ??= endHolding(holding, reason, deadlineMs);
     return holding.ended;
   }
@@ -122,8 +122,8 @@ export function createHoldings(options: {
     options.onChanged();
   }
 
-  function endLease({ lease, leaseEndController }: MutableHolding, why: string): void {
-    if (!leaseEndController.signal.aborted) leaseEndController.abort(new LeaseEnded(lease.source, why));
+  function endLease({ lease, leaseEndController }: MutableHolding, reason: string): void {
+    if (!leaseEndController.signal.aborted) leaseEndController.abort(new LeaseEnded(lease.source, reason));
   }
 
   function loseLease(source: string, why: string): void {
@@ -131,7 +131,7 @@ export function createHoldings(options: {
     if (sourceHolding === undefined || sourceHolding.leaseEndController.signal.aborted) return;
     options.handoverLog.note("warn", "the leases on sources were lost", { why }, source);
     endLease(sourceHolding, why);
-    void end(sourceHolding, null, LOST_LEASE_STOP_TIMEOUT_MS);
+    void endHoldingOnce(sourceHolding, null, LOST_LEASE_STOP_TIMEOUT_MS);
   }
 
   return {
@@ -139,16 +139,16 @@ export function createHoldings(options: {
       const leaseEndController = new AbortController();
       const lease: Lease = {
         ...{ source, epoch, signal: leaseEndController.signal },
-        leftMs: () => (leaseEndController.signal.aborted ? 0 : leaseExpiry.leftMs()),
-        noteFenced() {
+        remainingMs: () => (leaseEndController.signal.aborted ? 0 : leaseExpiry.leftMs()),
+        noteLeaseFenced() {
           if (holdingBySource.get(source)?.lease === lease) loseLease(source, "somebody else holds it");
         },
-        reached(isReached) {
+        noteReached(isReached) {
           if (!leaseEndController.signal.aborted) options.onReachChanged(source, isReached);
         },
       };
       const sourceHolding: MutableHolding = {
-        ...{ lease, incarnation, state: "starting", started: Promise.resolve(), held: null, ended: null },
+        ...{ lease, incarnation, state: "starting", started: Promise.resolve(), heldSource: null, ended: null },
         leaseEndController,
       };
       holdingBySource.set(source, sourceHolding);
@@ -157,10 +157,10 @@ export function createHoldings(options: {
     /** Resolves when the work has ended and the lease is released, or when both have timed out. */
     async handOver(source: string, reason: TakeoverReason, deadlineMs: number): Promise<void> {
       const sourceHolding = holdingBySource.get(source);
-      if (sourceHolding !== undefined) await end(sourceHolding, reason, deadlineMs);
+      if (sourceHolding !== undefined) await endHoldingOnce(sourceHolding, reason, deadlineMs);
     },
     lose: loseLease,
-    all: (): readonly SourceHolding[] => [...holdingBySource.values()],
+    getAll: (): readonly SourceHolding[] => [...holdingBySource.values()],
     get: (source: string): SourceHolding | undefined => holdingBySource.get(source),
   };
 }
@@ -200,15 +200,15 @@ export function createFailedStarts(clock: Clock, random: () => number = Math.ran
   const failedStartBySource = new Map<string, Readonly<{ count: number; untilMs: number; reason: string }>>();
   const currentFailures = () => [...failedStartBySource].filter(([, { untilMs }]) => untilMs > clock.monotonic());
   return {
-    failed(source: string, error: unknown): void {
+    noteFailure(source: string, error: unknown): void {
       const failureCount = (failedStartBySource.get(source)?.count ?? 0) + 1;
       const retryAtMs = clock.monotonic() + backoffMs(FAILED_START_BACKOFF, failureCount, random);
       failedStartBySource.set(source, { count: failureCount, untilMs: retryAtMs, reason: errorText(error) });
     },
-    succeeded: (source: string) => void failedStartBySource.delete(source),
+    noteSuccess: (source: string) => void failedStartBySource.delete(source),
     sources: () => [...new Map(currentFailures()).keys()].toSorted(),
     /** Milliseconds until the first failed source may be started again; infinite without failed starts. */
-    nextMs: () =>
+    waitMs: () =>
       Math.min(Number.POSITIVE_INFINITY, ...currentFailures().map(([, { untilMs }]) => untilMs - clock.monotonic())),
     notices: () =>
       currentFailures().map(

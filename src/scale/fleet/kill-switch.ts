@@ -54,7 +54,7 @@ export function createFleetKillSwitch(options: {
       await retryUntilDone({
         ...{ clock, signal: stopController.signal, backoff: KILL_SWITCH_RETRY_BACKOFF },
         work: () => withTimeLimit(clock, STATEMENT_TIMEOUT_MS, switchDocument.write(thrown)),
-        fault: (error, inMs) =>
+        onFault: (error, inMs) =>
           log.warn(
             { inMs, reason: errorText(error) },
             "the kill switch is thrown here, and not yet in the whole fleet",
@@ -88,7 +88,7 @@ export function createFleetKillSwitch(options: {
           isUnreadSwitchReported = false;
           return KILL_SWITCH_READ_INTERVAL_MS;
         },
-        fault(error) {
+        onFault(error) {
           if (isUnreadSwitchReported || !isKillSwitchUnread()) return;
           isUnreadSwitchReported = true;
           log.warn(

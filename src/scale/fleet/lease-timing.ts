@@ -16,10 +16,10 @@ export interface FleetTiming {
 /** A member stops 8 s after its last renewal: two renewals in a row may fail, and the third has 2 s. */
 export const FLEET_LEASE_TIMING: FleetTiming = { ttlMs: 9_000, renewMs: 3_000, marginMs: 1_000, handOverMs: 5_000 };
 
-/** Throws `Retryable` after `ms` milliseconds. The statement in `work` may still take effect later. */
-export async function withTimeLimit<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T> {
-  if (await endsWithin(clock, ms, work)) return work;
-  throw new Retryable(`The database has not answered within ${ms / 1_000} s.`);
+/** Throws `Retryable` after `limitMs` milliseconds. The statement in `work` may still take effect later. */
+export async function withTimeLimit<T>(clock: Clock, limitMs: number, work: Promise<T>): Promise<T> {
+  if (await endsWithin(clock, limitMs, work)) return work;
+  throw new Retryable(`The database has not answered within ${limitMs / 1_000} s.`);
 }
 
 /**
@@ -31,9 +31,9 @@ export async function withTimeLimit<T>(clock: Clock, ms: number, work: Promise<T
 export function createLeaseExpiryTimer(clock: Clock, ttlMs: number, marginMs: number) {
   let lastSentAt: TimeReading | null = null;
   return {
-    noteRenewal(sent: TimeReading): void {
+    noteRenewal(sentAt: TimeReading): void {
       // Keep the latest request, because responses may arrive in another order than the requests.
-      if (lastSentAt === null || sent.monotonicMs > lastSentAt.monotonicMs) lastSentAt = sent;
+      if (lastSentAt === null || sentAt.monotonicMs > lastSentAt.monotonicMs) lastSentAt = sentAt;
     },
     /** Returns the milliseconds for which no other member can hold this member's sources; 0 after that. */
     leftMs: () => (lastSentAt === null ? 0 : Math.max(0, ttlMs - marginMs - elapsedMs(clock, lastSentAt))),
@@ -67,14 +67,14 @@ export function createHeartbeatObserver(clock: Clock, ttlMs: number, gapMs: numb
       lastObservedAt = now;
       heartbeats = new Map(
         beats.map((beat) => {
-          const earlier = hasObservationGap ? undefined : heartbeats.get(beat.incarnation);
-          return [beat.incarnation, earlier?.beat.renewals === beat.renewals ? earlier : { beat, since: now }];
+          const earlierBeat = hasObservationGap ? undefined : heartbeats.get(beat.incarnation);
+          return [beat.incarnation, earlierBeat?.beat.renewals === beat.renewals ? earlierBeat : { beat, since: now }];
         }),
       );
       return [...heartbeats.values()].filter(({ since }) => elapsedMs(clock, since) >= ttlMs).map(({ beat }) => beat);
     },
     /** Milliseconds until the first member can count as silent; infinite without members. */
-    nextMs: () =>
+    msUntilNextExpiry: () =>
       Math.min(
         Number.POSITIVE_INFINITY,
         ...[...heartbeats.values()].map(({ since }) => Math.max(0, ttlMs - elapsedMs(clock, since))),

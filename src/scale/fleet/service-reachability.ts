@@ -42,13 +42,13 @@ export function createServiceReachability(options: {
   readonly sources: readonly string[];
   readonly isHeld: (source: string) => boolean;
   /** Runs a health check, which needs no quota; returns false without a response. */
-  readonly check: (source: string, signal: AbortSignal) => Promise<boolean>;
+  readonly checkHealth: (source: string, signal: AbortSignal) => Promise<boolean>;
   readonly onChanged: () => void;
   readonly checkDueWakeup: Wakeup;
   readonly clock: Clock;
   readonly random?: (() => number) | undefined;
 }) {
-  const { name, sources, isHeld, check, onChanged, checkDueWakeup, clock, random } = options;
+  const { name, sources, isHeld, checkHealth, onChanged, checkDueWakeup, clock, random } = options;
   const serviceStates = new Map(
     sources.map((source): [string, ServiceReachState] => [
       source,
@@ -81,7 +81,7 @@ export function createServiceReachability(options: {
   }
 
   async function checkServiceHealth(source: string, service: ServiceReachState, signal: AbortSignal): Promise<void> {
-    const isServiceResponding = await check(source, signal);
+    const isServiceResponding = await checkHealth(source, signal);
     service.checkAtMs = NEVER_PLANNED_MS;
     if (isHeld(source)) {
       // Only polls show that the service of a held source is reached; a failed check counts as a second failure.
@@ -131,14 +131,14 @@ export function createServiceReachability(options: {
       service.checkAtMs = Math.min(service.checkAtMs, now() + HEALTH_CHECK_DELAY_MS);
       checkDueWakeup.wakeUp();
     },
-    begin(source: string): void {
+    beginSource(source: string): void {
       const service = serviceStates.get(source);
       if (service === undefined) return;
       // Keep a successful check: it tells the former holder that only that member is cut off.
       const isReached = service.isReached === true ? true : null;
       Object.assign(service, { isReached, isPolled: false, failures: 0, failedChecks: 0, checkAtMs: NEVER_PLANNED_MS });
     },
-    update(view: FleetTables): void {
+    applyFleetTables(view: FleetTables): void {
       const otherFleetMembers = view.members.filter((each) => each.gone === null && each.name !== name);
       unreachedByOthers = new Set(
         otherFleetMembers.flatMap(({ reach }) => Object.keys(reach).filter((source) => reach[source] === false)),
@@ -192,7 +192,7 @@ export function createServiceReachability(options: {
       return Math.max(0, Math.min(...[...serviceStates.values()].map(({ checkAtMs }) => checkAtMs)) - now());
     },
     /** Returns the milliseconds after which `mayHandOver` may return another result. */
-    nextMs(): number {
+    waitMs(): number {
       const nextHandoverMs = trialHandover === null ? nextTrialMs : trialHandover.sinceMs + TRIAL_HANDOVER_LIMIT_MS;
       return nextHandoverMs > now() ? nextHandoverMs - now() : NEVER_PLANNED_MS;
     },

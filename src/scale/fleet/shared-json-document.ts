@@ -40,12 +40,12 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
   let appliedRequestNumber = 0;
 
   /** Ignores the response of an earlier read, because responses may arrive in another order than the reads. */
-  function applyDocumentBody(requestNumber: number, next: string | null): void {
+  function applyDocumentBody(requestNumber: number, newBody: string | null): void {
     if (requestNumber < appliedRequestNumber) return;
     appliedRequestNumber = requestNumber;
-    if (next === body) return;
-    body = next;
-    value = next === null ? null : (JSON.parse(next) as T);
+    if (newBody === body) return;
+    body = newBody;
+    value = newBody === null ? null : (JSON.parse(newBody) as T);
   }
 
   async function refreshDocument(): Promise<void> {
@@ -63,11 +63,11 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
   return {
     read: () => value,
     version: () => body ?? "",
-    async write(next) {
-      const text = JSON.stringify(next);
-      await writeFleetDocument(database, key, text);
+    async write(newValue) {
+      const newBody = JSON.stringify(newValue);
+      await writeFleetDocument(database, key, newBody);
       readRequestCount += 1;
-      applyDocumentBody(readRequestCount, text);
+      applyDocumentBody(readRequestCount, newBody);
     },
     async remove() {
       if (body === null) return true;
@@ -103,8 +103,8 @@ export async function readOrWriteFleetDocument(database: StateDatabase, key: str
 
 export async function removeFleetDocument(database: StateDatabase, key: string, body: string): Promise<boolean> {
   const text = `delete from ${database.table("fleet_document")} where key = $1 and body = $2 returning 1`;
-  const [removed] = await database.transact([{ text, values: [key, body] }, database.notify(documentTopic(key))]);
-  return (removed?.rows.length ?? 0) > 0;
+  const [deleteResult] = await database.transact([{ text, values: [key, body] }, database.notify(documentTopic(key))]);
+  return (deleteResult?.rows.length ?? 0) > 0;
 }
 
 const documentTopic = (key: string) => `document ${key}`;

@@ -39,7 +39,7 @@ export function createSourceHandover(options: {
   readonly handoverLog: HandoverLog;
   readonly metrics: Pick<Metrics, "fleetMembers" | "fleetTakeovers"> | undefined;
   runWithTimeLimit<T>(work: Promise<T>): Promise<T>;
-  onDeclaredGone(): void;
+  onMembersGone(): void;
 }) {
   const {
     runWithTimeLimit,
@@ -59,7 +59,7 @@ export function createSourceHandover(options: {
   let unpolledSources: readonly string[] = [];
 
   async function reconcileSourceHoldings(view: FleetTables, me: MemberSession): Promise<void> {
-    for (const { lease, incarnation, state } of holdings.all()) {
+    for (const { lease, incarnation, state } of holdings.getAll()) {
       const row = view.sources.find(({ name }) => name === lease.source);
       const isOwnLease = row?.epoch === lease.epoch && row.incarnation === incarnation;
       // While a source stops, the tables may show it as held or as released.
@@ -71,10 +71,10 @@ export function createSourceHandover(options: {
       .map(({ name, epoch }) => ({ source: name, epoch, reason: "lease-ran-out" as const }));
     if (unmanagedSources.length > 0) await runWithTimeLimit(releaseSources(database, me.incarnation, unmanagedSources));
     const ownMemberRow = view.members.find(({ name }) => name === me.name);
-    const [unable, reached] = [failedStarts.sources(), reach.report()];
-    if (!isDeepStrictEqual(ownMemberRow?.unable, unable))
-      await runWithTimeLimit(reportFailedStarts(database, me, unable));
-    if (!isDeepStrictEqual(ownMemberRow?.reach, reached)) await runWithTimeLimit(reportReach(database, me, reached));
+    const [failedSources, ownReach] = [failedStarts.sources(), reach.report()];
+    if (!isDeepStrictEqual(ownMemberRow?.unable, failedSources))
+      await runWithTimeLimit(reportFailedStarts(database, me, failedSources));
+    if (!isDeepStrictEqual(ownMemberRow?.reach, ownReach)) await runWithTimeLimit(reportReach(database, me, ownReach));
   }
 
   /** Takes the free sources assigned to this member; returns false if another transaction locked some of them. */
@@ -84,7 +84,7 @@ export function createSourceHandover(options: {
     me: MemberSession,
     signal: AbortSignal,
   ): Promise<boolean> {
-    const startingCount = holdings.all().filter(({ state }) => state === "starting").length;
+    const startingCount = holdings.getAll().filter(({ state }) => state === "starting").length;
     const freeSourcesToTake = freeSources
       .filter(({ name }) => memberBySource.get(name) === me.name && holdings.get(name) === undefined)
       .slice(0, Math.max(0, MAX_STARTING_SOURCES - startingCount));
@@ -96,7 +96,7 @@ export function createSourceHandover(options: {
       log.debug({ source, epoch, from, reason }, "a source was taken");
       handoverLog.note("info", "sources were taken", { from, reason }, source);
       metrics?.fleetTakeovers.inc({ reason });
-      reach.begin(source);
+      reach.beginSource(source);
       holdings.beginHolding(source, epoch, me.incarnation);
     }
     return takenSources.length === freeSourcesToTake.length;
@@ -111,7 +111,7 @@ export function createSourceHandover(options: {
   ): void {
     if (isHandoverRunning) return;
     const surplusSourceHolding = holdings
-      .all()
+      .getAll()
       .find(
         ({ lease: { source }, state }) =>
           state !== "stopping" &&
@@ -146,10 +146,10 @@ export function createSourceHandover(options: {
       latestTables = fleetTables;
       const ownMemberRow = fleetTables.members.find(({ name }) => name === me.name);
       if (ownMemberRow === undefined || ownMemberRow.incarnation !== me.incarnation || ownMemberRow.gone !== null) {
-        options.onDeclaredGone();
+        options.onMembersGone();
         return MAX_STEP_INTERVAL_MS;
       }
-      reach.update(fleetTables);
+      reach.applyFleetTables(fleetTables);
       await reconcileSourceHoldings(fleetTables, me);
       const memberBySource = assignSources(listMemberCandidates(fleetTables), listSourceHolders(fleetTables));
       unpolledSources = sources.filter((source) => memberBySource.get(source) === null);
@@ -160,7 +160,7 @@ export function createSourceHandover(options: {
       const isTakeoverPending = freeSources.some(({ name }) => (memberBySource.get(name) ?? me.name) !== me.name);
       if (!isTakeoverPending) handOverSurplus(memberBySource, me, fleetTables, ownMemberRow.isDraining);
       metrics?.fleetMembers.set(fleetTables.members.filter(({ gone }) => gone === null).length);
-      return areAllTaken ? Math.min(MAX_STEP_INTERVAL_MS, failedStarts.nextMs(), reach.nextMs()) : LOCKED_ROW_RETRY_MS;
+      return areAllTaken ? Math.min(MAX_STEP_INTERVAL_MS, failedStarts.waitMs(), reach.waitMs()) : LOCKED_ROW_RETRY_MS;
     },
   };
 }

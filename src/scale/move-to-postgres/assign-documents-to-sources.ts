@@ -55,10 +55,10 @@ function assignPlotDocument({ key, value }: StoredDocument, source: string): unk
 
 const SINK_STATE_SET_PREFIX = sinkStateSet("");
 
-export function sourceInSetName(set: string): string | null {
-  if (set.startsWith(SINK_STATE_SET_PREFIX)) return null;
-  const slashIndex = set.indexOf("/");
-  return slashIndex < 0 ? null : set.slice(slashIndex + 1);
+export function sourceInSetName(setName: string): string | null {
+  if (setName.startsWith(SINK_STATE_SET_PREFIX)) return null;
+  const slashIndex = setName.indexOf("/");
+  return slashIndex < 0 ? null : setName.slice(slashIndex + 1);
 }
 
 interface StoredIncident {

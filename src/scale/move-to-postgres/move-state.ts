@@ -64,7 +64,7 @@ export async function moveStateFolder(options: MoveOptions): Promise<StateMoveRe
     });
   const storedMoveMark = readMoveMark(folder);
   if (storedMoveMark !== null && storedMoveMark.to !== database.name) throw movedElsewhereError(folder, storedMoveMark);
-  const store = await openStore({ folder, clock, log, allowMoved: true });
+  const store = await openStore({ folder, clock, log, allowsMovedFolder: true });
   try {
     const fileDatabase = openDatabase(stateFilePath(folder), { readOnly: true });
     try {
@@ -112,7 +112,7 @@ async function moveStateInTransaction(
   const documentReplacements = await readDocumentReplacements(store, clock);
   // Read the state file in one transaction, so that all rows are from one snapshot.
   fileDatabase.exec("begin");
-  return database.work(async (session) => {
+  return database.transaction(async (session) => {
     // Lock the row that members lock to register, so that a member finds the complete state or nothing.
     await session.query(`select digest from ${database.table("meta")} for update`);
     const timeReply = await session.query("select (extract(epoch from clock_timestamp()) * 1000)::double precision");
@@ -120,7 +120,7 @@ async function moveStateInTransaction(
       ...options,
       database: fileDatabase,
       replacements: documentReplacements,
-      shiftMs: Number(timeReply.rows[0]?.[0]) - clock.now(),
+      clockShiftMs: Number(timeReply.rows[0]?.[0]) - clock.now(),
     });
     const commonMoveResult = { folder: resolve(folder), to: database.name, sources: folderReader.sources };
     const { rows: marks } = await session.query(`select body from ${database.table("fleet_document")} where key = $1`, [
@@ -189,7 +189,7 @@ async function refuseDamagedState(store: Store, fileDatabase: Database, folder: 
 
 async function refuseExistingState(session: MoveSession, { name, table }: StateDatabase, sources: readonly string[]) {
   const stateExistsConditions = ["document", "record", "event", "sink"].map(
-    (part) => `exists (select 1 from ${table(part)} where source = named.source)`,
+    (tableName) => `exists (select 1 from ${table(tableName)} where source = named.source)`,
   );
   const { rows } = await session.query(
     `select named.source from unnest($1::text[]) as named (source)
@@ -207,16 +207,16 @@ async function refuseExistingState(session: MoveSession, { name, table }: StateD
   );
 }
 
-function refuseUnmovedRows(fileDatabase: Database, written: RowSumsByTable): void {
+function refuseUnmovedRows(fileDatabase: Database, movedRowSums: RowSumsByTable): void {
   const tablesToCount = [
     ["event", "event"],
     ["dead_letter", "dead_letter where checksum is not null"],
     ["gap", "gap"],
     ["quota", "quota"],
   ] as const;
-  for (const [table, rows] of tablesToCount) {
-    const fileRowCount = fileDatabase.number(`select count(*) from ${rows}`);
-    const movedRowCount = [...(written.get(table)?.values() ?? [])].reduce((all, sum) => all + sum.rows, 0);
+  for (const [table, fromSql] of tablesToCount) {
+    const fileRowCount = fileDatabase.number(`select count(*) from ${fromSql}`);
+    const movedRowCount = [...(movedRowSums.get(table)?.values() ?? [])].reduce((total, sum) => total + sum.rows, 0);
     if (fileRowCount === movedRowCount) continue;
     throw new Rejected(`Only ${movedRowCount} of ${fileRowCount} rows of ${table} have a source; nothing was moved.`, {
       hint: "This is a fault of this version; please report it.",
@@ -229,7 +229,7 @@ async function storeEndPositions(
   { table }: StateDatabase,
   folderReader: FolderReader,
 ): Promise<void> {
-  const { bytes, position } = folderReader.ends();
+  const { bytes, position } = folderReader.endPositions();
   const { sources } = folderReader;
   await session.query(
     `update ${table("source")} as known set last_position = $1::bigint, bytes = told.bytes::bigint, written = told.bytes::bigint
@@ -252,7 +252,7 @@ async function writeFleetDocuments(
 function listMovedTables(sums: RowSumsByTable, sources: readonly string[]) {
   return [...sums].map(([table, bySource]) => ({
     table,
-    rows: [...bySource.values()].reduce((all, { rows }) => all + rows, 0),
+    rows: [...bySource.values()].reduce((total, { rows }) => total + rows, 0),
     bySource: sources.flatMap((source) => {
       const sum = bySource.get(source);
       return sum === undefined ? [] : [{ source, ...sum }];
@@ -276,7 +276,7 @@ async function readDocumentReplacements(
   store: Pick<Store, "damagedKeys" | "describe" | "document">,
   clock: Pick<Clock, "now">,
 ): Promise<ReadonlyMap<string, ReadonlyMap<string, unknown>>> {
-  const damagedKeys = await Promise.all(WRITE_LIMIT_SETS.map((set) => store.damagedKeys(set)));
+  const damagedKeys = await Promise.all(WRITE_LIMIT_SETS.map((setName) => store.damagedKeys(setName)));
   const { copy } = await store.describe();
   const armedDocument = await store.document<ArmedWritingState>(WRITE_ARMING_SET, WRITE_ARMING_KEY);
   const isArmed =

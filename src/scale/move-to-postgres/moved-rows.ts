@@ -87,21 +87,21 @@ export async function writeStateRows(
 ): Promise<RowSumsByTable> {
   const rowSumsByTable = new Map<MovedTableName, Map<string, { rows: number; sum: bigint }>>();
   let batch: MovedRow[] = [];
-  let characters = 0;
+  let batchLength = 0;
 
   async function flushBatch(): Promise<void> {
-    const [first] = batch;
-    if (first !== undefined) await insertRows(session, first[0], qualifyTable(first[0]), batch);
+    const [firstRow] = batch;
+    if (firstRow !== undefined) await insertRows(session, firstRow[0], qualifyTable(firstRow[0]), batch);
     batch = [];
-    characters = 0;
+    batchLength = 0;
   }
 
   for (const row of rows) {
     const [table, source, values] = row;
-    if (table !== batch[0]?.[0] || batch.length >= MAX_INSERT_BATCH_ROWS || characters >= MAX_INSERT_BATCH_CHARACTERS)
+    if (table !== batch[0]?.[0] || batch.length >= MAX_INSERT_BATCH_ROWS || batchLength >= MAX_INSERT_BATCH_CHARACTERS)
       await flushBatch();
     batch.push(row);
-    for (const column of COLUMN_NAMES_BY_TABLE[table]) characters += formatRowCell(values[column]).length;
+    for (const column of COLUMN_NAMES_BY_TABLE[table]) batchLength += formatRowCell(values[column]).length;
     const rowSumsBySource = rowSumsByTable.get(table) ?? new Map<string, { rows: number; sum: bigint }>();
     rowSumsByTable.set(table, rowSumsBySource);
     const rowSumOfSource = rowSumsBySource.get(source) ?? { rows: 0, sum: 0n };
@@ -110,7 +110,7 @@ export async function writeStateRows(
   await flushBatch();
   const rowSumEntries = [...rowSumsByTable].map(([table, bySource]) => {
     const rowSumsOfTable = [...bySource].map(
-      ([source, all]) => [source, { rows: all.rows, digest: formatRowDigest(all.sum) }] as const,
+      ([source, rowSum]) => [source, { rows: rowSum.rows, digest: formatRowDigest(rowSum.sum) }] as const,
     );
     return [table, new Map(rowSumsOfTable)] as const;
   });
@@ -161,8 +161,8 @@ export function findFirstSumDifference(a: RowSumsByTable, b: RowSumsByTable) {
   for (const table of STATE_TABLE_NAMES) {
     const [firstSums, secondSums] = [a.get(table), b.get(table)];
     for (const source of new Set([...(firstSums?.keys() ?? []), ...(secondSums?.keys() ?? [])])) {
-      const [first, second] = [firstSums?.get(source), secondSums?.get(source)];
-      if (first?.rows !== second?.rows || first?.digest !== second?.digest) return { table, source };
+      const [firstSum, secondSum] = [firstSums?.get(source), secondSums?.get(source)];
+      if (firstSum?.rows !== secondSum?.rows || firstSum?.digest !== secondSum?.digest) return { table, source };
     }
   }
   return null;

@@ -20,9 +20,9 @@ export interface FolderReaderOptions {
   /** The folder's database, opened for reading while the worker's lock is held. */
   readonly database: Database;
   /** Milliseconds by which the database's clock is ahead, because a fleet stores quota slots in the database's time. */
-  readonly shiftMs: number;
+  readonly clockShiftMs: number;
   /** Returns the record that each source adds to a copied log; null if the log needs none. */
-  readonly closingRecord: (log: string, source: string, last: LastLogRecord) => unknown;
+  readonly closingRecord: (log: string, source: string, lastRecord: LastLogRecord) => unknown;
 }
 
 export interface LastLogRecord {
@@ -43,7 +43,7 @@ type SqliteRowValues = Readonly<Record<string, string | number | null>>;
  *   source b        2     3           5   │ 3, last position 5
  */
 export function readStateRows(options: FolderReaderOptions) {
-  const { database, sources, shiftMs } = options;
+  const { database, sources, clockShiftMs } = options;
   const [first = ""] = sources;
   const configuredSources = new Set(sources);
   const ownerSourceOf = (source: string | null) => (source !== null && configuredSources.has(source) ? source : first);
@@ -68,49 +68,49 @@ export function readStateRows(options: FolderReaderOptions) {
   }
 
   /** Yields all rows of a query, page by page. The query ends with `key > ? order by key limit ?`. */
-  function* readPages<Row extends object>(sql: string, key: keyof Row, before: string | number, page = ROWS_PER_READ) {
-    let lastKey = before;
+  function* readPages<Row extends object>(sql: string, key: keyof Row, after: string | number, limit = ROWS_PER_READ) {
+    let lastKey = after;
     for (;;) {
-      const rows = query<Row>(sql, lastKey, page);
+      const rows = query<Row>(sql, lastKey, limit);
       yield* rows;
       const lastRowOfPage = rows.at(-1);
-      if (lastRowOfPage === undefined || rows.length < page) return;
+      if (lastRowOfPage === undefined || rows.length < limit) return;
       lastKey = lastRowOfPage[key] as string | number;
     }
   }
 
   function* documents(): Generator<MovedRow> {
-    for (const set of new Set([...namesOfSets.map(({ name }) => name), ...options.replacements.keys()])) {
-      const source = sourceInSetName(set);
-      yield* source === null ? workerDocuments(set) : sourceDocuments(set, source);
+    for (const setName of new Set([...namesOfSets.map(({ name }) => name), ...options.replacements.keys()])) {
+      const source = sourceInSetName(setName);
+      yield* source === null ? workerDocuments(setName) : sourceDocuments(setName, source);
     }
   }
 
-  const buildDocumentRow = (source: string, set: string, key: string, body: string): MovedRow => [
+  const buildDocumentRow = (source: string, setName: string, key: string, body: string): MovedRow => [
     "document",
     source,
-    { set_name: set, key: encodeKeyForPostgres(key), body: encodeDocumentBody(key, body) },
+    { set_name: setName, key: encodeKeyForPostgres(key), body: encodeDocumentBody(key, body) },
   ];
 
-  function* sourceDocuments(set: string, source: string): Generator<MovedRow> {
-    const sql = `select key, body from document where set_name = ${quoteSqlText(set)} and key > ? order by key limit ?`;
+  function* sourceDocuments(setName: string, source: string): Generator<MovedRow> {
+    const sql = `select key, body from document where set_name = ${quoteSqlText(setName)} and key > ? order by key limit ?`;
     for (const { key, body } of readPages<{ key: string; body: string }>(sql, "key", ""))
-      yield buildDocumentRow(source, set, key, body);
+      yield buildDocumentRow(source, setName, key, body);
   }
 
-  function* workerDocuments(set: string): Generator<MovedRow> {
+  function* workerDocuments(setName: string): Generator<MovedRow> {
     const rows = query<{ key: string; body: string }>(
       "select key, body from document where set_name = ? order by key",
-      set,
+      setName,
     );
     const values = new Map<string, unknown>(rows.map(({ key, body }) => [key, JSON.parse(body)]));
-    for (const [key, value] of options.replacements.get(set) ?? []) values.set(key, value);
+    for (const [key, value] of options.replacements.get(setName) ?? []) values.set(key, value);
     const storedDocuments = [...values].flatMap(([key, value]) => (value === undefined ? [] : [{ key, value }]));
-    const assignedDocuments = assignDocuments(set, storedDocuments, sources);
+    const assignedDocuments = assignDocuments(setName, storedDocuments, sources);
     if (assignedDocuments === null)
-      unmovedRows.push({ what: `documents ${set}, which this version does not know`, rows: rows.length });
+      unmovedRows.push({ what: `documents ${setName}, which this version does not know`, rows: rows.length });
     for (const { source, key, value } of assignedDocuments ?? [])
-      yield buildDocumentRow(source, set, key, JSON.stringify(value) ?? "null");
+      yield buildDocumentRow(source, setName, key, JSON.stringify(value) ?? "null");
   }
 
   /** Yields each log completely for every source, so that the source can verify and continue the hash chain. */
@@ -194,13 +194,13 @@ export function readStateRows(options: FolderReaderOptions) {
   function* quota(): Generator<MovedRow> {
     const quotaSlots = query(
       "select bucket, id, sent_ms + ?1 as sent_ms, counted_ms + ?1 as counted_ms from quota order by bucket, id",
-      shiftMs,
+      clockShiftMs,
     );
     for (const slot of quotaSlots) yield ["quota", sourceInBucketName(String(slot.bucket)), { ...slot }];
     const quotaPauses = query(
       `select bucket, said_ms + ?1 as said_ms, until_ms + ?1 as until_ms from quota_hold
        where bucket not like 'clock %' order by bucket`,
-      shiftMs,
+      clockShiftMs,
     );
     for (const pause of quotaPauses) yield ["quota_hold", sourceInBucketName(String(pause.bucket)), { ...pause }];
     const quotaClocks = query(
@@ -221,7 +221,7 @@ export function readStateRows(options: FolderReaderOptions) {
       for (const rows of [documents, records, events, sinks, resends, deadLetters, gapsAndAges, quota]) yield* rows();
     },
     /** Returns the last event position and the bytes of events by source, after `rows` has ended. */
-    ends: () => ({ position: lastPosition, bytes: eventBytesBySource as ReadonlyMap<string, number> }),
+    endPositions: () => ({ position: lastPosition, bytes: eventBytesBySource as ReadonlyMap<string, number> }),
     leftBehind: (): readonly UnmovedRows[] => unmovedRows,
   };
 }

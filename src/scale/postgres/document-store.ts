@@ -10,7 +10,7 @@ const HASHED_KEY_PREFIX = `${ENCODED_KEY_PREFIX}#`;
 /** Longest key in characters, because an index row of PostgreSQL holds 2,704 bytes. */
 const MAX_KEY_LENGTH = 500;
 
-export type RunPostgresQuery = (text: string, values?: SqlValues, withinMs?: number) => Promise<SqlResult>;
+export type RunPostgresQuery = (text: string, values?: SqlValues, timeoutMs?: number) => Promise<SqlResult>;
 
 /** Stores sets of JSON values by key, and append-only logs of JSON records, for one source. */
 export function createDocumentStore(source: string, query: RunPostgresQuery) {
@@ -18,13 +18,13 @@ export function createDocumentStore(source: string, query: RunPostgresQuery) {
   const openBatches = new Map<string, { readonly keys: Set<string>; readonly bodies: Promise<DocumentBodyByKey> }>();
   type DocumentBodyByKey = ReadonlyMap<string, string>;
 
-  async function readDocumentBodies(set: string, keys: ReadonlySet<string>): Promise<DocumentBodyByKey> {
+  async function readDocumentBodies(setName: string, keys: ReadonlySet<string>): Promise<DocumentBodyByKey> {
     // Wait one microtask, so that simultaneous callers add their keys.
     await Promise.resolve();
-    openBatches.delete(set);
+    openBatches.delete(setName);
     const { rows } = await query(
       "select key, body from document where source = $1 and set_name = $2 and key = any($3::text[])",
-      [source, set, textArray([...keys])],
+      [source, setName, textArray([...keys])],
     );
     return new Map(rows.map(([key, body]) => [String(key), String(body)]));
   }
@@ -40,29 +40,29 @@ export function createDocumentStore(source: string, query: RunPostgresQuery) {
   }
 
   return {
-    async document<T>(set: string, key: string): Promise<T | undefined> {
+    async document<T>(setName: string, key: string): Promise<T | undefined> {
       const storedKey = encodeKeyForPostgres(key);
-      let batch = openBatches.get(set);
+      let batch = openBatches.get(setName);
       if (batch === undefined) {
         const keyParameters = new Set<string>();
-        batch = { keys: keyParameters, bodies: readDocumentBodies(set, keyParameters) };
-        openBatches.set(set, batch);
+        batch = { keys: keyParameters, bodies: readDocumentBodies(setName, keyParameters) };
+        openBatches.set(setName, batch);
       }
       batch.keys.add(storedKey);
       const body = (await batch.bodies).get(storedKey);
       return body === undefined ? undefined : (decodeDocument(storedKey, body)[1] as T);
     },
-    async documents<T>(set: string): Promise<Map<string, T>> {
+    async documents<T>(setName: string): Promise<Map<string, T>> {
       const { rows } = await query("select key, body from document where source = $1 and set_name = $2 order by key", [
         source,
-        set,
+        setName,
       ]);
       return new Map(
-        rows.map(([stored, body]) => decodeDocument(String(stored), String(body)) as [key: string, value: T]),
+        rows.map(([storedKey, body]) => decodeDocument(String(storedKey), String(body)) as [key: string, value: T]),
       );
     },
-    async records<T>(log: string, after: number, limit: number): Promise<readonly LogRecord<T>[]> {
-      return readLogRecords("and sequence > $3::bigint order by sequence limit $4::bigint", log, after, limit);
+    async records<T>(log: string, afterSequence: number, limit: number): Promise<readonly LogRecord<T>[]> {
+      return readLogRecords("and sequence > $3::bigint order by sequence limit $4::bigint", log, afterSequence, limit);
     },
     async lastRecord<T>(log: string): Promise<LogRecord<T> | undefined> {
       return (await readLogRecords<T>("order by sequence desc limit 1", log))[0];
@@ -161,9 +161,9 @@ export function encodeKeyForPostgres(key: string): string {
   return isKeyUnencoded ? key : ENCODED_KEY_PREFIX + JSON.stringify(key);
 }
 
-export function decodeKeyFromPostgres(stored: string): string {
-  if (!stored.startsWith(ENCODED_KEY_PREFIX) || stored.startsWith(HASHED_KEY_PREFIX)) return stored;
-  return JSON.parse(stored.slice(ENCODED_KEY_PREFIX.length)) as string;
+export function decodeKeyFromPostgres(storedKey: string): string {
+  if (!storedKey.startsWith(ENCODED_KEY_PREFIX) || storedKey.startsWith(HASHED_KEY_PREFIX)) return storedKey;
+  return JSON.parse(storedKey.slice(ENCODED_KEY_PREFIX.length)) as string;
 }
 
 /** Encodes the body of a document; with a hashed key, the body contains the key. */
@@ -171,10 +171,10 @@ export function encodeDocumentBody(key: string, json: string): string {
   return key.length > MAX_KEY_LENGTH ? `[${JSON.stringify(key)},${json}]` : json;
 }
 
-function decodeDocument(stored: string, body: string): readonly [key: string, value: unknown] {
+function decodeDocument(storedKey: string, body: string): readonly [key: string, value: unknown] {
   const value: unknown = JSON.parse(body);
-  if (stored.startsWith(HASHED_KEY_PREFIX)) return value as [string, unknown];
-  return [decodeKeyFromPostgres(stored), value];
+  if (storedKey.startsWith(HASHED_KEY_PREFIX)) return value as [string, unknown];
+  return [decodeKeyFromPostgres(storedKey), value];
 }
 
 /** Replaces characters that PostgreSQL rejects by U+FFFD, for texts such as the reason of a dead letter. */

@@ -11,13 +11,13 @@ import type {
 import { buildDocumentChanges, encodePostgresText, type RunPostgresQuery } from "./document-store.ts";
 import type { SourceStateWriter } from "./transaction-writer.ts";
 
-/** SQL driver for the rows of one source. A commit passes the changed document sets to `changed`. */
+/** SQL driver for the rows of one source. A commit passes the changed document sets to `noteChangedSets`. */
 export function createPostgresDriver(
   source: string,
   query: RunPostgresQuery,
   writer: SourceStateWriter,
-  changed: (sets: Iterable<string>) => void,
-  changes: () => Promise<number>,
+  noteChangedSets: (sets: Iterable<string>) => void,
+  readChangeCount: () => Promise<number>,
 ): SqlDriver {
   const toPostgresQuery = (statement: SqlStatement) => bindStatement(source, statement);
   return {
@@ -26,10 +26,10 @@ export function createPostgresDriver(
       toRowObjects<Row>(await query(text, toPostgresQuery({ text, values }).values)),
     async commit(statements, documents = []) {
       await writer.commit([...statements.map(toPostgresQuery), ...buildDocumentChanges(source, documents)]);
-      changed(documents.map(({ set }) => set));
+      noteChangedSets(documents.map(({ set }) => set));
     },
     transaction: (work) =>
-      writer.work(async (session) => {
+      writer.transaction(async (session) => {
         const sqlSteps = work();
         let stepResult = sqlSteps.next();
         while (stepResult.done !== true) {
@@ -41,7 +41,7 @@ export function createPostgresDriver(
     defer: (key, statement) => writer.deferredWrites.write(key, () => toPostgresQuery(statement())),
     isBehind: writer.deferredWrites.isBehind,
     flush: async () => writer.deferredWrites.flush(),
-    changes,
+    changes: readChangeCount,
   };
 }
 
@@ -64,18 +64,18 @@ const POSTGRES_DIALECT: SqlDialect = {
   insert: (table, cells, from = "") => `${insertRowSql(table, cells, from)} on conflict do nothing`,
   upsert(table, keys, cells, from = "") {
     const replacedColumns = Object.keys(cells).filter((column) => !keys.includes(column));
-    const set = replacedColumns.map((column) => `${column} = excluded.${column}`).join(", ");
-    return `${insertRowSql(table, cells, from)} on conflict (source, ${keys.join(", ")}) do update set ${set}`;
+    const assignmentsSql = replacedColumns.map((column) => `${column} = excluded.${column}`).join(", ");
+    return `${insertRowSql(table, cells, from)} on conflict (source, ${keys.join(", ")}) do update set ${assignmentsSql}`;
   },
   update(table, cells, where) {
-    const set = Object.entries(cells).map(([column, value]) => `${column} = ${value}`);
-    return `update ${table} set ${set.join(", ")} where source = $1 and ${where}`;
+    const assignments = Object.entries(cells).map(([column, value]) => `${column} = ${value}`);
+    return `update ${table} set ${assignments.join(", ")} where source = $1 and ${where}`;
   },
   isIntactSql: () => "true",
   isIn: (column, list) => `${column} = any(${list})`,
   kindOfBodySql: (body) => `${body}::json ->> 'type'`,
   counters: { table: "source", where: "source.name = $1" },
-  lastPosition: "(select last_position from source where source.name = $1)",
+  lastPositionSql: "(select last_position from source where source.name = $1)",
   // Subtract all other events from the total, because no index contains only telemetry.
   countValuesAfterSql: `(select count(*) from event where source = $1 and position > $2)
     - (select count(*) from event where source = $1 and position > $2 and not telemetry)`,

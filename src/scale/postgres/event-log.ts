@@ -43,8 +43,8 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
     logTail.clear();
   }
 
-  const readRows = async <Row>(text: string, values: SqlValues = [], withinMs?: number) =>
-    toRowObjects<Row>(await query(text, [source, ...values], withinMs));
+  const readRows = async <Row>(text: string, values: SqlValues = [], timeoutMs?: number) =>
+    toRowObjects<Row>(await query(text, [source, ...values], timeoutMs));
 
   async function readLastPosition(): Promise<number> {
     if (cachedLastPosition !== null) return cachedLastPosition;
@@ -115,7 +115,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
     forget: forgetCachedEvents,
     end: readLastPosition,
     prepare: prepareEventAppend,
-    committed: noteCommitted,
+    noteCommitted: noteCommitted,
     *appendWorkerEvents(events: readonly Event[], nowMs: number): SqlSteps<() => void> {
       const preparedAppend = prepareEventAppend(
         events.map((event) => assignEventToWorker(source, event)),
@@ -139,11 +139,11 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
       const knownEventIds = new Set(repeatedRows.map(({ event }) => event.id));
       return { lastPosition: await readLastPosition(), repeated: listRepeatedIds(prepared, knownEventIds) };
     },
-    removed: (events: readonly RemovedEvent[]): void => logTail.noteRemoved(events.at(-1)?.position ?? 0),
-    passed: logTail.dropThrough,
+    noteRemovedEvents: (events: readonly RemovedEvent[]): void => logTail.noteRemoved(events.at(-1)?.position ?? 0),
+    dropCachedThrough: logTail.dropThrough,
     async after(position: number, limit: number): Promise<readonly LoggedEvent[]> {
       if (isLeaseHolder && position >= (await readLastPosition())) return [];
-      const cachedEvents = isLeaseHolder ? logTail.after(position, limit, MAX_BATCH_BYTES) : null;
+      const cachedEvents = isLeaseHolder ? logTail.eventsAfter(position, limit, MAX_BATCH_BYTES) : null;
       return cachedEvents ?? readEventsAfter(position, limit);
     },
     async urgentAfter(position: number, limit: number): Promise<readonly LoggedEvent[]> {
@@ -153,7 +153,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
       if (events.length === 0 && lastUrgentChangesBefore === lastUrgentChangeCount) lastUrgentPosition = position;
       return events;
     },
-    async latest(limit: number, kinds: readonly EventKind[] | undefined, about: EventQuery | undefined) {
+    async latest(limit: number, kinds: readonly EventKind[] | undefined, eventQuery: EventQuery | undefined) {
       const values: (string | Buffer)[] = [String(limit)];
       const searchConditions = ["source = $1"];
       const addSqlParameter = (value: string | Buffer) => `$${values.push(value) + 1}`;
@@ -162,25 +162,25 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
         if (kinds.every((kind) => !isTelemetry(kind))) searchConditions.push("not telemetry");
         searchConditions.push(`kind = any(${addSqlParameter(textArray(kinds))}::text[])`);
       }
-      if (about !== undefined) {
-        const texts = about.subjects
+      if (eventQuery !== undefined) {
+        const subjectTexts = eventQuery.subjects
           .flatMap(subjectSearchTexts)
           .map((text) => `strpos(body, ${addSqlParameter(text)}) > 0`);
-        searchConditions.push(`(${texts.join(" or ") || "false"})`);
-        searchConditions.push(`strpos(body, ${addSqlParameter(jsonFieldText("source", about.source))}) > 0`);
+        searchConditions.push(`(${subjectTexts.join(" or ") || "false"})`);
+        searchConditions.push(`strpos(body, ${addSqlParameter(jsonFieldText("source", eventQuery.source))}) > 0`);
       }
       const rows = await readRows<StoredEventText>(
         `select position, committed_ms, body from event
          where ${searchConditions.join(" and ")} order by position desc limit $2`,
         values,
-        about === undefined ? undefined : EVENT_SEARCH_TIMEOUT_MS,
+        eventQuery === undefined ? undefined : EVENT_SEARCH_TIMEOUT_MS,
       );
       return rows.map(toLoggedEvent);
     },
     async recent(
       { source: sourceUri, subjects }: EventQuery,
       kinds: readonly EventKind[],
-      { sinceMs, maxSearched: within, limit }: RecentEventBounds,
+      { sinceMs, maxSearched, limit }: RecentEventBounds,
     ): Promise<readonly LoggedEvent[]> {
       const subjectSet = new Set(subjects);
       // Compare the first `"subject"` in the text, which is the event's; parsing the JSON would take ten times as long.
@@ -191,7 +191,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
            and split_part(split_part(body, '"subject":"', 2), '"', 1) = any($5::text[])
          order by position desc limit $6`,
         [
-          String((await readLastPosition()) - within),
+          String((await readLastPosition()) - maxSearched),
           String(sinceMs),
           textArray(kinds),
           textArray(subjects.map((subject) => JSON.stringify(subject).slice(1).split('"')[0] ?? "")),

@@ -30,18 +30,18 @@ type PostgresListenerOptions = Pick<PostgresSessionOptions, "onNotification" | "
 /** Connects and prepares the schema. Throws `ConfigError` when a person must act, otherwise `Retryable`. */
 export async function openStateDatabase(options: StateDatabaseOptions): Promise<StateDatabase> {
   const { config, clock, migrate, connections = config.connections, allowsLongTransaction = false } = options;
-  const statementMs = Math.min(STATEMENT_TIMEOUT_MS, options.limitMs ?? STATEMENT_TIMEOUT_MS);
+  const statementMs = Math.min(STATEMENT_TIMEOUT_MS, options.statementTimeoutMs ?? STATEMENT_TIMEOUT_MS);
   const transactionLimits = { statementMs, idleMs: Math.min(IDLE_TRANSACTION_TIMEOUT_MS, statementMs) };
   const transactionTimeoutMs = allowsLongTransaction
     ? LONG_TRANSACTION_TIMEOUT_MS
-    : (options.limitMs ?? TRANSACTION_TIMEOUT_MS);
+    : (options.statementTimeoutMs ?? TRANSACTION_TIMEOUT_MS);
   const { schema } = config;
   const serverAddresses = serverUrls(config.url).map((url) => parsePostgresAddress({ url }));
-  const [first] = serverAddresses;
-  if (first === undefined) throw new RangeError("An address names one server at least.");
+  const [firstAddress] = serverAddresses;
+  if (firstAddress === undefined) throw new RangeError("An address names one server at least.");
   const readPassword = config.password === undefined ? () => null : secretReader(config.password, clock);
   const serverNames = serverAddresses.map(({ host, port }) => `${host}:${port}`).join(",");
-  const name = `${serverNames}/${first.database}, schema ${schema}`;
+  const name = `${serverNames}/${firstAddress.database}, schema ${schema}`;
   let isMigrated = false;
 
   /** Opens a session. Reads password and CA for each session, so that a replaced password or CA needs no restart. */
@@ -81,7 +81,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   const notifications = createPostgresNotifications(options, schema, connectToPrimary);
 
   function useSession<T>(work: (session: PostgresSession) => Promise<T>, limitMs = transactionTimeoutMs): Promise<T> {
-    return connectionPool.use(limitMs, async (session) => {
+    return connectionPool.useSession(limitMs, async (session) => {
       try {
         return await work(session);
       } catch (error) {
@@ -100,16 +100,16 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   return {
     name,
     table: (table) => `${quoteSqlName(schema)}.${quoteSqlName(table)}`,
-    query: (text, values, withinMs) =>
-      withinMs === undefined
+    query: (text, values, timeoutMs) =>
+      timeoutMs === undefined
         ? useSession((session) => session.query(text, values))
         : useSession(
-            (session) => runTransaction(session, { statementMs: withinMs }, () => session.query(text, values)),
-            withinMs + TRANSACTION_TIMEOUT_MS,
+            (session) => runTransaction(session, { statementMs: timeoutMs }, () => session.query(text, values)),
+            timeoutMs + TRANSACTION_TIMEOUT_MS,
           ),
     transact: (statements) =>
       useSession((session) => runStatementsInTransaction(session, transactionLimits, statements)),
-    work: (work) =>
+    transaction: (work) =>
       useSession((session) =>
         runTransaction(session, allowsLongTransaction ? LONG_TRANSACTION_LIMITS : transactionLimits, () =>
           work(session),
@@ -159,8 +159,8 @@ function toStateDatabaseError(error: unknown, address: PostgresAddress): Failure
     if (code === "PLF01") return new FencedError(detail, { cause: error });
     if (code === "PLF02") return unknownSourceError(detail);
     if (code === "PLC01") {
-      const [set = "", key = ""] = JSON.parse(detail) as string[];
-      return new DocumentKeyConflict(set, decodeKeyFromPostgres(key));
+      const [setName = "", key = ""] = JSON.parse(detail) as string[];
+      return new DocumentKeyConflict(setName, decodeKeyFromPostgres(key));
     }
   }
   return sqlErrorToFailure(error, address, STATE_DATABASE_ERROR_WORDING);
@@ -180,7 +180,7 @@ const RECONNECT_BACKOFF = { firstMs: 200, maxMs: 5_000 };
 function createPostgresNotifications(
   { clock, log }: StateDatabaseOptions,
   channel: string,
-  connect: (signal: AbortSignal, more: PostgresListenerOptions) => Promise<PostgresSession>,
+  connect: (signal: AbortSignal, options: PostgresListenerOptions) => Promise<PostgresSession>,
 ) {
   const listeners = new Map<string, Set<() => void>>();
   const closeController = new AbortController();
@@ -205,7 +205,7 @@ function createPostgresNotifications(
   }
 
   async function listenOrCheckConnection(): Promise<number> {
-    if (session === null || session.lost() !== null) {
+    if (session === null || session.lostReason() !== null) {
       session = await connectAndListen();
       if (isDisconnected) log.info("Listening for changes of other processes again.");
       isDisconnected = false;
@@ -223,7 +223,7 @@ function createPostgresNotifications(
       signal: closeController.signal,
       wakeup: connectionLostWakeup,
       step: listenOrCheckConnection,
-      fault(error) {
+      onFault(error) {
         if (!isDisconnected)
           log.warn({ err: error }, "Listening for changes of other processes failed; Plenum connects again.");
         isDisconnected = true;
@@ -234,10 +234,10 @@ function createPostgresNotifications(
 
   return {
     listen(topic: string, listener: () => void): () => void {
-      const all = listeners.get(topic) ?? new Set();
-      listeners.set(topic, all.add(listener));
+      const topicListeners = listeners.get(topic) ?? new Set();
+      listeners.set(topic, topicListeners.add(listener));
       startListening();
-      return () => void all.delete(listener);
+      return () => void topicListeners.delete(listener);
     },
     async close(): Promise<void> {
       closeController.abort(WAIT_ENDED_EARLY);

@@ -256,7 +256,7 @@ export async function prepareSchema(session: PostgresSession, schema: string, mi
     await session.query(`update meta set schema_version = ${SCHEMA_VERSION}`);
     await session.query("commit");
   } catch (error) {
-    if (session.lost() === null) await session.query("rollback");
+    if (session.lostReason() === null) await session.query("rollback");
     throw error;
   }
 }
@@ -275,15 +275,15 @@ async function readSchemaVersion(session: PostgresSession, schema: string): Prom
      from pg_namespace as namespace where nspname = $1`,
     [schema],
   );
-  const [relations, mark] = rows[0] ?? [0, null];
-  if (relations === 0) return null;
-  if (mark !== STATE_SCHEMA_COMMENT)
+  const [relationCount, schemaComment] = rows[0] ?? [0, null];
+  if (relationCount === 0) return null;
+  if (schemaComment !== STATE_SCHEMA_COMMENT)
     throw new ConfigError(`The schema ${schema} of the database belongs to something else.`, {
       field: "schema",
       hint: "Let state.postgres.schema name one of its own.",
     });
-  const { rows: versions } = await session.query(`select schema_version from ${quoteSqlName(schema)}.meta`);
-  return Number(versions[0]?.[0] ?? 0);
+  const { rows: versionRows } = await session.query(`select schema_version from ${quoteSqlName(schema)}.meta`);
+  return Number(versionRows[0]?.[0] ?? 0);
 }
 
 function refuseNewerSchema(version: number | null, schema: string): void {

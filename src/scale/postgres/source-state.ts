@@ -35,9 +35,9 @@ export async function openSourceState(database: StateDatabase, options: SourceSt
     const { rows: operationRows } = await query("select operations::double precision from source where name = $1", [
       source,
     ]);
-    const now = Number(operationRows[0]?.[0] ?? 0);
-    if (now === operatorChanges) return;
-    operatorChanges = now;
+    const operationCount = Number(operationRows[0]?.[0] ?? 0);
+    if (operationCount === operatorChanges) return;
+    operatorChanges = operationCount;
     log.forget();
     outbox.forget();
     changesWakeup.wakeUp();
@@ -49,7 +49,7 @@ export async function openSourceState(database: StateDatabase, options: SourceSt
     : () => undefined;
 
   function noteChangedDocumentSets(sets: Iterable<string>): void {
-    for (const set of new Set(sets)) versionBySet.set(set, (versionBySet.get(set) ?? 0) + 1);
+    for (const setName of new Set(sets)) versionBySet.set(setName, (versionBySet.get(setName) ?? 0) + 1);
   }
 
   /** Returns a number that changes with each commit of the source's state. */
@@ -88,15 +88,15 @@ export async function openSourceState(database: StateDatabase, options: SourceSt
       const appendResult =
         appendReply === undefined
           ? await log.noteCommitAfterLostReply(preparedAppend, lastPositionBefore)
-          : log.committed(preparedAppend, toRowObjects<EventAppendReplyRow>(appendReply));
+          : log.noteCommitted(preparedAppend, toRowObjects<EventAppendReplyRow>(appendReply));
       if (events.length > appendResult.repeated.length) changesWakeup.wakeUp();
       return appendResult;
     },
     async putDeferred(set, key, value) {
-      const [put] = buildDocumentChanges(source, [{ set, put: [[key, value]] }]);
-      if (put === undefined) return;
-      if (transactionWriter.deferredWrites.isBehind()) await transactionWriter.commit([put]);
-      else await transactionWriter.deferredWrites.write(`document ${set} ${key}`, () => put);
+      const [putStatement] = buildDocumentChanges(source, [{ set, put: [[key, value]] }]);
+      if (putStatement === undefined) return;
+      if (transactionWriter.deferredWrites.isBehind()) await transactionWriter.commit([putStatement]);
+      else await transactionWriter.deferredWrites.write(`document ${set} ${key}`, () => putStatement);
       noteChangedDocumentSets([set]);
     },
     async describe() {

@@ -10,12 +10,12 @@ export interface StateDatabase {
   readonly name: string;
   /** Qualified and quoted name of a table or function: `table("event")` is `"plenum_state"."event"`. */
   table(name: string): string;
-  /** Runs one statement as a transaction, for at most 8 s or `withinMs` milliseconds. Throws like `transact`. */
-  query(text: string, values?: SqlValues, withinMs?: number): Promise<SqlResult>;
+  /** Runs one statement as a transaction, for at most 8 s or `timeoutMs` milliseconds. Throws like `transact`. */
+  query(text: string, values?: SqlValues, timeoutMs?: number): Promise<SqlResult>;
   /** Runs a transaction in one packet. Throws `CommitUnknown` if it may be committed although the reply was lost. */
   transact(queries: readonly SqlQuery[]): Promise<readonly SqlResult[]>;
   /** Runs a transaction whose statements depend on earlier results. The server aborts it after a pause of 3 s. */
-  work<T>(work: (session: Pick<PostgresSession, "query" | "runQueries">) => Promise<T>): Promise<T>;
+  transaction<T>(work: (session: Pick<PostgresSession, "query" | "runQueries">) => Promise<T>): Promise<T>;
   /** Calls the listener on notifications, after a lost connection and every 30 s; returns a function to unsubscribe. */
   onNotified(topic: string, listener: () => void): () => void;
   notify(topic: string): SqlQuery;
@@ -40,7 +40,7 @@ export interface StateDatabaseOptions {
   readonly log: Log;
   readonly migrate: boolean;
   readonly connections?: number;
-  readonly limitMs?: number;
+  readonly statementTimeoutMs?: number;
   readonly allowsLongTransaction?: boolean;
 }
 

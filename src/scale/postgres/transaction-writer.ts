@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import type { PostgresSession } from "../../core/postgres/session.ts";
 import { CommitUnknown } from "../../core/postgres/transaction.ts";
-import { endsWithin, retryUntilDone, serialRunner } from "../../core/runtime/waiting.ts";
+import { createSerialRunner, endsWithin, retryUntilDone } from "../../core/runtime/waiting.ts";
 import { createDeferredWrites } from "../../engine/store/deferred-writes.ts";
 import { FencedError } from "../../engine/store/fenced-store.ts";
 import type { SourceStateOptions, SqlQuery, SqlResult, StateDatabase } from "./state-database.ts";
@@ -29,7 +29,7 @@ export interface SourceStateWriterOptions extends SourceStateOptions {
 export function createTransactionWriter(options: SourceStateWriterOptions) {
   const { database, source, access, clock, log } = options;
   const heldEpoch = typeof access === "object" ? String(access.epoch) : null;
-  const runOneAtATime = serialRunner();
+  const runOneAtATime = createSerialRunner();
   const closeController = new AbortController();
   const writerId = randomBytes(4).toString("hex");
   const deferredWrites = createDeferredWrites<() => SqlQuery, Promise<unknown>>(clock, () => commitTransaction([]));
@@ -62,11 +62,11 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
       await throwUnlessCommitted(commitMark, error);
     }
     commitCount += 1;
-    deferredWritesToSend.committed();
+    deferredWritesToSend.resolveWrites();
     return sendResult;
   }
 
-  async function throwUnlessCommitted(mark: string, lostCommit: CommitUnknown): Promise<void> {
+  async function throwUnlessCommitted(commitMark: string, lostCommit: CommitUnknown): Promise<void> {
     if (heldEpoch === null)
       throw new Retryable(lostCommit.message, { hint: "It may have been done or not; look before you repeat it." });
     log.warn({ source, err: lostCommit }, "The reply to a commit was lost; Plenum queries whether it was committed.");
@@ -79,17 +79,17 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
           "update source set last_commit = last_commit || '+' where name = $1 and epoch = $2::bigint returning last_commit",
           [source, heldEpoch],
         ),
-      fault: (error) => log.debug({ source, err: error }, "the query for the outcome of a commit failed"),
+      onFault: (error) => log.debug({ source, err: error }, "the query for the outcome of a commit failed"),
     });
     const storedCommitMark = rows[0]?.[0];
-    const [at, before] = [stripCommitMarkSuffix(String(storedCommitMark ?? "")), stripCommitMarkSuffix(lastMark)];
-    if (storedCommitMark === undefined || (at !== mark && at !== before)) {
+    const [stored, last] = [stripCommitMarkSuffix(String(storedCommitMark ?? "")), stripCommitMarkSuffix(lastMark)];
+    if (storedCommitMark === undefined || (stored !== commitMark && stored !== last)) {
       fenceError = new FencedError(source);
       throw fenceError;
     }
     lastMark = String(storedCommitMark);
-    log.info({ source, committed: at === mark }, "The outcome of the commit is known.");
-    if (at !== mark)
+    log.info({ source, committed: stored === commitMark }, "The outcome of the commit is known.");
+    if (stored !== commitMark)
       throw new Retryable(lostCommit.message, lostCommit.hint === undefined ? {} : { hint: lostCommit.hint });
   }
 
@@ -97,9 +97,9 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
   function commitTransaction(statements: readonly SqlQuery[]): Promise<readonly SqlResult[] | null> {
     return runOneAtATime(async () => {
       let fenceCount = 0;
-      const statementReplies = await sendFencedTransaction((first) => {
-        fenceCount = first.length;
-        return database.transact([...first, ...statements, ...buildNotification()]);
+      const statementReplies = await sendFencedTransaction((fenceStatements) => {
+        fenceCount = fenceStatements.length;
+        return database.transact([...fenceStatements, ...statements, ...buildNotification()]);
       });
       return statementReplies === null ? null : statementReplies.slice(fenceCount, fenceCount + statements.length);
     });
@@ -111,13 +111,13 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
   return {
     deferredWrites,
     commit: commitTransaction,
-    work<T>(work: (session: TransactionSession) => Promise<T>): Promise<T> {
+    transaction<T>(work: (session: TransactionSession) => Promise<T>): Promise<T> {
       return runOneAtATime(async () => {
         // Keep the result outside, because the reply to the commit may be lost.
         const result: { value?: T } = {};
-        await sendFencedTransaction((first) =>
-          database.work(async (session) => {
-            await session.runQueries(first);
+        await sendFencedTransaction((fenceStatements) =>
+          database.transaction(async (session) => {
+            await session.runQueries(fenceStatements);
             result.value = await work(session);
             await session.runQueries(buildNotification());
           }),

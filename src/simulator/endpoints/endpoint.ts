@@ -77,26 +77,26 @@ export function createQueryParameterReader(parameters: URLSearchParams) {
   }
 
   return {
-    invalid: invalidFields,
-    text: readTextParameter,
-    required: requireTextParameter,
-    reject: rejectField,
-    integer(name: string): number | undefined {
+    invalidFields: invalidFields,
+    readText: readTextParameter,
+    requireText: requireTextParameter,
+    rejectField: rejectField,
+    readInteger(name: string): number | undefined {
       const value = readTextParameter(name);
       const integerValue = value !== undefined && /^-?\d{1,15}$/.test(value) ? Number(value) : undefined;
       return rejectUnparsedField(name, integerValue, `The ${replaceUnderscores(name)} field must be an integer.`);
     },
-    boolean(name: string): boolean | undefined {
+    readBoolean(name: string): boolean | undefined {
       const value = readTextParameter(name)?.toLowerCase();
       const isTrueText = value === "true" || value === "1";
       const booleanValue = isTrueText ? true : value === "false" || value === "0" ? false : undefined;
       return rejectUnparsedField(name, booleanValue, `The ${replaceUnderscores(name)} field must be true or false.`);
     },
-    oneOf<T extends string>(name: string, choices: readonly T[]): T | undefined {
+    readChoice<T extends string>(name: string, choices: readonly T[]): T | undefined {
       const validChoice = choices.find((choice) => choice === readTextParameter(name));
       return rejectUnparsedField(name, validChoice, `The selected ${replaceUnderscores(name)} is invalid.`);
     },
-    tagIds(): string[] {
+    readTagIds(): string[] {
       const value = requireTextParameter("tags");
       if (value === undefined) return [];
       const ids = [...new Set(value.split(",").map((id) => id.trim()))].filter((id) => id !== "");
@@ -105,13 +105,13 @@ export function createQueryParameterReader(parameters: URLSearchParams) {
         rejectField("tags", `The tags field must not have more than ${MAX_TAGS_PER_REQUEST} items.`);
       return ids;
     },
-    utc(name: string): number | undefined {
+    readUtcMs(name: string): number | undefined {
       const value = requireTextParameter(name) ?? "";
       const atMs = UTC_TIMESTAMP_PATTERN.test(value) ? Date.parse(value) : Number.NaN;
       const utcTimeMs = Number.isNaN(atMs) ? undefined : atMs;
       return rejectUnparsedField(name, utcTimeMs, `The ${name} field must be an ISO 8601 time in UTC.`);
     },
-    zone(name: string): string | undefined {
+    readTimeZone(name: string): string | undefined {
       const value = requireTextParameter(name);
       const knownTimeZone = value !== undefined && isTimeZoneName(value) ? value : undefined;
       return rejectUnparsedField(name, knownTimeZone, `The ${name} field must be a valid timezone.`);

@@ -23,13 +23,13 @@ interface ListPage {
 }
 
 /** Reads the parameters page and per_page. An invalid page number counts as 1. */
-function readPageParameters({ query, request }: ApiCall, max: number, overMax: "refuse" | "clamp"): ListPage {
-  const requestedPageSize = query.integer("per_page") ?? DEFAULT_PAGE_SIZE;
-  if (requestedPageSize < 1) query.reject("per_page", "The per page field must be at least 1.");
-  if (requestedPageSize > max && overMax === "refuse")
-    query.reject("per_page", `The per page field must not be greater than ${max}.`);
+function readPageParameters({ query, request }: ApiCall, maxSize: number, ifLarger: "refuse" | "clamp"): ListPage {
+  const requestedPageSize = query.readInteger("per_page") ?? DEFAULT_PAGE_SIZE;
+  if (requestedPageSize < 1) query.rejectField("per_page", "The per page field must be at least 1.");
+  if (requestedPageSize > maxSize && ifLarger === "refuse")
+    query.rejectField("per_page", `The per page field must not be greater than ${maxSize}.`);
   const page = Number(request.query.get("page") ?? "1");
-  return { page: Number.isSafeInteger(page) && page > 0 ? page : 1, perPage: Math.min(requestedPageSize, max) };
+  return { page: Number.isSafeInteger(page) && page > 0 ? page : 1, perPage: Math.min(requestedPageSize, maxSize) };
 }
 
 function readSiteListParameters(call: ApiCall): ListPage {
@@ -41,19 +41,19 @@ function buildPageReply<Row>(
   { context, query, request }: ApiCall,
   page: ListPage,
   rows: () => readonly Row[],
-  record: (row: Row) => unknown,
+  toRecord: (row: Row) => unknown,
 ): ServiceReply {
   const { lists, public_url } = context.options;
-  if (query.invalid.length > 0) return invalidFieldsReply(query.invalid);
+  if (query.invalidFields.length > 0) return invalidFieldsReply(query.invalidFields);
   const publicOrigin = public_url ?? `http://${request.headers.host ?? "localhost"}`;
   const listUrl = `${publicOrigin.replace(/\/$/, "")}${request.path}`;
   const { links, empty_meta: emptyMeta } = lists;
-  return listPageReply(rows(), record, { address: listUrl, query: request.query, ...page, links, emptyMeta });
+  return listPageReply(rows(), toRecord, { listAddress: listUrl, query: request.query, ...page, links, emptyMeta });
 }
 
-function containsText(search: string | undefined, ...texts: readonly (string | null)[]): boolean {
-  if (search === undefined) return true;
-  return texts.some((text) => text?.toLowerCase().includes(search.toLowerCase()) ?? false);
+function containsText(searchText: string | undefined, ...texts: readonly (string | null)[]): boolean {
+  if (searchText === undefined) return true;
+  return texts.some((text) => text?.toLowerCase().includes(searchText.toLowerCase()) ?? false);
 }
 
 export const sites: Endpoint = {
@@ -61,7 +61,7 @@ export const sites: Endpoint = {
   method: "GET",
   path: "/api/v1/sites",
   respond(call) {
-    const searchText = call.query.text("search");
+    const searchText = call.query.readText("search");
     const listRows = () => listVisibleSites(call).filter(({ display_name }) => containsText(searchText, display_name));
     return buildPageReply(call, readSiteListParameters(call), listRows, (site) => site);
   },
@@ -77,7 +77,7 @@ export function listVisibleSites({ context, token }: ApiCall) {
 function createSiteListEndpoint<Row>(
   name: "tags" | "gateways" | "hosts" | "systems",
   permission: string | undefined,
-  filter: (call: ApiCall, siteId: number) => { rows: () => readonly Row[]; record: (row: Row) => unknown },
+  selectRows: (call: ApiCall, siteId: number) => { rows: () => readonly Row[]; toRecord: (row: Row) => unknown },
 ): Endpoint {
   return {
     name,
@@ -87,25 +87,25 @@ function createSiteListEndpoint<Row>(
     ...(permission === undefined ? {} : { permission }),
     respond(call) {
       const { context, query, token } = call;
-      const siteId = query.required("site_id") === undefined ? undefined : query.integer("site_id");
+      const siteId = query.requireText("site_id") === undefined ? undefined : query.readInteger("site_id");
       const siteExists =
         siteId !== undefined && context.world.sites.has(siteId) && context.inventory.exists("sites", siteId);
-      if (siteId !== undefined && !siteExists) query.reject("site_id", "The selected site id is invalid.");
+      if (siteId !== undefined && !siteExists) query.rejectField("site_id", "The selected site id is invalid.");
       const page = readSiteListParameters(call);
-      if (siteExists && query.invalid.length === 0 && !tokenSeesSite(token, siteId))
+      if (siteExists && query.invalidFields.length === 0 && !tokenSeesSite(token, siteId))
         return forbiddenReply(context.options.forbidden);
-      const { rows, record } = filter(call, siteId ?? 0);
-      return buildPageReply(call, page, rows, record);
+      const { rows, toRecord } = selectRows(call, siteId ?? 0);
+      return buildPageReply(call, page, rows, toRecord);
     },
   };
 }
 
 export const tags = createSiteListEndpoint<Tag>("tags", undefined, ({ context, query, token }, siteId) => {
   const { world, inventory } = context;
-  const systemId = query.integer("system_id");
-  const searchText = query.text("search");
+  const systemId = query.readInteger("system_id");
+  const searchText = query.readText("search");
   return {
-    record: (tag) => buildTagRecord(context, tag),
+    toRecord: (tag) => buildTagRecord(context, tag),
     rows: () =>
       [...world.tags.values()].filter((tag) => {
         if (tag.site.id !== siteId || !inventory.exists("tags", tag.id)) return false;
@@ -120,9 +120,9 @@ export const tags = createSiteListEndpoint<Tag>("tags", undefined, ({ context, q
 });
 
 export const gateways = createSiteListEndpoint("gateways", "gateways", ({ context, query, nowMs }, siteId) => {
-  const searchText = query.text("search");
+  const searchText = query.readText("search");
   return {
-    record: (gateway) => gateway,
+    toRecord: (gateway) => gateway,
     rows: () =>
       [...context.world.gateways.values()]
         .filter(({ id, site_id }) => site_id === siteId && context.inventory.exists("gateways", id))
@@ -132,10 +132,10 @@ export const gateways = createSiteListEndpoint("gateways", "gateways", ({ contex
 });
 
 export const hosts = createSiteListEndpoint("hosts", "hosts", ({ context, query }, siteId) => {
-  const gatewayId = query.integer("gateway_id");
-  const searchText = query.text("search");
+  const gatewayId = query.readInteger("gateway_id");
+  const searchText = query.readText("search");
   return {
-    record: (host) => host,
+    toRecord: (host) => host,
     rows: () =>
       [...context.world.hosts.values()]
         .filter(({ id, site_id }) => site_id === siteId && context.inventory.exists("hosts", id))
@@ -146,9 +146,9 @@ export const hosts = createSiteListEndpoint("hosts", "hosts", ({ context, query 
 });
 
 export const systems = createSiteListEndpoint("systems", "documents", ({ context, query }, siteId) => {
-  const searchText = query.text("search");
+  const searchText = query.readText("search");
   return {
-    record: (system) => system,
+    toRecord: (system) => system,
     rows: () =>
       [...context.world.systems.values()]
         .filter(({ id, site_id }) => site_id === siteId && context.inventory.exists("systems", id))
@@ -165,19 +165,19 @@ export const alarms: Endpoint = {
   respond(call) {
     const { context, nowMs, query, token } = call;
     const { inventory, options, world } = context;
-    const siteId = query.integer("site_id");
+    const siteId = query.readInteger("site_id");
     const siteExists = siteId === undefined || (world.sites.has(siteId) && inventory.exists("sites", siteId));
-    if (!siteExists) query.reject("site_id", "The selected site id is invalid.");
-    const status = query.oneOf("status", ["active", "resolved", "all"]) ?? "active";
-    const priority = query.oneOf("priority", ["A", "B", "C", "a", "b", "c"])?.toUpperCase();
-    const acknowledgedFilter = query.boolean("acknowledged");
-    const searchText = query.text("search");
+    if (!siteExists) query.rejectField("site_id", "The selected site id is invalid.");
+    const status = query.readChoice("status", ["active", "resolved", "all"]) ?? "active";
+    const priority = query.readChoice("priority", ["A", "B", "C", "a", "b", "c"])?.toUpperCase();
+    const acknowledgedFilter = query.readBoolean("acknowledged");
+    const searchText = query.readText("search");
     if (searchText !== undefined && searchText.length > MAX_SEARCH_TEXT_LENGTH)
-      query.reject("search", `The search field must not be greater than ${MAX_SEARCH_TEXT_LENGTH} characters.`);
+      query.rejectField("search", `The search field must not be greater than ${MAX_SEARCH_TEXT_LENGTH} characters.`);
     const page = readPageParameters(call, MAX_ALARMS_PER_PAGE, "refuse");
 
     const isSiteOutOfScope = siteId !== undefined && siteExists && !tokenSeesSite(token, siteId);
-    if (query.invalid.length === 0 && isSiteOutOfScope && options.alarms.out_of_scope_site === "403")
+    if (query.invalidFields.length === 0 && isSiteOutOfScope && options.alarms.out_of_scope_site === "403")
       return forbiddenReply(options.forbidden);
     const alarmFilter = { ...(siteId === undefined ? {} : { siteId }), ...(status === "all" ? {} : { status }) };
     const listRows = () => {
@@ -193,14 +193,14 @@ export const alarms: Endpoint = {
   },
 };
 
-function alarmMatchesSearch({ context }: ApiCall, alarm: Alarm, search: string): boolean {
+function alarmMatchesSearch({ context }: ApiCall, alarm: Alarm, searchText: string): boolean {
   const { source, description, trigger, site } = buildAlarmRecord(context, alarm).attributes;
-  return containsText(search, source, description, trigger.display_name, site.display_name);
+  return containsText(searchText, source, description, trigger.display_name, site.display_name);
 }
 
-function sortAlarms({ context }: ApiCall, found: Alarm[]): readonly Alarm[] {
+function sortAlarms({ context }: ApiCall, matchingAlarms: Alarm[]): readonly Alarm[] {
   const { order } = context.options.alarms;
-  if (order === "shuffled") return context.random.shuffled(found);
-  if (order === "id") return found;
-  return found.sort((a, b) => b.triggeredAtMs - a.triggeredAtMs || Number(b.id) - Number(a.id));
+  if (order === "shuffled") return context.random.shuffled(matchingAlarms);
+  if (order === "id") return matchingAlarms;
+  return matchingAlarms.sort((a, b) => b.triggeredAtMs - a.triggeredAtMs || Number(b.id) - Number(a.id));
 }

@@ -1,5 +1,5 @@
 import { tokenSeesSite } from "../access-tokens.ts";
-import { buildTagRecord, utc } from "../build-response-records.ts";
+import { buildTagRecord, toUtc } from "../build-response-records.ts";
 import { fromRawTagValue, toRawTagValue } from "../devices.ts";
 import {
   errorReply,
@@ -49,8 +49,8 @@ export const read: Endpoint = {
   limited: true,
   respond(call) {
     const { context, nowMs, query } = call;
-    const ids = query.tagIds();
-    if (query.invalid.length > 0) return invalidFieldsReply(query.invalid);
+    const ids = query.readTagIds();
+    if (query.invalidFields.length > 0) return invalidFieldsReply(query.invalidFields);
     const tags = findPermittedTags(call, ids);
     if ("refusal" in tags) return tags.refusal;
     const data = tags.map((tag) => ({
@@ -68,7 +68,7 @@ function computeReadDurationMs({ context, nowMs }: ApiCall, tags: readonly Tag[]
   const { latency_ms, jitter_ms, offline_delay_ms, gateway_delay_ms } = context.options.reads;
   const gatewayDelaysMs = [...new Set(tags.map((tag) => tag.gatewayId))].flatMap((gatewayId) => [
     gateway_delay_ms[String(gatewayId)] ?? 0,
-    context.devices.online(gatewayId, nowMs) ? 0 : offline_delay_ms,
+    context.devices.isGatewayOnline(gatewayId, nowMs) ? 0 : offline_delay_ms,
   ]);
   const randomDelayMs = jitter_ms === 0 ? 0 : context.random.next() * jitter_ms;
   return Math.round(latency_ms + randomDelayMs + Math.max(0, ...gatewayDelaysMs));
@@ -116,7 +116,7 @@ export const write: Endpoint = {
 function decideTagWriteOutcome({ context, nowMs }: ApiCall, tag: Tag): TagWriteOutcome {
   const { rejected_tags, ignored_tags, when_offline } = context.options.writes;
   if (rejected_tags.includes(tag.id)) return "refused";
-  if (!context.devices.online(tag.gatewayId, nowMs))
+  if (!context.devices.isGatewayOnline(tag.gatewayId, nowMs))
     return when_offline === "refuse" ? "refused" : when_offline === "drop" ? "dropped" : "waiting";
   return ignored_tags.includes(tag.id) ? "ignored" : "held";
 }
@@ -191,17 +191,17 @@ export const history: Endpoint = {
   respond(call) {
     const { context, query } = call;
     // The interface specification defines the order of the errors in the reply.
-    const ids = query.tagIds();
-    const fromMs = query.utc("from");
-    const toMs = query.utc("to");
-    const hasResolutionParameter = query.required("resolution") !== undefined;
-    const resolution = hasResolutionParameter ? query.oneOf("resolution", HISTORY_RESOLUTIONS) : undefined;
-    const timeZone = query.zone("tz");
-    const isScalarRequest = query.boolean("scalar") ?? false;
+    const ids = query.readTagIds();
+    const fromMs = query.readUtcMs("from");
+    const toMs = query.readUtcMs("to");
+    const hasResolutionParameter = query.requireText("resolution") !== undefined;
+    const resolution = hasResolutionParameter ? query.readChoice("resolution", HISTORY_RESOLUTIONS) : undefined;
+    const timeZone = query.readTimeZone("tz");
+    const isScalarRequest = query.readBoolean("scalar") ?? false;
     if (fromMs !== undefined && toMs !== undefined && toMs < fromMs)
-      query.reject("to", "The to field must be a time after or equal to from.");
+      query.rejectField("to", "The to field must be a time after or equal to from.");
     const isComplete = fromMs !== undefined && toMs !== undefined && resolution !== undefined && timeZone !== undefined;
-    if (query.invalid.length > 0 || !isComplete) return invalidFieldsReply(query.invalid);
+    if (query.invalidFields.length > 0 || !isComplete) return invalidFieldsReply(query.invalidFields);
 
     const tags = findPermittedTags(call, ids);
     if ("refusal" in tags) return tags.refusal;
@@ -212,7 +212,7 @@ export const history: Endpoint = {
       const record = { ...buildTagRecord(context, tag), type: "logs" };
       if (isScalarRequest) return { ...record, ...buildHistoryScalarFields(call, tag, historyPeriod) };
       const logPoints = context.history.points(tag, historyPeriod, resolution, timeZone);
-      return { ...record, measurements: logPoints.map(({ startMs, value }) => ({ timestamp: utc(startMs), value })) };
+      return { ...record, measurements: logPoints.map(({ startMs, value }) => ({ timestamp: toUtc(startMs), value })) };
     });
     return refuseLargeHistoryReply(call, tagHistories) ?? jsonReply(200, { data: tagHistories });
   },
@@ -226,7 +226,7 @@ function buildHistoryScalarFields({ context }: ApiCall, tag: Tag, range: History
     value: { value },
     number: { measurements: value },
     object: { measurements: { value } },
-    point: { measurements: scalarValues.map((total) => ({ timestamp: utc(range.fromMs), value: total })) },
+    point: { measurements: scalarValues.map((total) => ({ timestamp: toUtc(range.fromMs), value: total })) },
     both: { measurements: scalarValues, value },
   };
   return scalarFieldsByForm[context.options.history.scalar_form];

@@ -50,8 +50,8 @@ export class WorkerNotReachable extends Retryable {
 
 /** Error of a busy or blocked worker, which accepts a connection and does not respond in time. */
 export class WorkerNotResponding extends Retryable {
-  constructor(limitMs: number) {
-    super(`A worker is there and does not answer within ${limitMs / 1_000} s.`, {
+  constructor(timeoutMs: number) {
+    super(`A worker is there and does not answer within ${timeoutMs / 1_000} s.`, {
       hint: "It may be busy: try again. If that lasts, its log says what it does.",
     });
   }
@@ -61,21 +61,21 @@ export interface RequestOptions {
   readonly body?: unknown;
   readonly signal: AbortSignal;
   /** Time limit in milliseconds; null: no limit as long as the worker responds to pings. */
-  readonly withinMs?: number | null;
+  readonly timeoutMs?: number | null;
 }
 
 /** Sends a request to the worker. Rejects with the worker's failure, or if the worker does not respond. */
 export async function callWorker<T>({ stateFolder }: ControlSocket, path: string, options: RequestOptions): Promise<T> {
-  const { body, signal, withinMs = DEFAULT_REQUEST_TIMEOUT_MS } = options;
+  const { body, signal, timeoutMs = DEFAULT_REQUEST_TIMEOUT_MS } = options;
   const requestEndController = new AbortController();
-  const timeoutSignal = withinMs === null ? requestEndController.signal : AbortSignal.timeout(withinMs);
-  const pingLoop = withinMs === null ? pingUntilRequestEnds(stateFolder, requestEndController, signal) : null;
+  const timeoutSignal = timeoutMs === null ? requestEndController.signal : AbortSignal.timeout(timeoutMs);
+  const pingLoop = timeoutMs === null ? pingUntilRequestEnds(stateFolder, requestEndController, signal) : null;
   try {
     return await sendSocketRequest<T>(stateFolder, path, body, AbortSignal.any([signal, timeoutSignal]));
   } catch (error) {
     signal.throwIfAborted();
     if (requestEndController.signal.aborted) throw requestEndController.signal.reason;
-    throw timeoutSignal.aborted ? new WorkerNotResponding(withinMs ?? PING_TIMEOUT_MS) : error;
+    throw timeoutSignal.aborted ? new WorkerNotResponding(timeoutMs ?? PING_TIMEOUT_MS) : error;
   } finally {
     requestEndController.abort();
     await pingLoop;
@@ -83,7 +83,7 @@ export async function callWorker<T>({ stateFolder }: ControlSocket, path: string
 }
 
 function pingWorker(stateFolder: string, signal: AbortSignal): Promise<unknown> {
-  return callWorker({ stateFolder }, "/ping", { signal, withinMs: PING_TIMEOUT_MS });
+  return callWorker({ stateFolder }, "/ping", { signal, timeoutMs: PING_TIMEOUT_MS });
 }
 
 async function pingUntilRequestEnds(
@@ -98,8 +98,8 @@ async function pingUntilRequestEnds(
 }
 
 async function sendSocketRequest<T>(stateFolder: string, path: string, body: unknown, signal: AbortSignal): Promise<T> {
-  const socket = await connectOrExplain(stateFolder, signal);
-  let status = 0;
+  const socket = await connectControlSocket(stateFolder, signal);
+  let httpStatus = 0;
   let response: { readonly result?: T } & Partial<EncodedFailure>;
   try {
     const responseText = await new Promise<string>((resolve, reject) => {
@@ -112,7 +112,7 @@ async function sendSocketRequest<T>(stateFolder: string, path: string, body: unk
         signal,
       });
       outgoingRequest.once("response", (incomingResponse) => {
-        status = incomingResponse.statusCode ?? 0;
+        httpStatus = incomingResponse.statusCode ?? 0;
         text(incomingResponse).then(resolve, reject);
       });
       outgoingRequest.on("error", reject);
@@ -125,11 +125,11 @@ async function sendSocketRequest<T>(stateFolder: string, path: string, body: unk
   } finally {
     socket.destroy();
   }
-  if (status === 200) return response.result as T;
-  throw decodeFailure({ failure: "retryable", message: `The worker answered ${status}.`, ...response });
+  if (httpStatus === 200) return response.result as T;
+  throw decodeFailure({ failure: "retryable", message: `The worker answered ${httpStatus}.`, ...response });
 }
 
-async function connectOrExplain(stateFolder: string, signal: AbortSignal): Promise<Socket> {
+async function connectControlSocket(stateFolder: string, signal: AbortSignal): Promise<Socket> {
   try {
     return await connectToWorker(stateFolder, signal);
   } catch (error) {
@@ -183,7 +183,7 @@ export interface SourceReader extends Pick<Source, "sites" | "alarms" | "tags" |
 export function createSocketSourceReader(socket: ControlSocket, source: string): SourceReader {
   // A request to the service may wait minutes for the quota.
   const requestSource = <T>(body: SourceRequest, signal: AbortSignal) =>
-    callWorker<T>(socket, `/sources/${encodeURIComponent(source)}`, { body, signal, withinMs: null });
+    callWorker<T>(socket, `/sources/${encodeURIComponent(source)}`, { body, signal, timeoutMs: null });
   async function* requestPages<T>(method: string, filter: object, signal: AbortSignal): AsyncIterable<ListPage<T>> {
     yield* await requestSource<ListPage<T>[]>({ method, filter } as SourceRequest, signal);
   }
@@ -212,18 +212,18 @@ export async function sendCommand(socket: ControlSocket, command: CommandBody, s
   }
 }
 
-const createWorkerPost =
+const createWorkerPostRequest =
   <Body>(path: string) =>
   async (socket: ControlSocket, body: Body, signal: AbortSignal): Promise<void> => {
     await callWorker(socket, path, { body, signal });
   };
 
-export const sendApproval = createWorkerPost<SecondApproval>("/seconds");
-export const sendLockChange = createWorkerPost<WriteLockChange>("/locks");
+export const sendApproval = createWorkerPostRequest<SecondApproval>("/seconds");
+export const sendLockChange = createWorkerPostRequest<WriteLockChange>("/locks");
 
 /** Makes the worker read its configuration file again; with `dryRun` it only reports the changes. */
 export function reloadWorkerConfig(socket: ControlSocket, dryRun: boolean, signal: AbortSignal): Promise<ReloadReport> {
-  return callWorker(socket, "/reload", { body: { dryRun }, signal, withinMs: null });
+  return callWorker(socket, "/reload", { body: { dryRun }, signal, timeoutMs: null });
 }
 
 /** Stops or resumes the tag writes of a fleet; returns false if this failed. */

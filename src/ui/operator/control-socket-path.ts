@@ -24,10 +24,10 @@ export function socketPath(stateFolder: string): string {
 export function findControlSocket(stateFolder: string): "nothing" | "socket" {
   // A Windows pipe is no file; only a connection shows whether the pipe exists.
   if (USES_WINDOWS_PIPES) return "socket";
-  const path = socketPath(stateFolder);
+  const socketFilePath = socketPath(stateFolder);
   let fileStats: ReturnType<typeof lstatSync> | undefined;
   try {
-    fileStats = lstatSync(path, { throwIfNoEntry: false });
+    fileStats = lstatSync(socketFilePath, { throwIfNoEntry: false });
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === "ENOTDIR") return "nothing";
@@ -38,21 +38,21 @@ export function findControlSocket(stateFolder: string): "nothing" | "socket" {
   }
   if (fileStats === undefined) return "nothing";
   if (fileStats.isSocket()) return "socket";
-  throw new ConfigError(`${path} is not a socket, and no worker has put it there.`, {
+  throw new ConfigError(`${socketFilePath} is not a socket, and no worker has put it there.`, {
     hint: "Find out who did, and take it away.",
   });
 }
 
 /** Links the state folder from a temporary private folder if the path is too long: /tmp/plenum-a1B2c3/state/operator.sock. */
-export async function withShortSocketPath<T>(stateFolder: string, use: (path: string) => Promise<T>): Promise<T> {
+export async function withShortSocketPath<T>(stateFolder: string, usePath: (path: string) => Promise<T>): Promise<T> {
   const path = socketPath(stateFolder);
-  if (USES_WINDOWS_PIPES || Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return use(path);
+  if (USES_WINDOWS_PIPES || Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return usePath(path);
   const temporaryFolder = mkdtempSync(join(tmpdir(), "plenum-"));
   const stateFolderLink = join(temporaryFolder, "state");
   try {
     symlinkSync(resolve(stateFolder), stateFolderLink);
     try {
-      return await use(join(stateFolderLink, SOCKET_FILE_NAME));
+      return await usePath(join(stateFolderLink, SOCKET_FILE_NAME));
     } finally {
       unlinkSync(stateFolderLink);
     }

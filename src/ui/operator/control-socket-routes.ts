@@ -15,26 +15,26 @@ import { type SourcePlanRouteOptions, sourcePlanRoutes } from "./source-plan-rou
 /** Functions of the worker behind the control socket, through which the command line sends its requests. */
 export interface OperatorRouteOptions {
   readonly sources: ReadonlyMap<string, Source>;
-  readonly accept: AcceptCommand;
+  readonly acceptCommand: AcceptCommand;
   readonly expectedWaitMs: (source: string | null) => number;
   readonly changeLock: (change: WriteLockChange) => Promise<void>;
   readonly clock: Clock;
   readonly report: () => Promise<StatusReport>;
   /** Returns why the worker accepts no requests while it starts or stops; null while it is ready. */
   readonly notReadyReason: () => string | null;
-  readonly work: SourcePlanRouteOptions;
+  readonly sourcePlanOptions: SourcePlanRouteOptions;
   /** Reloads the configuration file; a dry run only reports the changes. Absent if the worker has no file. */
   readonly reload?: (isDryRun: boolean) => Promise<ReloadReport>;
   readonly configuration: () => AcceptedConfiguration;
   /** Kill switch of a fleet; absent in a single worker, whose kill switch is a file in the state folder. */
   readonly fleetWrites?: {
     /** Returns false if the database has not stored the stop, so that only this member has stopped writing. */
-    stop(by: string): Promise<boolean>;
+    stopWrites(by: string): Promise<boolean>;
     /** Returns false if a user stopped writing again in the meantime. */
-    resume(): Promise<boolean>;
+    resumeWrites(): Promise<boolean>;
   };
   readonly missingSourceMessage?: (name: string) => Promise<string>;
-  readonly log: () => readonly string[];
+  readonly logLines: () => readonly string[];
 }
 
 /** Configuration that the worker uses, with references to secrets in place of the secrets. */
@@ -106,9 +106,9 @@ export function operatorRoutes(options: OperatorRouteOptions): Hono {
   app.get("/ping", (context) => context.json({ result: "here" }));
   app.get("/ready", (context) => context.json({ result: options.notReadyReason() }));
   app.get("/status", async (context) => context.json({ result: await options.report() }));
-  app.get("/log", (context) => context.json({ result: options.log() }));
+  app.get("/log", (context) => context.json({ result: options.logLines() }));
   app.get("/configuration", (context) => context.json({ result: options.configuration() }));
-  app.route("/work", sourcePlanRoutes(options.work));
+  app.route("/work", sourcePlanRoutes(options.sourcePlanOptions));
   function addPostRoute<T>(
     path: string,
     schema: z.ZodType<T>,
@@ -124,7 +124,7 @@ export function operatorRoutes(options: OperatorRouteOptions): Hono {
   addPostRoute("/writes", FleetWritesRequest, noFleetMessage, async ({ by, stopped }, context) => {
     const { fleetWrites } = options;
     if (fleetWrites === undefined) return respondRefusal(context, 400, noFleetMessage);
-    return context.json({ result: await (stopped ? fleetWrites.stop(by) : fleetWrites.resume()) });
+    return context.json({ result: await (stopped ? fleetWrites.stopWrites(by) : fleetWrites.resumeWrites()) });
   });
   // Requests to the service, and commands, wait until the worker has started.
   app.post("*", async (context, next) => {
@@ -139,11 +139,11 @@ export function operatorRoutes(options: OperatorRouteOptions): Hono {
     return context.json({ result: await readFromSource(source, request, context.req.raw.signal) });
   });
   addPostRoute("/commands", CommandRequest, "Not a command.", async (command, context) => {
-    await options.accept(toOperatorCommand({ ...command, receivedAtMs: options.clock.now() }));
+    await options.acceptCommand(toOperatorCommand({ ...command, receivedAtMs: options.clock.now() }));
     return context.json({ result: { waitMs: options.expectedWaitMs(command.source) } });
   });
   addPostRoute("/seconds", SecondApprovalRequest, "This is not a valid second approval.", async (approval, context) => {
-    await options.accept(toOperatorApproval({ ...approval, receivedAtMs: options.clock.now() }));
+    await options.acceptCommand(toOperatorApproval({ ...approval, receivedAtMs: options.clock.now() }));
     return context.json({ result: {} });
   });
   addPostRoute("/locks", LockChangeRequest, "Not a lock.", async (change, context) => {

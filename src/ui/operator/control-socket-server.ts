@@ -4,7 +4,7 @@ import { createAdaptorServer } from "@hono/node-server";
 import type { Hono } from "hono";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { WorkerService } from "../../core/runtime/lifecycle.ts";
-import { listen, listeningService } from "../status/connection-limits.ts";
+import { createListeningService, listen } from "../status/connection-limits.ts";
 import { connectToWorker, findControlSocket, socketPath, withShortSocketPath } from "./control-socket-path.ts";
 
 const MAX_SOCKET_CONNECTIONS = 64;
@@ -20,7 +20,7 @@ const SOCKET_SERVER_TIMEOUTS = {
 /** Any user who can read the state folder may operate the worker. A socket with a listener is never replaced. */
 export function createControlSocket(options: { readonly stateFolder: string; readonly routes: Hono }): WorkerService {
   const { stateFolder, routes } = options;
-  return listeningService(
+  return createListeningService(
     "operator",
     async () => {
       await removeLeftoverSocket(stateFolder);

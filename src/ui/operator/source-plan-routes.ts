@@ -12,8 +12,8 @@ import type { PlanReport } from "../../engine/sync/plan/report.ts";
 
 export interface SourceActivity {
   plan(): Promise<PlanReport>;
-  tag(id: string): LiveTagState | null;
-  reading(id: string): TagReadClass | null;
+  liveTagState(id: string): LiveTagState | null;
+  tagReadClass(id: string): TagReadClass | null;
   requests(): readonly TracedRequest[];
   counts(): SourceCounts;
   suddenChanges(): readonly SuddenChange[];
@@ -45,7 +45,7 @@ export function sourcePlanRoutes({ sources }: SourcePlanRouteOptions): Hono {
   const tagActivityOf = (activity: SourceActivity, id: string): TagActivity => {
     const requests = activity.requests();
     return {
-      live: activity.tag(id),
+      live: activity.liveTagState(id),
       requests: requests.filter(({ tagIds }) => tagIds.includes(id)),
       remembered: { requests: requests.length, since: requests[0]?.at ?? null },
     };

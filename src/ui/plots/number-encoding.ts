@@ -38,8 +38,8 @@ export class ByteReader {
   readonly #bytes: Buffer;
   #position = 0;
 
-  constructor(text: string | Buffer) {
-    this.#bytes = typeof text === "string" ? Buffer.from(text, "base64") : text;
+  constructor(encodedBytes: string | Buffer) {
+    this.#bytes = typeof encodedBytes === "string" ? Buffer.from(encodedBytes, "base64") : encodedBytes;
   }
 
   get isDone(): boolean {

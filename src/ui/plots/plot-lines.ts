@@ -61,10 +61,10 @@ export function plotLineOfHours(hours: readonly (readonly [begin: number, hour: 
 }
 
 /** Returns the logged values at times without readings. `bucketS`: seconds that a logged value covers. */
-export function samplesInGaps(read: Samples, logged: Samples, bucketS: number): Samples {
+export function samplesInGaps(readings: Samples, logged: Samples, bucketS: number): Samples {
   const times: number[] = [];
   const values: (number | null)[] = [];
-  const sortedReadTimes = read.times.toSorted((a, b) => a - b);
+  const sortedReadTimes = readings.times.toSorted((a, b) => a - b);
   let readingIndex = 0;
   for (const [n, time] of logged.times.entries()) {
     while (readingIndex < sortedReadTimes.length && (sortedReadTimes[readingIndex] ?? 0) < time) readingIndex += 1;

@@ -17,10 +17,10 @@ import {
 export type Plots = ReturnType<typeof createPlots>;
 
 export interface WorkerPlotNumbers {
-  currentLevels(): Promise<ReadonlyMap<string, number | null>>;
+  currentGaugeValues(): Promise<ReadonlyMap<string, number | null>>;
   /** Counts since the start of the worker; the plots store the increase of each minute. */
   totalCounts(): Promise<ReadonlyMap<string, number>>;
-  noteRefusedRequests(note: RefusedRequests["addRefusal"]): Promise<void>;
+  noteRefusedRequests(addRefusal: RefusedRequests["addRefusal"]): Promise<void>;
 }
 
 export const minuteSeriesNames = {
@@ -54,24 +54,24 @@ export function createPlots(options: {
   let lastWrittenChunkNumber = chunkNumberAt(clock.now());
   async function loadStoredPlots(): Promise<void> {
     const nowMs = clock.now();
-    for (const plots of plotsBySource.values()) await plots.load(nowMs);
+    for (const plots of plotsBySource.values()) await plots.loadTagIndexes(nowMs);
     const packedMinutes = await store.document<PackedMinuteSeries>(WORKER_PLOT_SET, MINUTE_SERIES_KEY);
     if (packedMinutes !== undefined) minuteSeries.load(packedMinutes);
-    await raisedAlarmCounts.load();
-    await refusedRequests.load();
+    await raisedAlarmCounts.loadCounts();
+    await refusedRequests.loadRefusals();
     await recoverLostReadings();
   }
 
   async function recoverLostReadings(): Promise<void> {
     const plotsOfEvent = (event: Event) => plotsBySource.get(eventSourceName(event) ?? "");
     const isMissingReading = (event: Event) =>
-      Date.parse(event.time) > (plotsOfEvent(event)?.writtenMs() ?? Number.POSITIVE_INFINITY);
+      Date.parse(event.time) > (plotsOfEvent(event)?.writtenUntilMs() ?? Number.POSITIVE_INFINITY);
     const [lastReading] = await store.outbox.latest(1, ["tag-value"]);
     if (lastReading === undefined || !isMissingReading(lastReading.event)) return;
     for (const { event } of (await store.outbox.latest(MAX_RECOVERED_EVENTS, ["tag-value"])).toReversed()) {
       if (!isMissingReading(event)) continue;
       const { tag, value, time } = (event as Event<"tag-value">).data;
-      plotsOfEvent(event)?.add(tag.id, value, Date.parse(time));
+      plotsOfEvent(event)?.addReading(tag.id, value, Date.parse(time));
     }
   }
 
@@ -79,7 +79,7 @@ export function createPlots(options: {
     const finishedMinute = Math.round(clock.now() / MINUTE_MS) - 1;
     if (finishedMinute === lastRecordedMinute) return;
     const counts = await numbers.totalCounts();
-    for (const [name, level] of await numbers.currentLevels()) minuteSeries.set(name, finishedMinute, level);
+    for (const [name, level] of await numbers.currentGaugeValues()) minuteSeries.set(name, finishedMinute, level);
     for (const [name, count] of counts) minuteSeries.set(name, finishedMinute, count - (previousCounts.get(name) ?? 0));
     previousCounts = counts;
     await numbers.noteRefusedRequests(refusedRequests.addRefusal);
@@ -88,11 +88,11 @@ export function createPlots(options: {
 
   async function writePlots(includesOpenChunks: boolean): Promise<void> {
     const nowMs = clock.now();
-    for (const plots of plotsBySource.values()) await plots.write({ nowMs, all: includesOpenChunks });
+    for (const plots of plotsBySource.values()) await plots.writeChunks({ nowMs, all: includesOpenChunks });
     const packedMinutes = minuteSeries.pack(Math.floor(nowMs / MINUTE_MS));
     await store.commit({ documents: [{ set: WORKER_PLOT_SET, put: [[MINUTE_SERIES_KEY, packedMinutes]] }] });
-    await raisedAlarmCounts.write(nowMs);
-    await refusedRequests.write();
+    await raisedAlarmCounts.writeCounts(nowMs);
+    await refusedRequests.writeRefusals();
   }
 
   async function recordAndWriteMinute(): Promise<number> {
@@ -109,16 +109,16 @@ export function createPlots(options: {
       previousCounts = await numbers.totalCounts();
       const plotStopSignal = AbortSignal.any([signal, stopController.signal]);
       const firstMinuteWaitMs = msUntilNextMinute(clock);
-      let isFirst = true;
+      let isFirstStep = true;
       plotLoop = runLoop({
         clock,
         signal: plotStopSignal,
         async step() {
-          if (!isFirst) return recordAndWriteMinute();
-          isFirst = false;
+          if (!isFirstStep) return recordAndWriteMinute();
+          isFirstStep = false;
           return firstMinuteWaitMs;
         },
-        fault: (error) => log.warn({ err: error }, "the series for plots could not be written"),
+        onFault: (error) => log.warn({ err: error }, "the series for plots could not be written"),
       });
     },
     async stop(deadlineMs) {
@@ -129,8 +129,8 @@ export function createPlots(options: {
   });
   return {
     ...plotService,
-    read: (source: string, id: string, value: TagValue, atMs: number) =>
-      plotsBySource.get(source)?.add(id, value, atMs),
+    addReading: (source: string, id: string, value: TagValue, atMs: number) =>
+      plotsBySource.get(source)?.addReading(id, value, atMs),
     tags: (source: string) => plotsBySource.get(source) ?? null,
     minutes: minuteSeries,
     raised: raisedAlarmCounts,
@@ -140,7 +140,7 @@ export function createPlots(options: {
 
 const msUntilNextMinute = (clock: Pick<Clock, "now">): number => MINUTE_MS - (clock.now() % MINUTE_MS);
 
-const chunkNumberAt = (ms: number): number => Math.floor(ms / 1_000 / CHUNK_SECONDS);
+const chunkNumberAt = (atMs: number): number => Math.floor(atMs / 1_000 / CHUNK_SECONDS);
 
 export async function deleteStoredPlots(store: Pick<Store, "commit" | "documents">, sources: readonly string[]) {
   for (const set of [WORKER_PLOT_SET, ...sources.map(plotDocumentSet)]) {

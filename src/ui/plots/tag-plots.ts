@@ -17,16 +17,16 @@ export const plotDocumentSet = (source: string): string => `plot/${source}`;
 export function createTagPlots({ store, source }: { readonly store: RingDocumentStore; readonly source: string }) {
   const set = plotDocumentSet(source);
   const tagIndexes = createTagIndexes();
-  const readings = createTagRing(SAMPLE_FORMAT, { store, set, letter: "s", stepS: CHUNK_SECONDS, length: CHUNK_COUNT });
-  const hourValues = createTagRing(HOUR_FORMAT, { store, set, letter: "h", stepS: HOUR_SECONDS, length: HOUR_COUNT });
-  let writtenMs = 0;
+  const readings = createTagRing(SAMPLE_FORMAT, { store, set, prefix: "s", stepS: CHUNK_SECONDS, length: CHUNK_COUNT });
+  const hourValues = createTagRing(HOUR_FORMAT, { store, set, prefix: "h", stepS: HOUR_SECONDS, length: HOUR_COUNT });
+  let writtenUntilMs = 0;
   async function writeTagIndexes(): Promise<void> {
     const changedGroups = tagIndexes.takeChanged().map((group) => [String(group), tagIndexes.pack(group)] as const);
-    const header = { count: tagIndexes.groups(), writtenMs };
+    const header = { count: tagIndexes.groupCount(), writtenMs: writtenUntilMs };
     await store.commit({ documents: [{ set, put: [[HEADER_KEY, header], ...changedGroups] }] });
   }
   return {
-    async load(nowMs: number): Promise<void> {
+    async loadTagIndexes(nowMs: number): Promise<void> {
       const header = await store.document<{ readonly count: number; readonly writtenMs: number }>(set, HEADER_KEY);
       if (header === undefined) {
         // Without the header, the tags of the stored chunks are unknown, so delete all chunks.
@@ -34,40 +34,40 @@ export function createTagPlots({ store, source }: { readonly store: RingDocument
         if (staleDocumentKeys.length > 0) await store.commit({ documents: [{ set, remove: staleDocumentKeys }] });
         return;
       }
-      writtenMs = header.writtenMs;
+      writtenUntilMs = header.writtenMs;
       for (let group = 0; group < header.count; group++)
         tagIndexes.load(group, await store.document<PackedTagIndexes>(set, String(group)), dayNumberOf(nowMs));
     },
-    add(id: string, value: TagValue, atMs: number): void {
+    addReading(id: string, value: TagValue, atMs: number): void {
       const atS = Math.round(atMs / 1_000);
       const numericValue = value === null ? null : Number(value);
       const index = tagIndexes.assignIndex(id, dayNumberOf(atMs));
       readings.add(index, atS, numericValue);
       if (numericValue !== null) hourValues.add(index, atS, numericValue);
     },
-    async write({ all, nowMs }: { readonly nowMs: number; readonly all: boolean }): Promise<void> {
+    async writeChunks({ all: includesOpen, nowMs }: { readonly nowMs: number; readonly all: boolean }): Promise<void> {
       const nowSeconds = Math.floor(nowMs / 1_000);
-      const writtenUntilS = all ? Number.POSITIVE_INFINITY : nowSeconds - (nowSeconds % CHUNK_SECONDS);
+      const writtenUntilS = includesOpen ? Number.POSITIVE_INFINITY : nowSeconds - (nowSeconds % CHUNK_SECONDS);
       // Write new indexes before the chunks that use them.
       if (tagIndexes.hasChanged()) await writeTagIndexes();
       await readings.write(writtenUntilS);
       await hourValues.write(Number.POSITIVE_INFINITY);
-      writtenMs = Math.min(nowMs, writtenUntilS * 1_000);
+      writtenUntilMs = Math.min(nowMs, writtenUntilS * 1_000);
       await writeTagIndexes();
       readings.dropWrittenChunks(nowSeconds);
       hourValues.dropWrittenChunks(nowSeconds);
     },
     /** Returns the time (milliseconds since 1970) until which all values are written; 0 if none is written. */
-    writtenMs: () => writtenMs,
+    writtenUntilMs: () => writtenUntilMs,
     async samples(id: string, fromMs: number, toMs: number): Promise<Samples> {
       const chunks = await readings.read(tagIndexes.find(id), fromMs, toMs);
-      return chunks.map(([, samples]) => samples).reduce(SAMPLE_FORMAT.join, { times: [], values: [] });
+      return chunks.map(([, samples]) => samples).reduce(SAMPLE_FORMAT.mergeData, { times: [], values: [] });
     },
     hours: (id: string, fromMs: number, toMs: number) => hourValues.read(tagIndexes.find(id), fromMs, toMs),
   };
 }
 
-const dayNumberOf = (ms: number): number => Math.floor(ms / DAY_MS);
+const dayNumberOf = (atMs: number): number => Math.floor(atMs / DAY_MS);
 
 /** A chunk of 50 tags has less than 1,000 bytes, so SQLite needs no overflow page for the chunk. */
 const TAGS_PER_GROUP = 50;
@@ -104,7 +104,7 @@ export function createTagIndexes() {
       return index;
     },
     find: (id: string) => indexByTagId.get(id),
-    groups: () => Math.ceil(ids.length / TAGS_PER_GROUP),
+    groupCount: () => Math.ceil(ids.length / TAGS_PER_GROUP),
     hasChanged: () => changedIndexGroups.size > 0,
     takeChanged(): readonly number[] {
       const changedGroupNumbers = [...changedIndexGroups];
@@ -120,11 +120,11 @@ export function createTagIndexes() {
       if (packed === undefined) ids.length = Math.max(ids.length, (group + 1) * TAGS_PER_GROUP);
       for (const [n, id] of packed?.ids.entries() ?? []) {
         const index = group * TAGS_PER_GROUP + n;
-        const day = packed?.days[n] ?? 0;
+        const lastReadDay = packed?.days[n] ?? 0;
         ids[index] = id;
-        lastReadDays[index] = day;
+        lastReadDays[index] = lastReadDay;
         indexByTagId.set(id, index);
-        if (today - day > INDEX_REUSE_DAYS) freeTagIndexes.push(index);
+        if (today - lastReadDay > INDEX_REUSE_DAYS) freeTagIndexes.push(index);
       }
     },
   };
@@ -151,40 +151,40 @@ function createTagRing<T, Reading>(
   options: {
     readonly store: RingDocumentStore;
     readonly set: string;
-    readonly letter: string;
+    readonly prefix: string;
     readonly stepS: number;
     readonly length: number;
   },
 ) {
-  const { store, set, letter, stepS, length } = options;
-  const chunksByBegin = new Map<number, Map<number, TagDataChunk<T>>>();
-  const chunkKey = (group: number, begin: number) => `${group} ${letter}${(begin / stepS) % length}`;
-  async function loadStoredChunk(chunk: TagDataChunk<T>, group: number, begin: number): Promise<void> {
+  const { store, set, prefix, stepS, length } = options;
+  const chunksByStart = new Map<number, Map<number, TagDataChunk<T>>>();
+  const chunkKey = (group: number, startS: number) => `${group} ${prefix}${(startS / stepS) % length}`;
+  async function loadStoredChunk(chunk: TagDataChunk<T>, group: number, startS: number): Promise<void> {
     if (chunk.isLoaded) return;
-    const storedTagData = decodeChunk(format, begin, await store.document(set, chunkKey(group, begin)));
+    const storedTagData = decodeChunk(format, startS, await store.document(set, chunkKey(group, startS)));
     for (const [index, olderData] of storedTagData) {
       const unstoredTagData = chunk.dataByTagIndex.get(index);
       chunk.dataByTagIndex.set(
         index,
-        unstoredTagData === undefined ? olderData : format.join(olderData, unstoredTagData),
+        unstoredTagData === undefined ? olderData : format.mergeData(olderData, unstoredTagData),
       );
     }
     chunk.isLoaded = true;
   }
   return {
     add(tagIndex: number, atS: number, reading: Reading): void {
-      const [group, index, begin] = [
+      const [group, index, startS] = [
         Math.floor(tagIndex / TAGS_PER_GROUP),
         tagIndex % TAGS_PER_GROUP,
         atS - (atS % stepS),
       ];
-      const chunksByGroup = chunksByBegin.get(begin) ?? new Map<number, TagDataChunk<T>>();
+      const chunksByGroup = chunksByStart.get(startS) ?? new Map<number, TagDataChunk<T>>();
       const chunk = chunksByGroup.get(group) ?? {
         dataByTagIndex: new Map<number, T>(),
         isLoaded: false,
         isChanged: true,
       };
-      chunksByBegin.set(begin, chunksByGroup);
+      chunksByStart.set(startS, chunksByGroup);
       chunksByGroup.set(group, chunk);
       const tagData = chunk.dataByTagIndex.get(index);
       chunk.dataByTagIndex.set(
@@ -192,39 +192,39 @@ function createTagRing<T, Reading>(
         tagData === undefined ? format.createData(atS, reading) : format.addReading(tagData, atS, reading),
       );
       chunk.isChanged = true;
-      if (chunksByBegin.size > MAX_UNWRITTEN_TIME_RANGES) chunksByBegin.delete(Math.min(...chunksByBegin.keys()));
+      if (chunksByStart.size > MAX_UNWRITTEN_TIME_RANGES) chunksByStart.delete(Math.min(...chunksByStart.keys()));
     },
     async read(tagIndex: number | undefined, fromMs: number, toMs: number) {
       const foundTagData: (readonly [begin: number, value: T])[] = [];
       if (tagIndex === undefined) return foundTagData;
       const [group, index] = [Math.floor(tagIndex / TAGS_PER_GROUP), tagIndex % TAGS_PER_GROUP];
-      for (let begin = Math.floor(fromMs / 1_000 / stepS) * stepS; begin <= toMs / 1_000; begin += stepS) {
-        const chunk = chunksByBegin.get(begin)?.get(group);
+      for (let startS = Math.floor(fromMs / 1_000 / stepS) * stepS; startS <= toMs / 1_000; startS += stepS) {
+        const chunk = chunksByStart.get(startS)?.get(group);
         const unwrittenData = chunk?.dataByTagIndex.get(index);
-        const storedChunkText = chunk?.isLoaded === true ? null : await store.document(set, chunkKey(group, begin));
-        const writtenData = decodeChunk(format, begin, storedChunkText, index).get(index);
+        const storedChunkText = chunk?.isLoaded === true ? null : await store.document(set, chunkKey(group, startS));
+        const writtenData = decodeChunk(format, startS, storedChunkText, index).get(index);
         const mergedData =
-          writtenData && unwrittenData ? format.join(writtenData, unwrittenData) : (unwrittenData ?? writtenData);
-        if (mergedData !== undefined) foundTagData.push([begin, mergedData]);
+          writtenData && unwrittenData ? format.mergeData(writtenData, unwrittenData) : (unwrittenData ?? writtenData);
+        if (mergedData !== undefined) foundTagData.push([startS, mergedData]);
       }
       return foundTagData;
     },
     /** Writes changed chunks of earlier time ranges. After a failed write the chunks stay changed. */
-    async write(beforeS: number): Promise<void> {
-      const changedChunks = [...chunksByBegin]
-        .filter(([begin]) => begin < beforeS)
+    async write(endS: number): Promise<void> {
+      const changedChunks = [...chunksByStart]
+        .filter(([startS]) => startS < endS)
         .flatMap(([begin, chunks]) => [...chunks].map(([group, chunk]) => ({ begin, group, chunk })))
         .filter(({ chunk }) => chunk.isChanged);
       for (let batchStart = 0; batchStart < changedChunks.length; batchStart += MAX_CHUNKS_PER_WRITE) {
         const chunkBatch = changedChunks.slice(batchStart, batchStart + MAX_CHUNKS_PER_WRITE);
-        const put: (readonly [string, string])[] = [];
+        const chunkDocuments: (readonly [string, string])[] = [];
         for (const { begin, group, chunk } of chunkBatch) {
           await loadStoredChunk(chunk, group, begin);
           chunk.isChanged = false;
-          put.push([chunkKey(group, begin), encodeChunk(format, begin, chunk.dataByTagIndex)]);
+          chunkDocuments.push([chunkKey(group, begin), encodeChunk(format, begin, chunk.dataByTagIndex)]);
         }
         try {
-          await store.commit({ documents: [{ set, put }] });
+          await store.commit({ documents: [{ set, put: chunkDocuments }] });
         } catch (error) {
           for (const { chunk } of chunkBatch) chunk.isChanged = true;
           throw error;
@@ -233,8 +233,8 @@ function createTagRing<T, Reading>(
       }
     },
     dropWrittenChunks(nowS: number): void {
-      for (const [begin, chunks] of chunksByBegin)
-        if (begin + stepS <= nowS && !chunks.values().some(({ isChanged }) => isChanged)) chunksByBegin.delete(begin);
+      for (const [startS, chunks] of chunksByStart)
+        if (startS + stepS <= nowS && !chunks.values().some(({ isChanged }) => isChanged)) chunksByStart.delete(startS);
     },
   };
 }

@@ -20,10 +20,10 @@ interface MutableSamples extends Samples {
 export interface ChunkFormat<T, Reading> {
   createData(atS: number, reading: Reading): T;
   addReading(data: T, atS: number, reading: Reading): T;
-  join(before: T, after: T): T;
-  /** Writes the data of one tag. `begin`: start of the time range, seconds since 1970. */
-  write(writer: ByteWriter, value: T, begin: number): void;
-  read(reader: ByteReader, begin: number): T;
+  mergeData(before: T, after: T): T;
+  /** Writes the data of one tag. `startS`: start of the time range, seconds since 1970. */
+  write(writer: ByteWriter, value: T, startS: number): void;
+  read(reader: ByteReader, startS: number): T;
 }
 
 export const SAMPLE_FORMAT: ChunkFormat<MutableSamples, number | null> = {
@@ -33,24 +33,24 @@ export const SAMPLE_FORMAT: ChunkFormat<MutableSamples, number | null> = {
     data.values.push(value);
     return data;
   },
-  join: (before, after) => ({
+  mergeData: (before, after) => ({
     times: [...before.times, ...after.times],
     values: [...before.values, ...after.values],
   }),
-  write(writer, { times, values }, begin) {
+  write(writer, { times, values }, startS) {
     const writeNextValue = numberWriter(writer, values);
     writer.writeUnsigned(times.length);
     for (const [n, time] of times.entries()) {
-      writer.writeSigned(time - (times[n - 1] ?? begin));
+      writer.writeSigned(time - (times[n - 1] ?? startS));
       writeNextValue(values[n] ?? null);
     }
   },
-  read(reader, begin) {
+  read(reader, startS) {
     const readNextValue = numberReader(reader);
     const sampleCount = reader.readUnsigned();
     const samples: MutableSamples = { times: [], values: [] };
     for (let n = 0; n < sampleCount; n++)
-      this.addReading(samples, (samples.times.at(-1) ?? begin) + reader.readSigned(), readNextValue());
+      this.addReading(samples, (samples.times.at(-1) ?? startS) + reader.readSigned(), readNextValue());
     return samples;
   },
 };
@@ -58,7 +58,7 @@ export const SAMPLE_FORMAT: ChunkFormat<MutableSamples, number | null> = {
 export const HOUR_FORMAT: ChunkFormat<HourSummary, number> = {
   createData: (_atS, value) => ({ low: value, high: value, last: value }),
   addReading: ({ high, low }, _atS, value) => ({ low: Math.min(low, value), high: Math.max(high, value), last: value }),
-  join: (before, after) => ({
+  mergeData: (before, after) => ({
     low: Math.min(before.low, after.low),
     high: Math.max(before.high, after.high),
     last: after.last,
@@ -80,14 +80,14 @@ export const HOUR_FORMAT: ChunkFormat<HourSummary, number> = {
 /** Writes the start of the time range, then the index and the data of each tag. */
 export function encodeChunk<T>(
   format: Pick<ChunkFormat<T, never>, "write">,
-  begin: number,
+  chunkStartS: number,
   dataByTagIndex: ReadonlyMap<number, T>,
 ): string {
   const chunkWriter = new ByteWriter();
-  chunkWriter.writeUnsigned(begin);
+  chunkWriter.writeUnsigned(chunkStartS);
   for (const [index, value] of dataByTagIndex) {
     const tagDataWriter = new ByteWriter();
-    format.write(tagDataWriter, value, begin);
+    format.write(tagDataWriter, value, chunkStartS);
     chunkWriter.writeUnsigned(index);
     chunkWriter.writePart(tagDataWriter);
   }
@@ -97,19 +97,19 @@ export function encodeChunk<T>(
 /** Returns the data by tag index. A damaged text or a text of another time range yields less data. */
 export function decodeChunk<T>(
   format: Pick<ChunkFormat<T, never>, "read" | "addReading">,
-  begin: number,
-  text: unknown,
+  chunkStartS: number,
+  chunkText: unknown,
   onlyTagIndex?: number,
 ): Map<number, T> {
   const dataByTagIndex = new Map<number, T>();
-  if (typeof text !== "string") return dataByTagIndex;
+  if (typeof chunkText !== "string") return dataByTagIndex;
   try {
-    const chunkReader = new ByteReader(text);
-    if (chunkReader.readUnsigned() !== begin) return dataByTagIndex;
+    const chunkReader = new ByteReader(chunkText);
+    if (chunkReader.readUnsigned() !== chunkStartS) return dataByTagIndex;
     while (!chunkReader.isDone) {
       const [index, tagDataReader] = [chunkReader.readUnsigned(), chunkReader.readPart()];
       if (onlyTagIndex === undefined || index === onlyTagIndex)
-        dataByTagIndex.set(index, format.read(tagDataReader, begin));
+        dataByTagIndex.set(index, format.read(tagDataReader, chunkStartS));
     }
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;

@@ -14,13 +14,13 @@ export const DAY_MINUTES = 1_440;
 export function createMinuteSeries() {
   const seriesByName = new Map<string, Map<number, number | null>>();
 
-  function set(name: string, minute: number, value: number | null): void {
-    const valuesByMinute = seriesByName.get(name) ?? new Map<number, number | null>();
-    seriesByName.set(name, valuesByMinute);
+  function set(seriesName: string, minute: number, value: number | null): void {
+    const valuesByMinute = seriesByName.get(seriesName) ?? new Map<number, number | null>();
+    seriesByName.set(seriesName, valuesByMinute);
     valuesByMinute.set(minute, value);
     // Limits a series to one day even when the clock jumps.
-    const [oldest] = valuesByMinute.keys();
-    if (valuesByMinute.size > DAY_MINUTES && oldest !== undefined) valuesByMinute.delete(oldest);
+    const [oldestMinute] = valuesByMinute.keys();
+    if (valuesByMinute.size > DAY_MINUTES && oldestMinute !== undefined) valuesByMinute.delete(oldestMinute);
   }
 
   /** Returns the values of the day that ends with `lastMinute`, oldest first. */
@@ -37,8 +37,8 @@ export function createMinuteSeries() {
         [...seriesByName.keys()].map((name) => [name, packMinuteValues(valuesOfDay(name, lastMinute))]),
       ),
     }),
-    load({ columns: packed, last }: PackedMinuteSeries): void {
-      for (const [name, text] of Object.entries(packed))
+    load({ columns: packedColumns, last }: PackedMinuteSeries): void {
+      for (const [name, text] of Object.entries(packedColumns))
         for (const [n, value] of unpackMinuteValues(text).entries())
           if (value !== null) set(name, last - DAY_MINUTES + 1 + n, value);
     },
@@ -101,11 +101,11 @@ export function createRaisedAlarmCounts(
     return storedAlarmCounts;
   }
   return {
-    async load(): Promise<void> {
+    async loadCounts(): Promise<void> {
       storedAlarmCounts = (await store.document<StoredAlarmCounts>(set, RAISED_ALARMS_KEY)) ?? storedAlarmCounts;
     },
     allCounts: async () => (await currentAlarmCounts()).alarms,
-    async write(nowMs: number): Promise<void> {
+    async writeCounts(nowMs: number): Promise<void> {
       const counts = await currentAlarmCounts();
       if (counts === storedAlarmCounts) return;
       const firstRetainedDay = isoUtc(nowMs - ALARM_COUNT_RETENTION_MS).slice(0, 10);
@@ -149,7 +149,7 @@ export function createRefusedRequests(set: string, store: Pick<Store, "commit" |
   let refusalsBySource: Readonly<Record<string, readonly RefusedRequest[]>> = {};
   let isChanged = false;
   return {
-    async load(): Promise<void> {
+    async loadRefusals(): Promise<void> {
       refusalsBySource = (await store.document<typeof refusalsBySource>(set, REFUSED_REQUESTS_KEY)) ?? {};
     },
     addRefusal(source: string, refusal: RefusedRequest): void {
@@ -165,7 +165,7 @@ export function createRefusedRequests(set: string, store: Pick<Store, "commit" |
       isChanged = true;
     },
     refusalsOf: (source: string) => refusalsBySource[source] ?? [],
-    async write(): Promise<void> {
+    async writeRefusals(): Promise<void> {
       if (!isChanged) return;
       await store.commit({ documents: [{ set, put: [[REFUSED_REQUESTS_KEY, refusalsBySource]] }] });
       isChanged = false;

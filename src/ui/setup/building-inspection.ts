@@ -135,13 +135,13 @@ export function summarizeBuilding({ token, tagsBySite, systems, alarms }: Buildi
   const units: readonly UnitTagCount[] = [...tagCountByUnit]
     .map(([unit, count]) => ({ unit, tags: Math.max(1, Math.round(count)) }))
     .toSorted((a, b) => b.tags - a.tags);
-  const tags = units.reduce((sum, unitCount) => sum + unitCount.tags, 0);
+  const tagCount = units.reduce((sum, unitCount) => sum + unitCount.tags, 0);
   const listedTagCount = siteTagLists.reduce((sum, site) => sum + site.items.length, 0);
   return {
     token,
     /** Sites with the number of their tags; null for a site that was not inspected. */
     sites: token.sites.map((site) => ({ ...site, tags: tagsBySite.get(site.id)?.total ?? null })),
-    ...{ units, tags, listed: listedTagCount, isEstimate: listedTagCount < tags },
+    ...{ units, tags: tagCount, listed: listedTagCount, isEstimate: listedTagCount < tagCount },
     systems: systems
       .map(({ id, code, displayName, datapointsCount }) => ({ id, code, displayName, tags: datapointsCount ?? 0 }))
       .toSorted((a, b) => b.tags - a.tags),
@@ -166,7 +166,7 @@ export function tagsForPlan({ units, sites }: BuildingSummary): readonly SiteTag
     }));
 }
 
-export function sourceName({ sites }: Pick<BuildingSummary, "sites">): string {
+export function suggestSourceName({ sites }: Pick<BuildingSummary, "sites">): string {
   const [onlySite, ...otherSites] = sites;
   if (onlySite === undefined || otherSites.length > 0) return "buildings";
   const asciiName = onlySite.displayName

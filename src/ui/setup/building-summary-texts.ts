@@ -89,9 +89,9 @@ export function tokenMessage({ token }: Pick<BuildingSummary, "token">, nowMs: n
 /** Returns a text such as `about 312 tags (°C 73, % 51, no unit 17)`. */
 export function tagCountText(building: BuildingSummary): string {
   const unitTexts = building.units.map(({ unit, tags }) => `${unit === "" ? "no unit" : unit} ${tags}`);
-  const count = englishText(tagCountMessage(building));
-  if (unitTexts.length === 0) return count;
-  return `${count} (${unitTexts.slice(0, 5).join(", ")}${unitTexts.length > 5 ? " …" : ""})`;
+  const countText = englishText(tagCountMessage(building));
+  if (unitTexts.length === 0) return countText;
+  return `${countText} (${unitTexts.slice(0, 5).join(", ")}${unitTexts.length > 5 ? " …" : ""})`;
 }
 
 export function tagCountMessage({ tags, isEstimate }: Pick<BuildingSummary, "tags" | "isEstimate">): PageMessage {

@@ -3,13 +3,13 @@ import { dirname, isAbsolute, resolve } from "node:path";
 import { ConfigError } from "../../core/errors/errors.ts";
 
 /** Throws ConfigError if something exists at the path, including a broken link. */
-export function refuseExistingFile(file: string, option: string | null): void {
+export function refuseExistingFile(file: string, cliOption: string | null): void {
   try {
     lstatSync(file);
   } catch {
     return;
   }
-  const hint = option === null ? "Move it away." : `Name another file with ${option}, or move that one away.`;
+  const hint = cliOption === null ? "Move it away." : `Name another file with ${cliOption}, or move that one away.`;
   throw new ConfigError(`${file} exists already, and nothing is overwritten.`, { hint });
 }
 

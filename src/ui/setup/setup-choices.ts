@@ -1,7 +1,7 @@
 import { z } from "zod";
 import type { Config } from "../../app/config/config.ts";
 import { RESOLUTIONS } from "../../core/model/building.ts";
-import { secondsText } from "../../core/values/duration.ts";
+import { formatSeconds } from "../../core/values/duration.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { type PlanSettings, planFactsFromTags } from "../../engine/sync/quota-plan-inputs.ts";
 import { type BuildingSummary, tagsForPlan, type UnitTagCount } from "./building-inspection.ts";
@@ -83,9 +83,9 @@ export function proposeChoices(
 }
 
 /** Chooses the interval of history requests: a longer interval costs fewer requests and loses no value. */
-export function historyPollMs(tags: number): number {
-  if (tags > 4_000) return DAY_MS;
-  return tags > 1_000 ? 6 * HOUR_MS : HOUR_MS;
+export function historyPollMs(tagCount: number): number {
+  if (tagCount > 4_000) return DAY_MS;
+  return tagCount > 1_000 ? 6 * HOUR_MS : HOUR_MS;
 }
 
 export function planForBuilding(
@@ -120,7 +120,7 @@ export const quotaUseText = (plan: PlanReport): string => englishText(quotaMessa
 export function planMessages({ classes, history, backfill }: PlanReport): readonly PageMessage[] {
   return [
     ...classes.map(({ name, tags, promisedSeconds, stretch }) => {
-      const values = { name, tags, age: secondsText(promisedSeconds) };
+      const values = { name, tags, age: formatSeconds(promisedSeconds) };
       return stretch > 1
         ? message("{name}: {tags} tags, a value every {age}, less often than configured", values)
         : message("{name}: {tags} tags, a value every {age}", values);
@@ -132,7 +132,7 @@ export function planMessages({ classes, history, backfill }: PlanReport): readon
       const values = { name, tags, resolution };
       if (backfill === null) return message("history {name}: {tags} tags at {resolution}", values);
       const minutes = Math.ceil(backfill.requestsLeft / backfill.requestsPerMinute);
-      const time = secondsText(minutes * 60);
+      const time = formatSeconds(minutes * 60);
       return message("history {name}: {tags} tags at {resolution}, its past fetched in {time}", { ...values, time });
     }),
   ];

@@ -15,7 +15,7 @@ import { maskCredentials } from "../../core/runtime/log.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import {
   allowKnownHosts,
-  guessCounter,
+  createGuessCounter,
   isSameSecret,
   sameOriginOnly,
   securityHeaders,
@@ -96,7 +96,7 @@ function setupRoutes({ actions, clock, machineZone, onStart }: SetupServerOption
   let inspection: { readonly building: BuildingSummary; readonly service: ServiceAccess } | null = null;
   let inspectionResponse: object | null = null;
   let writtenFiles: WrittenSetupFiles | null = null;
-  const lastInspection = () => {
+  const getLastInspection = () => {
     if (inspection === null) throw new ConfigError("No building was inspected yet; begin with the address.");
     return inspection;
   };
@@ -155,12 +155,12 @@ function setupRoutes({ actions, clock, machineZone, onStart }: SetupServerOption
   });
   app.post("/api/plan", async (context) => {
     const choices = await parseJsonBody(context, SetupChoices);
-    return context.json(planResponse(actions.plan(lastInspection().building, choices)));
+    return context.json(planResponse(actions.plan(getLastInspection().building, choices)));
   });
   app.post("/api/write", async (context) => {
     const request = await parseJsonBody(context, ConfigWriteRequest);
     if (writtenFiles !== null) throw new ConfigError(`${writtenFiles.file} is written already.`);
-    const { building, service } = lastInspection();
+    const { building, service } = getLastInspection();
     writtenFiles = actions.write(building, { ...request, ...service });
     return context.json(writtenFiles);
   });
@@ -196,7 +196,7 @@ const CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 function createSetupEntryCode(clock: Pick<Clock, "monotonic">) {
   const codeLetters = Array.from({ length: 8 }, () => CODE_LETTERS[randomInt(CODE_LETTERS.length)]).join("");
   const key = randomBytes(32).toString("base64url");
-  const codeGuesses = guessCounter(clock);
+  const codeGuesses = createGuessCounter(clock);
   let isCodeUsed = false;
   return {
     code: `${codeLetters.slice(0, 4)}-${codeLetters.slice(4)}`,

@@ -22,9 +22,9 @@ const MIN_PASSWORD_LENGTH = 12;
 /** Reads the passwords of the page; null if none is configured. Throws `ConfigError` for a short password. */
 export function readPageCredentials(config: StatusConfig, environment?: ProcessEnv) {
   function readPassword(option: "password" | "viewer_password" | "metrics_token"): Secret | null {
-    const ref = config[option];
-    if (ref === undefined) return null;
-    const secret = readSecret(ref, environment);
+    const secretReference = config[option];
+    if (secretReference === undefined) return null;
+    const secret = readSecret(secretReference, environment);
     if (secret.reveal().length >= MIN_PASSWORD_LENGTH) return secret;
     throw new ConfigError(`status.${option} is shorter than ${MIN_PASSWORD_LENGTH} characters.`, {
       field: `status.${option}`,
@@ -46,7 +46,7 @@ function authorizedRole(authorization: string, { operator, viewer, scraper }: Pa
     ["scraper", scraper && `bearer ${scraper.reveal()}`],
   ];
   const matchingHeaders = expectedHeaders.filter(
-    ([, text]) => isSameSecret(`${scheme.toLowerCase()} ${credential}`, text ?? "") && text !== null,
+    ([, header]) => isSameSecret(`${scheme.toLowerCase()} ${credential}`, header ?? "") && header !== null,
   );
   return matchingHeaders[0]?.[0] ?? null;
 }
@@ -68,18 +68,18 @@ const MAX_GUESS_DELAY_MS = 4_000;
 const MAX_GUESSING_ADDRESSES = 1_000;
 
 /** Counts wrong passwords per address. A right password does not reset the count: a viewer could use it to guess on. */
-export function guessCounter(clock: Pick<Clock, "monotonic">) {
+export function createGuessCounter(clock: Pick<Clock, "monotonic">) {
   /** By address: monotonic time at which its wrong passwords are forgotten. */
-  const forgottenAtMs = new Map<string, number>();
+  const expiryByAddress = new Map<string, number>();
   function removeExpiredGuesses(nowMs: number): void {
-    for (const [address, atMs] of forgottenAtMs) if (atMs <= nowMs) forgottenAtMs.delete(address);
-    if (forgottenAtMs.size < MAX_GUESSING_ADDRESSES) return;
-    const [leastGuessed] = [...forgottenAtMs].toSorted(([, a], [, b]) => a - b);
-    if (leastGuessed !== undefined) forgottenAtMs.delete(leastGuessed[0]);
+    for (const [address, atMs] of expiryByAddress) if (atMs <= nowMs) expiryByAddress.delete(address);
+    if (expiryByAddress.size < MAX_GUESSING_ADDRESSES) return;
+    const [leastGuessed] = [...expiryByAddress].toSorted(([, a], [, b]) => a - b);
+    if (leastGuessed !== undefined) expiryByAddress.delete(leastGuessed[0]);
   }
 
   function waitMs(address: string): number {
-    const guessTimeLeftMs = (forgottenAtMs.get(address) ?? 0) - clock.monotonic();
+    const guessTimeLeftMs = (expiryByAddress.get(address) ?? 0) - clock.monotonic();
     return Math.max(0, guessTimeLeftMs - (FREE_PASSWORD_GUESSES - 1) * GUESS_FORGET_MS);
   }
   return {
@@ -90,11 +90,11 @@ export function guessCounter(clock: Pick<Clock, "monotonic">) {
       Math.min(MAX_GUESS_DELAY_MS, Math.ceil(waitMs(address) / GUESS_FORGET_MS) * GUESS_DELAY_STEP_MS),
     countWrongGuess(address: string): void {
       const nowMs = clock.monotonic();
-      if (!forgottenAtMs.has(address) && forgottenAtMs.size >= MAX_GUESSING_ADDRESSES) removeExpiredGuesses(nowMs);
-      const nextForgottenAtMs = Math.max(nowMs, forgottenAtMs.get(address) ?? 0) + GUESS_FORGET_MS;
-      forgottenAtMs.set(address, Math.min(nextForgottenAtMs, nowMs + MAX_COUNTED_GUESSES * GUESS_FORGET_MS));
+      if (!expiryByAddress.has(address) && expiryByAddress.size >= MAX_GUESSING_ADDRESSES) removeExpiredGuesses(nowMs);
+      const nextForgottenAtMs = Math.max(nowMs, expiryByAddress.get(address) ?? 0) + GUESS_FORGET_MS;
+      expiryByAddress.set(address, Math.min(nextForgottenAtMs, nowMs + MAX_COUNTED_GUESSES * GUESS_FORGET_MS));
     },
-    countedAddresses: () => forgottenAtMs.size,
+    countedAddresses: () => expiryByAddress.size,
   };
 }
 
@@ -154,14 +154,14 @@ const PASSWORD_COOKIE_NAME = "plenum-known";
  * after 1 s to 4 s, one at a time for each connection. A browser that sends the cookie of a right password does not wait.
  */
 function createPasswordCheck({ clock, config }: PageGuardOptions): (credentials: PageCredentials) => MiddlewareHandler {
-  const passwordGuesses = guessCounter(clock);
-  const key = randomBytes(32);
+  const passwordGuesses = createGuessCounter(clock);
+  const hmacKey = randomBytes(32);
   return (credentials) => async (context, next) => {
     const authorization = context.req.header("authorization");
     if (authorization === undefined) return respondUnauthorized(context);
     const address = visitorAddress(context, config.trusted_proxy?.address);
     const guesser = context.req.path === STOP_WRITES_PATH ? `${address}, stop` : address;
-    const passwordProof = createHmac("sha256", key).update(authorization).digest("hex");
+    const passwordProof = createHmac("sha256", hmacKey).update(authorization).digest("hex");
     const hasPasswordProof = isSameSecret(getCookie(context, PASSWORD_COOKIE_NAME) ?? "", passwordProof);
     const delayMs = hasPasswordProof ? 0 : passwordGuesses.delayMs(guesser);
     if (delayMs > 0) {
@@ -205,10 +205,10 @@ export function allowKnownHosts(ownHost: string): MiddlewareHandler {
 /** Allows changes only from our own page. Another site would need a CORS preflight request, which is never granted. */
 export const sameOriginOnly: MiddlewareHandler = async (context, next) => {
   const origin = context.req.header("origin");
-  const site = context.req.header("sec-fetch-site");
+  const fetchSite = context.req.header("sec-fetch-site");
   const isCrossOrigin =
     (origin !== undefined && URL.parse(origin)?.host !== context.req.header("host")) ||
-    (site !== undefined && site !== "same-origin");
+    (fetchSite !== undefined && fetchSite !== "same-origin");
   if (!isCrossOrigin && context.req.header("x-plenum") === "status-page") return next();
   return context.json({ message: "Only the status page itself may send this request." }, 403);
 };
@@ -219,8 +219,8 @@ export const securityHeaders: MiddlewareHandler = async (context, next) => {
   if (context.res.headers.get("cache-control") === null) context.header("cache-control", "no-store");
 };
 
-export function acceptJsonFromOwnPage(maxSize: number, tooLong: string): MiddlewareHandler {
-  const onError = (context: Context) => context.json({ message: tooLong }, 413);
+export function acceptJsonFromOwnPage(maxSize: number, tooLongMessage: string): MiddlewareHandler {
+  const onError = (context: Context) => context.json({ message: tooLongMessage }, 413);
   return every(sameOriginOnly, bodyLimit({ maxSize, onError }), async (context: Context, next: () => Promise<void>) => {
     if (/^application\/json\b/i.test(context.req.header("content-type") ?? "")) return next();
     return context.json({ message: "Send the request as JSON." }, 415);

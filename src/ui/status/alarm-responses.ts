@@ -127,7 +127,7 @@ export async function alarmResponse(context: ResponseContext, query: AlarmQuery)
     brief: summary,
     alarm,
     life: alarmTimeline(alarm, episodeEvents),
-    tag: await tagNamedByAlarm(context, source, alarm),
+    tag: await findTagNamedByAlarm(context, source, alarm),
     sinks: await alarmDeliveryBySink(context, alarmTicketKey(source, episode), episodeEvents),
     episodes: listEpisodes(source, events, latestSummary),
   };
@@ -220,21 +220,21 @@ function acknowledgementText({ acknowledgedBy, acknowledgedMessage }: Alarm): st
 }
 
 /** Finds the tag that an alarm names; null if no tag or several tags have this name. */
-async function tagNamedByAlarm({ tags }: Pick<ResponseContext, "tags">, source: string, alarm: Alarm) {
+async function findTagNamedByAlarm({ tags }: Pick<ResponseContext, "tags">, source: string, alarm: Alarm) {
   const matchingTag = findTag(alarm, await tags.tagsOfSite(source, alarm.site.id));
   return matchingTag && { source, id: matchingTag.tag.id, displayName: matchingTag.name };
 }
 
 async function alarmDeliveryBySink(
   { store, cache, live, sinksAndFilters }: ResponseContext,
-  episode: string,
+  ticketKey: string,
   newestFirst: readonly AlarmEvent[],
 ) {
   const { sinks, filterBySink } = sinksAndFilters();
   const sinkLags = await cache.memoize("alarm lag", WATCHED_DATA_AGE_MS, () => store.outbox.lag(filterBySink));
   const readCachedSet = <T>(set: string) => cache.documents<T>(set, WATCHED_DATA_AGE_MS);
-  const tickets = (await readAlarmTickets(readCachedSet, sinks)).get(episode);
-  const sinksBehind = await findPendingSinks(readCachedSet, sinks, episode);
+  const tickets = (await readAlarmTickets(readCachedSet, sinks)).get(ticketKey);
+  const sinksBehind = await findPendingSinks(readCachedSet, sinks, ticketKey);
   return Promise.all(
     sinks.map(async (sink) => {
       const deadLetters = await cache.memoize(`dead ${sink}`, WATCHED_DATA_AGE_MS, () =>

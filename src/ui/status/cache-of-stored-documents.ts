@@ -40,7 +40,7 @@ export function createCachedDocuments(store: Pick<Store, "documents" | "version"
 }
 
 /** Returns 1 ms per document as cache time: 30,000 documents, which take 0.12 s to read, are read at most every 30 s. */
-export const minCacheAgeMs = (documents: number): number => documents;
+export const minCacheAgeMs = (documentCount: number): number => documentCount;
 
 export function memoizeByObject<K extends object, T>(compute: (input: K) => T): (input: K) => T {
   const resultByInput = new WeakMap<K, { readonly value: T }>();

@@ -15,7 +15,7 @@ export const REQUEST_TIMEOUTS = {
 const IDLE_CONNECTION_TIMEOUT_MS = 300_000;
 
 export interface ConnectionLimits {
-  readonly total: number;
+  readonly maxTotal: number;
   /** Maximum for other clients, so that this machine and the proxy always get a connection. */
   readonly others: number;
   /** Maximum for one IPv4 address, or for one IPv6 network of 64 bits. */
@@ -24,7 +24,7 @@ export interface ConnectionLimits {
   readonly localAndProxy: number;
 }
 
-const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = { total: 200, others: 150, perAddress: 32, localAndProxy: 150 };
+const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = { maxTotal: 200, others: 150, perAddress: 32, localAndProxy: 150 };
 
 /** Connections whose password is checked after a delay. A new connection may replace them. */
 export const delayedConnections = new WeakSet<object>();
@@ -57,27 +57,27 @@ export function limitConnections(
   }
 
   /** Closes the oldest idle connection of a full group; false if none is idle. */
-  function makeConnectionRoom(maxConnections: number, isMember: (connection: OpenConnection) => boolean): boolean {
-    const members = [...openConnections.values()].filter(isMember);
-    if (members.length < maxConnections) return true;
-    const oldestIdle =
-      members.find((connection) => !isPreparingResponse(connection) && !isSendingResponse(connection)) ??
-      members.find(isSendingResponse);
-    if (oldestIdle !== undefined) closeConnection(oldestIdle.socket);
-    return oldestIdle !== undefined;
+  function ensureConnectionSlot(maxConnections: number, isMember: (connection: OpenConnection) => boolean): boolean {
+    const memberConnections = [...openConnections.values()].filter(isMember);
+    if (memberConnections.length < maxConnections) return true;
+    const idleConnection =
+      memberConnections.find((connection) => !isPreparingResponse(connection) && !isSendingResponse(connection)) ??
+      memberConnections.find(isSendingResponse);
+    if (idleConnection !== undefined) closeConnection(idleConnection.socket);
+    return idleConnection !== undefined;
   }
 
   server.on("connection", (socket: Socket) => {
     const owner = clientOfAddress(socket.remoteAddress ?? "");
     const isLocalOrProxy = owner === LOOPBACK_CLIENT || owner === proxyClient;
-    const hasConnectionRoom =
-      makeConnectionRoom(
+    const hasConnectionSlot =
+      ensureConnectionSlot(
         isLocalOrProxy ? limits.localAndProxy : limits.perAddress,
         (connection) => connection.owner === owner,
       ) &&
-      (isLocalOrProxy || makeConnectionRoom(limits.others, (connection) => !connection.isLocalOrProxy)) &&
-      makeConnectionRoom(limits.total, () => true);
-    if (!hasConnectionRoom) return void socket.destroy();
+      (isLocalOrProxy || ensureConnectionSlot(limits.others, (connection) => !connection.isLocalOrProxy)) &&
+      ensureConnectionSlot(limits.maxTotal, () => true);
+    if (!hasConnectionSlot) return void socket.destroy();
     openConnections.set(socket, { socket, owner, isLocalOrProxy, exchange: null });
     socket.once("close", () => openConnections.delete(socket));
   });
@@ -112,17 +112,17 @@ export function clientOfAddress(address: string): string {
   return `${[...leadingGroups, ...omittedZeros, ...trailingGroups].slice(0, 4).join(":")}::/64`;
 }
 
-export function listen(server: NetServer, target: ListenOptions, explain: (error: NodeJS.ErrnoException) => Error) {
+export function listen(server: NetServer, target: ListenOptions, toError: (error: NodeJS.ErrnoException) => Error) {
   return new Promise<void>((resolve, reject) => {
-    server.once("error", (error) => reject(explain(error)));
+    server.once("error", (error) => reject(toError(error)));
     server.listen(target, resolve);
   });
 }
 
 /** Wraps an HTTP server as a service; its stop closes every connection and then calls `onClosed`. */
-export function listeningService(
+export function createListeningService(
   name: string,
-  open: () => Promise<Server>,
+  openServer: () => Promise<Server>,
   onClosed: () => void = () => {},
 ): WorkerService {
   let server: Server | undefined;
@@ -139,7 +139,7 @@ export function listeningService(
   return startServiceOnce({
     name,
     async start(signal) {
-      server = await open();
+      server = await openServer();
       signal.addEventListener("abort", () => void stopServer(), { once: true });
       if (signal.aborted) await stopServer();
     },

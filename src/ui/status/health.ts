@@ -117,9 +117,9 @@ export async function refreshMetricGauges(options: {
       "the status could not be read for a metrics scrape; metrics with unknown values are left out",
     );
   }
-  const { outboxDepth, outboxDepthExact, outboxOldestAge, alarmsActive, pollDue, tagsLeftOut, tokenExpires } = metrics;
+  const { outboxDepth, outboxDepthExact, outboxOldestAge, alarmsActive, pollDue, tagsLeftOut, tokenExpiry } = metrics;
   const sinkGauges = [outboxDepth, outboxDepthExact, outboxOldestAge];
-  for (const gauge of [...sinkGauges, alarmsActive, pollDue, tagsLeftOut, tokenExpires]) gauge.reset();
+  for (const gauge of [...sinkGauges, alarmsActive, pollDue, tagsLeftOut, tokenExpiry]) gauge.reset();
   metrics.writesStopped.remove();
   if (healthAndSinks === null) return;
   const [{ commands, disk, now, sources }, sinks] = healthAndSinks;
@@ -146,7 +146,7 @@ function setSourceGauges(metrics: Metrics, { name: source, alarms, counts, jobs,
     metrics.tagsLeftOut.set({ source, kind: "unreadable" }, leftOutTagCounts.unreadable);
     metrics.tagsLeftOut.set({ source, kind: "unanswered" }, leftOutTagCounts.unanswered);
   }
-  if (token?.expiresAt) metrics.tokenExpires.set({ source }, Date.parse(token.expiresAt) / 1_000);
+  if (token?.expiresAt) metrics.tokenExpiry.set({ source }, Date.parse(token.expiresAt) / 1_000);
   for (const { name: job, lastSuccess, dueBy } of jobs) {
     if (dueBy !== null) metrics.pollDue.set({ source, job }, Date.parse(dueBy) / 1_000);
     if (lastSuccess === null) metrics.pollSuccess.remove({ source, job });
@@ -165,17 +165,17 @@ export function joinMetricTexts(texts: readonly string[]): string {
   const metricFamilies = new Map<string, { readonly head: string[]; readonly samples: string[] }>();
   for (const text of texts) {
     let familyName = "";
-    let isFirst = false;
+    let isNewFamily = false;
     for (const line of text.split("\n")) {
       if (line === "") continue;
       const [, name] = /^# (?:HELP|TYPE) (\S+)/.exec(line) ?? [];
       if (name !== undefined && name !== familyName) {
         familyName = name;
-        isFirst = !metricFamilies.has(name);
-        if (isFirst) metricFamilies.set(name, { head: [], samples: [] });
+        isNewFamily = !metricFamilies.has(name);
+        if (isNewFamily) metricFamilies.set(name, { head: [], samples: [] });
       }
       if (name === undefined) metricFamilies.get(familyName)?.samples.push(line);
-      else if (isFirst) metricFamilies.get(familyName)?.head.push(line);
+      else if (isNewFamily) metricFamilies.get(familyName)?.head.push(line);
     }
   }
   const lines = [...metricFamilies.values()].flatMap(({ head, samples }) =>

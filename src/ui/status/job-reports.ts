@@ -44,13 +44,13 @@ export function jobReports(options: {
   }
 
   /** Returns the milliseconds until a job is late; negative for a late job, null for a job that is never late. */
-  function msUntilJobIsLate(dueTime: JobDueTime, last: PollTime | undefined, stored: string | null): number | null {
+  function msUntilJobIsLate(dueTime: JobDueTime, last: PollTime | undefined, storedAt: string | null): number | null {
     const msUntilDueAfter = (lastMs: number, elapsedMs: number) => {
       const dueAtMs = dueTime(lastMs);
       return dueAtMs === null ? null : dueAtMs - lastMs - elapsedMs;
     };
     if (last !== undefined) return msUntilDueAfter(last.atMs, now.monotonicMs - last.monotonicMs);
-    const successMs = stored === null ? null : Date.parse(stored);
+    const successMs = storedAt === null ? null : Date.parse(storedAt);
     if (started === null) return successMs === null ? null : msUntilDueAfter(successMs, now.atMs - successMs);
     const workerUptimeMs = now.monotonicMs - started.monotonicMs;
     if (successMs === null) {

@@ -34,7 +34,7 @@ export type PageApi = ReturnType<typeof createPageApi> & {
 
 export function createPageApi(options: PageApiOptions & { readonly status: Pick<Status, "sinks"> }) {
   const { clock, live, plots, sinksAndFilters, sources, status, store } = options;
-  const tags = createTagIndex({ store, clock, sources, findReadClass: live.reading });
+  const tags = createTagIndex({ store, clock, sources, findReadClass: live.findReadClass });
   const listCommands = createCommandLister(store);
   const fetchedHistory = createFetchedHistory(clock, live.fetchHistory);
   const context: ResponseContext = { ...options, cache: createCachedDocuments(store, clock), tags, listCommands };
@@ -54,9 +54,9 @@ export function createPageApi(options: PageApiOptions & { readonly status: Pick<
       const sinkReport = (await status.sinks()).find(({ sink }) => sink === name);
       return sinkReport === undefined ? null : sinkResponse(sinkReport, store.outbox, plots, clock.now());
     },
-    source: async (name: string) => sourceResponse(plots, clock.now(), name, live.allowedPerMinute(name)),
+    source: async (name: string) => sourceResponse(plots, clock.now(), name, live.allowedRequestsPerMinute(name)),
     async plot(query: PlotQuery) {
-      const row = await tags.row(query.source, query.tag);
+      const row = await tags.findRow(query.source, query.tag);
       return row === null ? null : plotResponse(context, fetchedHistory, row, query);
     },
     stop: fetchedHistory.stop,

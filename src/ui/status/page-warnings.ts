@@ -21,9 +21,9 @@ function warningIfAny<T>(items: readonly T[], formatWarning: (items: readonly T[
   return items.length === 0 ? [] : [formatWarning(items)];
 }
 
-function joinFirstNames(words: readonly string[], total = words.length): string {
-  const unlistedCount = total - Math.min(words.length, MAX_LISTED_NAMES);
-  return `${words.slice(0, MAX_LISTED_NAMES).join(", ")}${unlistedCount > 0 ? ` and ${unlistedCount} more` : ""}`;
+function joinFirstNames(names: readonly string[], total = names.length): string {
+  const unlistedCount = total - Math.min(names.length, MAX_LISTED_NAMES);
+  return `${names.slice(0, MAX_LISTED_NAMES).join(", ")}${unlistedCount > 0 ? ` and ${unlistedCount} more` : ""}`;
 }
 
 /** Returns all warnings of the status page, the worst first. */
@@ -58,8 +58,8 @@ export function statusWarnings(
     ...sinks.flatMap(({ sink, dropped }) =>
       warningIf(
         dropped || null,
-        (count) =>
-          `Sink ${sink} lost ${formatCount(count, "event")} that it did not take in time; see its delivery-gap events.`,
+        (droppedCount) =>
+          `Sink ${sink} lost ${formatCount(droppedCount, "event")} that it did not take in time; see its delivery-gap events.`,
       ),
     ),
     ...warningIf(
@@ -132,21 +132,21 @@ function tokenExpiryWarnings({ name, token }: SourceReport, nowMs: number): Warn
   return [`The token of ${name} expires at ${tokenExpiry}, ${timeLeftText}.`];
 }
 
-function quotaAndClockWarnings(source: SourceReport, copy: StateReport["copy"]): WarningTexts {
+function quotaAndClockWarnings(source: SourceReport, stateCopy: StateReport["copy"]): WarningTexts {
   const { name, quota, clockSkewMs, plan, historyStarvesSince } = source;
   const otherProgramUse = quota?.buckets.find((bucket) => bucket.foreign !== null)?.foreign;
   return [
     ...warningIf(
       clockSkewMs !== null && Math.abs(clockSkewMs) > MAX_CLOCK_DIFFERENCE_MS && clockSkewMs,
-      (ms) =>
-        `The clock of this machine is ${(Math.abs(ms) / 1_000).toFixed(0)} s ${ms > 0 ? "ahead of" : "behind"} the clock of ${name}. Until you correct it, times are uncertain and Plenum rejects commands.`,
+      (skewMs) =>
+        `The clock of this machine is ${(Math.abs(skewMs) / 1_000).toFixed(0)} s ${skewMs > 0 ? "ahead of" : "behind"} the clock of ${name}. Until you correct it, times are uncertain and Plenum rejects commands.`,
     ),
     ...warningIf(otherProgramUse, ({ perWindow, sinceMs }) => {
       const requestsText = perWindow === null ? "" : `, up to ${formatCount(perWindow, "request")} a minute`;
       const originalText =
-        copy === null
+        stateCopy === null
           ? ""
-          : ` It may be the worker whose state this one was copied from (${copy.from.folder} on ${copy.from.host}).`;
+          : ` It may be the worker whose state this one was copied from (${stateCopy.from.folder} on ${stateCopy.from.host}).`;
       return `Another program seems to spend the quota of ${name}${requestsText}, since ${isoUtc(sinceMs)}.${originalText} Give it a token of another user, or leave it a share with quota.polite.`;
     }),
     ...warningIf(plan !== null && !plan.fits && plan, ({ classes, load }) => {
@@ -156,8 +156,8 @@ function quotaAndClockWarnings(source: SourceReport, copy: StateReport["copy"]):
     }),
     ...warningIf(
       historyStarvesSince,
-      (since) =>
-        `History of ${name} has been due since ${since} and got no request: live reads and writes take the quota. \`plenum plan\` names the cheapest change.`,
+      (starvedSince) =>
+        `History of ${name} has been due since ${starvedSince} and got no request: live reads and writes take the quota. \`plenum plan\` names the cheapest change.`,
     ),
   ];
 }

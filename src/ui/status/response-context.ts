@@ -26,14 +26,14 @@ export type FetchHistory = (
 ) => Promise<readonly TagLog[]> | null;
 
 export interface RunningWorker {
-  reading(source: string, tagId: string): TagReadClass | null;
-  tag(source: string, tagId: string): LiveTagState | null;
+  findReadClass(source: string, tagId: string): TagReadClass | null;
+  findLiveTagState(source: string, tagId: string): LiveTagState | null;
   sinks(): readonly RunningSink[];
   /** Topics or queries of the sinks whose filters pass the event. */
   findSinkAddresses(event: Event): Promise<readonly SinkAddress[]>;
   /** Returns the limits of values to write; null for a tag that may not be written. */
   findWritableTag(source: string, tagId: string): Promise<WritableTag | null>;
-  allowedPerMinute(source: string): number;
+  allowedRequestsPerMinute(source: string): number;
   readonly fetchHistory: FetchHistory;
 }
 

@@ -3,7 +3,7 @@ import { z } from "zod";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Alarm, Site } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { serialRunner } from "../../core/runtime/waiting.ts";
+import { createSerialRunner } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { printableLine } from "../../core/values/printable-text.ts";
 import {
@@ -96,7 +96,7 @@ export interface SilenceRouteOptions {
   readonly clock: Pick<Clock, "now">;
   /** Returns the store of a source; null if another member of the fleet holds the source. */
   readonly findSilenceStore: (source: string) => SilenceStore | null;
-  readonly endSilence: (id: string, at: string, by: string | null) => Promise<boolean>;
+  readonly endSilence: (id: string, endedAt: string, endedBy: string | null) => Promise<boolean>;
 }
 
 const MAX_REQUEST_BYTES = 8 * 1024;
@@ -127,7 +127,7 @@ const NewSilenceRequest = z
 export function silenceRoutes({ config, clock, endSilence, findSilenceStore }: SilenceRouteOptions): Hono {
   const app = new Hono();
   // Add one silence at a time, so that concurrent requests cannot exceed the maximum number of silences.
-  const runOneAtATime = serialRunner();
+  const runOneAtATime = createSerialRunner();
 
   app.post("/", acceptJsonFromOwnPage(MAX_REQUEST_BYTES, "That is too long for a silence."), async (context) => {
     const request = NewSilenceRequest.safeParse(await context.req.json().catch(() => null));
@@ -152,9 +152,9 @@ export function silenceRoutes({ config, clock, endSilence, findSilenceStore }: S
   });
 
   app.post("/:id/end", sameOriginOnly, async (context) => {
-    const by = visitorName(context, config);
+    const visitor = visitorName(context, config);
     const id = context.req.param("id");
-    return (await runOneAtATime(() => endSilence(id, isoUtc(clock.now()), by)))
+    return (await runOneAtATime(() => endSilence(id, isoUtc(clock.now()), visitor)))
       ? context.json({ ended: id })
       : context.json({ message: "There is no such silence (any more)." }, 404);
   });
@@ -164,15 +164,15 @@ export function silenceRoutes({ config, clock, endSilence, findSilenceStore }: S
 async function findMissingTarget(
   store: Pick<Store, "document">,
   source: string,
-  alarm: string | null,
-  site: number | null,
+  alarmId: string | null,
+  siteId: number | null,
 ): Promise<string | null> {
-  if (alarm !== null) {
-    const storedAlarm = await store.document<StoredAlarm>(documentSet("alarm", source), alarm);
+  if (alarmId !== null) {
+    const storedAlarm = await store.document<StoredAlarm>(documentSet("alarm", source), alarmId);
     const isAlarmOver =
       storedAlarm === undefined || storedAlarm.state === "resolved" || storedAlarm.state === "vanished";
     return isAlarmOver ? "There is no such active alarm (any more)." : null;
   }
-  const storedSite = await store.document<StoredObject<Site>>(documentSet("site", source), String(site));
+  const storedSite = await store.document<StoredObject<Site>>(documentSet("site", source), String(siteId));
   return storedSite === undefined ? "There is no such site." : null;
 }

@@ -40,7 +40,7 @@ export function sinkReports(lags: readonly SinkLag[], running: readonly RunningS
   const startedSinkLags = lags.filter(({ sink, deadLetters }) => configured.includes(sink) || deadLetters > 0);
   const unstartedSinks = configured.filter((name) => !lags.some(({ sink }) => sink === name));
   const runningSinkByName = new Map(running.map((sink) => [sink.name, sink]));
-  function sinkReport(
+  function buildSinkReport(
     name: string,
     idleState: string,
     lag: Omit<SinkReport, "sink" | "connector" | "state" | "since" | "problem">,
@@ -54,10 +54,10 @@ export function sinkReports(lags: readonly SinkLag[], running: readonly RunningS
   return [
     ...startedSinkLags.map(({ position: _, sink, ...lag }): SinkReport => {
       const undeliveredCount = lag.depth + (runningSinkByName.get(sink)?.waiting ?? 0);
-      const report = sinkReport(sink, "not running", { ...lag, depth: undeliveredCount });
+      const report = buildSinkReport(sink, "not running", { ...lag, depth: undeliveredCount });
       return lag.ended === null ? report : { ...report, state: "ended", problem: lag.ended };
     }),
-    ...unstartedSinks.map((name) => sinkReport(name, "never started", UNSTARTED_SINK_STATE)),
+    ...unstartedSinks.map((name) => buildSinkReport(name, "never started", UNSTARTED_SINK_STATE)),
   ];
 }
 

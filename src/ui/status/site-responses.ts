@@ -44,10 +44,10 @@ export async function siteResponse(context: ResponseContext, source: string, id:
   const site = await store.document<StoredObject<Site>>(documentSet("site", source), String(id));
   if (site === undefined) return null;
   const listSiteObjects = async <T extends { readonly displayName: string }>(
-    name: "gateway" | "system",
+    kind: "gateway" | "system",
     maxAgeMs: number,
   ) => {
-    const storedObjects = await cache.documents<StoredObject<T>>(documentSet(name, source), maxAgeMs);
+    const storedObjects = await cache.documents<StoredObject<T>>(documentSet(kind, source), maxAgeMs);
     return [...storedObjects.values()]
       .filter((storedObject) => storedObject.siteId === id && storedObject.missingSince === null)
       .map(({ value }) => value)
@@ -75,11 +75,11 @@ export async function siteResponse(context: ResponseContext, source: string, id:
 }
 
 /** Number of the site's tags in each system; null when the tags of systems are not read. */
-async function countTagsBySystem({ cache, tags }: ResponseContext, source: string, site: number) {
+async function countTagsBySystem({ cache, tags }: ResponseContext, source: string, siteId: number) {
   const systemsOfTags = await cache.documents<StoredTagSystems>(syncSet("tag-system", source), SLOW_DATA_AGE_MS);
   if (systemsOfTags.size === 0) return null;
   const tagCountBySystem = new Map<string, number>();
-  for (const { tag } of await tags.tagsOfSite(source, site)) {
+  for (const { tag } of await tags.tagsOfSite(source, siteId)) {
     for (const system of systemsOfTags.get(tag.id)?.systemIds ?? [])
       tagCountBySystem.set(system, (tagCountBySystem.get(system) ?? 0) + 1);
   }

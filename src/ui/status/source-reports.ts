@@ -103,18 +103,18 @@ async function readSourcePolls(
   { name, dueTimes = new Map() }: ConfiguredSource,
   { started, now }: ReportTimes,
   counts: SourceCounts | null,
-  newestValue?: string | null,
+  newestValueTime?: string | null,
 ) {
-  const [polls, availability, tokens] = await Promise.all([
+  const [storedPolls, availability, storedTokens] = await Promise.all([
     cache.documents<StoredJob>(documentSet("poll", name), WATCHED_DATA_AGE_MS),
     cache.documents<StoredUnavailability>(syncSet("availability", name), WATCHED_DATA_AGE_MS),
     cache.documents<StoredToken>(documentSet("token", name), WATCHED_DATA_AGE_MS),
   ]);
   const jobs = jobReports({
-    ...{ polls, dueTimes, started, now },
+    ...{ polls: storedPolls, dueTimes, started, now },
     lastPolls: counts?.lastPolls ?? new Map(),
     inventoryPageMs: counts?.inventoryPageMs ?? null,
-    ...(newestValue === undefined ? {} : { newestValue }),
+    ...(newestValueTime === undefined ? {} : { newestValue: newestValueTime }),
   });
   const lostSites: (StoredUnavailability & { readonly siteId: number })[] = [];
   /** Lists that cannot be read. `job` is null if the whole service is unavailable. */
@@ -124,12 +124,12 @@ async function readSourcePolls(
     if (key.startsWith(SITE_PREFIX)) lostSites.push({ siteId: Number(key.slice(SITE_PREFIX.length)), since, reason });
     else unavailable.push({ job, since, reason });
   }
-  const stored = tokens.get("token");
+  const stored = storedTokens.get("token");
   const token = stored && { name: stored.info.name, expiresAt: stored.info.expiresAt, checkedAt: stored.checkedAt };
-  const computeReliability = (job: string, held: number) =>
+  const computeReliability = (job: string, listedCount: number) =>
     countReliabilityOf(
       jobs.find((jobReport) => jobReport.name === job),
-      held,
+      listedCount,
       dueTimes.get(job) === "off",
       !unavailable.some((unavailability) => unavailability.job === null || unavailability.job === job),
     );
@@ -231,12 +231,12 @@ export async function sourceReport(
 }
 
 const summarizeValues = memoizeByObject((values: ReadonlyMap<string, StoredValue>) => {
-  const all = [...values.values()];
-  const times = all.map(readingTimeOf);
+  const storedValues = [...values.values()];
+  const readingTimes = storedValues.map(readingTimeOf);
   return {
-    oldest: earliestTime(times),
-    newest: times.reduce<string | null>((last, time) => (last === null || time > last ? time : last), null),
-    bad: all.filter(({ quality }) => quality === "bad").length,
+    oldest: earliestTime(readingTimes),
+    newest: readingTimes.reduce<string | null>((last, time) => (last === null || time > last ? time : last), null),
+    bad: storedValues.filter(({ quality }) => quality === "bad").length,
     doubted: [...values].flatMap(([id, { typeDoubt }]) => (typeDoubt === undefined ? [] : [[id, typeDoubt] as const])),
   };
 });
@@ -271,9 +271,9 @@ function unreadableSeriesReport(series: string, { spans = [], refusal }: StoredL
   return since === null ? null : { series, since, said: unreadableEntries.find(({ at }) => at === since)?.said ?? "" };
 }
 
-function countBy<T, K>(items: Iterable<T>, key: (item: T) => K): Map<K, number> {
+function countBy<T, K>(items: Iterable<T>, keyOf: (item: T) => K): Map<K, number> {
   const counts = new Map<K, number>();
-  for (const item of items) counts.set(key(item), (counts.get(key(item)) ?? 0) + 1);
+  for (const item of items) counts.set(keyOf(item), (counts.get(keyOf(item)) ?? 0) + 1);
   return counts;
 }
 

@@ -78,7 +78,7 @@ export function createStatus(options: StatusOptions): Status {
   const { clock, live, store } = options;
   const cache = createCachedDocuments(store, clock);
   const currentTimes = () => ({ atMs: clock.now(), monotonicMs: clock.monotonic() });
-  const started = live && { atMs: live.startedAtMs, monotonicMs: clock.monotonic() - clock.now() + live.startedAtMs };
+  const startTime = live && { atMs: live.startedAtMs, monotonicMs: clock.monotonic() - clock.now() + live.startedAtMs };
   const sourceNames = options.sources.map((source) => source.name);
   const mapSources = <T>(report: (source: ConfiguredSource, liveSource: RunningSource | null) => Promise<T>) =>
     mapInSlices(options.sources, (source) => report(source, live?.source(source.name) ?? null));
@@ -91,7 +91,7 @@ export function createStatus(options: StatusOptions): Status {
   return {
     sinks: readSinkReports,
     async health() {
-      const reportTimes = { started, now: currentTimes() };
+      const reportTimes = { started: startTime, now: currentTimes() };
       const [sources, { file }] = await Promise.all([
         mapSources((source, liveSource) => sourceHealth(cache, source, liveSource, reportTimes)),
         cache.memoize("store", SLOW_DATA_AGE_MS, store.describe),
@@ -105,7 +105,7 @@ export function createStatus(options: StatusOptions): Status {
       };
     },
     async report() {
-      const reportTimes = { started, now: currentTimes() };
+      const reportTimes = { started: startTime, now: currentTimes() };
       const [sources, sinkList, { file, bytes, damaged, copy = null }] = await Promise.all([
         mapSources((source, liveSource) => sourceReport(cache, source, liveSource, reportTimes)),
         readSinkReports(),
@@ -124,8 +124,8 @@ export function createStatus(options: StatusOptions): Status {
       };
     },
     async alarms() {
-      const at = isoUtc(clock.now());
-      const silences = (await getSilences(store)).filter((silence) => isSilenceActive(silence, at));
+      const nowIso = isoUtc(clock.now());
+      const silences = (await getSilences(store)).filter((silence) => isSilenceActive(silence, nowIso));
       return activeAlarmRows(cache, sourceNames, options.sinks ?? [], silences);
     },
     async silences(scope) {

@@ -24,7 +24,7 @@ import {
   securityHeaders,
   visitorName,
 } from "./access-control.ts";
-import { limitConnections, listen, listeningService, REQUEST_TIMEOUTS } from "./connection-limits.ts";
+import { createListeningService, limitConnections, listen, REQUEST_TIMEOUTS } from "./connection-limits.ts";
 import { eventSummary } from "./event-summary.ts";
 import type { Readiness } from "./health.ts";
 import { type PageActionRouteOptions, type PageApi, pageActionRoutes, pageResponseRoutes } from "./page-api.ts";
@@ -85,15 +85,15 @@ function bestContentEncoding(acceptHeader: string): ContentEncoding {
 
 function addPageFileRoutes(app: Hono): void {
   for (const [path, { file, type }] of Object.entries(PAGE_FILES)) {
-    let content: ReturnType<typeof compressPageFile> | undefined;
+    let compressedFile: ReturnType<typeof compressPageFile> | undefined;
     app.get(path, (context) => {
-      content ??= compressPageFile(file);
+      compressedFile ??= compressPageFile(file);
       const encoding = bestContentEncoding(context.req.header("accept-encoding") ?? "");
-      const etag = `"${content.etag}-${encoding}"`;
+      const etag = `"${compressedFile.etag}-${encoding}"`;
       // The browser revalidates each file, so that a page never mixes two versions.
       const headers = { etag, "cache-control": "no-cache", vary: "accept-encoding" };
       if (context.req.header("if-none-match") === etag) return context.body(null, 304, headers);
-      return context.body(content.bodies[encoding], 200, {
+      return context.body(compressedFile.bodies[encoding], 200, {
         ...headers,
         "content-type": type,
         ...(encoding === "identity" ? {} : { "content-encoding": encoding }),
@@ -114,7 +114,7 @@ export interface StatusServerOptions extends PageGuardOptions, SilenceRouteOptio
   readonly refreshMetrics: () => Promise<void>;
   readonly log: Log;
   /** Sets the kill switch for writing, which only the command line releases; null if writing is switched off. */
-  readonly stopWrites: ((by: string) => Promise<void> | void) | null;
+  readonly stopWrites: ((requestedBy: string) => Promise<void> | void) | null;
   readonly fleet?: () => Promise<object>;
 }
 
@@ -176,7 +176,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
 export function createStatusServer(options: StatusServerOptions): StatusServer {
   const { host, port, trusted_proxy } = options.config;
   let address: AddressInfo | undefined;
-  const statusService = listeningService("status", async () => {
+  const statusService = createListeningService("status", async () => {
     const { fetch } = statusRoutes(options);
     const httpServer = createAdaptorServer({ fetch, serverOptions: REQUEST_TIMEOUTS }) as Server;
     limitConnections(httpServer, trusted_proxy?.address);

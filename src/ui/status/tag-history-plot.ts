@@ -45,7 +45,7 @@ const WAITING_STATE: HistoryFetchState = { state: "asked", why: "The request wai
 class QuotaWaitTimeout extends Error {}
 
 /** Uses spare quota to request history that plots lack, and caches it in memory; no sink receives it. */
-export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
+export function createFetchedHistory(clock: Clock, fetchHistory: FetchHistory) {
   const cachedSeriesByKey = new Map<string, CachedSeries>();
   const stopController = new AbortController();
   let versionCount = 0;
@@ -57,9 +57,9 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
     const key = seriesKey(range);
     cachedSeriesByKey.delete(key);
     cachedSeriesByKey.set(key, { source, id, state, why, atMs: clock.monotonic(), fromMs, samples: values, version });
-    for (const [old, series] of cachedSeriesByKey) {
+    for (const [cachedKey, series] of cachedSeriesByKey) {
       if (cachedSeriesByKey.size <= MAX_CACHED_SERIES) break;
-      if (series.state !== "asked") cachedSeriesByKey.delete(old);
+      if (series.state !== "asked") cachedSeriesByKey.delete(cachedKey);
     }
   }
 
@@ -75,13 +75,13 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
 
   async function receiveHistory(range: HistoryRange, response: Promise<readonly TagLog[]>): Promise<void> {
     try {
-      const log = (await response).find(({ id }) => id === range.id);
-      if (log?.unreadable?.timesMs === null) throw new Malformed(log.unreadable.said, "");
+      const tagLog = (await response).find(({ id }) => id === range.id);
+      if (tagLog?.unreadable?.timesMs === null) throw new Malformed(tagLog.unreadable.said, "");
       putSeries(
         range,
         "fetched",
         null,
-        log === undefined ? EMPTY_SAMPLES : toSamples(TagPoints.fromMeasurements(log.measurements)),
+        tagLog === undefined ? EMPTY_SAMPLES : toSamples(TagPoints.fromMeasurements(tagLog.measurements)),
       );
     } catch (error) {
       if (!stopController.signal.aborted) putSeries(range, "refused", failureReason(error), samplesOfRange(range));
@@ -98,7 +98,7 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
   }
   return {
     /** Requests history unless it is cached or requested already; at most one request per tag. */
-    request(range: HistoryRange): HistoryFetchState {
+    requestHistory(range: HistoryRange): HistoryFetchState {
       const state = cachedFetchState(range);
       if (state !== null) return state;
       const { fromMs, id, resolution, source, toMs } = range;
@@ -108,13 +108,13 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
       if (openRequests.length >= MAX_OPEN_REQUESTS)
         return { state: "asked", why: "Requests for other tags come first." };
       const query = { tagIds: [id], from: wholeSecondIso(fromMs), to: wholeSecondIso(toMs), resolution };
-      const response = fetch(source, query, AbortSignal.any([stopController.signal, quotaWaitDeadline()]));
+      const response = fetchHistory(source, query, AbortSignal.any([stopController.signal, quotaWaitDeadline()]));
       if (response === null) return { state: "off", why: "No worker reads this source." };
       putSeries(range, "asked", null, samplesOfRange(range));
       void receiveHistory(range, response);
       return WAITING_STATE;
     },
-    state: (range: HistoryRange): HistoryFetchState => cachedFetchState(range) ?? { state: "idle", why: null },
+    stateOf: (range: HistoryRange): HistoryFetchState => cachedFetchState(range) ?? { state: "idle", why: null },
     samples: samplesOfRange,
     /** Returns a number that changes whenever the history of the range changes. */
     version: (range: HistoryRange) => cachedSeriesByKey.get(seriesKey(range))?.version ?? 0,
@@ -135,7 +135,7 @@ function toSamples(points: Iterable<{ readonly time: string; readonly value: Tag
   return sortByTime(timeValuePairs);
 }
 
-const wholeSecondIso = (ms: number): string => `${isoUtc(ms).slice(0, 19)}Z`;
+const wholeSecondIso = (timeMs: number): string => `${isoUtc(timeMs).slice(0, 19)}Z`;
 
 export type PlotResponse = Awaited<ReturnType<typeof plotResponse>>;
 
@@ -171,7 +171,7 @@ export async function plotResponse(
     toMs,
     resolution: logResolution,
   };
-  const history = fetch ? fetchedHistory.request(plotRange) : fetchedHistory.state(plotRange);
+  const history = fetch ? fetchedHistory.requestHistory(plotRange) : fetchedHistory.stateOf(plotRange);
   const cacheName = `plot ${source} ${tag.id} ${span} ${fetchedHistory.version(plotRange)}`;
   const { line, origin } = await context.cache.memoize(cacheName, maxAgeMs, () =>
     computePlotLine(context, row, span, fetchedHistory.samples(plotRange), plotRange.fromMs, toMs),
@@ -195,22 +195,22 @@ async function computePlotLine(
   const tagPlots = context.plots?.tags(source) ?? null;
   if (PLOT_SPANS[span].byHour) {
     const liveHours = (await tagPlots?.hours(tag.id, fromMs, toMs)) ?? [];
-    const hoursByBegin = new Map(liveHours);
+    const hoursByStart = new Map(liveHours);
     // The finest resolution comes first in the emitted history, so it takes precedence over the others.
-    for (const [begin, hour] of [...emittedHistory, fetchedSamples].flatMap(summarizeHours))
-      if (!hoursByBegin.has(begin) && begin * 1_000 >= fromMs) hoursByBegin.set(begin, hour);
-    const hours = [...hoursByBegin].sort(([firstBegin], [secondBegin]) => firstBegin - secondBegin);
+    for (const [hourStartS, hour] of [...emittedHistory, fetchedSamples].flatMap(summarizeHours))
+      if (!hoursByStart.has(hourStartS) && hourStartS * 1_000 >= fromMs) hoursByStart.set(hourStartS, hour);
+    const hours = [...hoursByStart].sort(([firstStart], [secondStart]) => firstStart - secondStart);
     return { line: plotLineOfHours(hours), origin: plotOrigin(liveHours.length, hours.length - liveHours.length) };
   }
-  const [fine = EMPTY_SAMPLES, coarse = EMPTY_SAMPLES] = emittedHistory;
+  const [fineSamples = EMPTY_SAMPLES, coarse = EMPTY_SAMPLES] = emittedHistory;
   const bucketS = BUCKET_MS[PLOT_SPANS[span].log] / 1_000;
   const liveSamples = (await tagPlots?.samples(tag.id, fromMs, toMs)) ?? EMPTY_SAMPLES;
-  const finerSamples = samplesInGaps(liveSamples, mergeSamples(fine, fetchedSamples), bucketS);
+  const finerSamples = samplesInGaps(liveSamples, mergeSamples(fineSamples, fetchedSamples), bucketS);
   const logged = [
     { samples: finerSamples, bucketS },
     { samples: samplesInGaps(mergeSamples(liveSamples, finerSamples), coarse, HOUR_SECONDS), bucketS: HOUR_SECONDS },
   ].filter(({ samples }) => samples.times.length > 0);
-  const everyS = (context.live.reading(source, tag.id)?.promisedMs ?? 0) / 1_000;
+  const everyS = (context.live.findReadClass(source, tag.id)?.promisedMs ?? 0) / 1_000;
   const line = plotLineOfReadings({ read: liveSamples, logged, everyS, fromS: fromMs / 1_000, toS: toMs / 1_000 });
   return { line, origin: plotOrigin(liveSamples.times.length, logged.length) };
 }
@@ -245,15 +245,15 @@ function summarizeHours({ times, values }: Samples): readonly (readonly [begin: 
   for (const [n, time] of times.entries()) {
     const value = values[n] ?? null;
     if (value === null) continue;
-    const hourBegin = time - (time % HOUR_SECONDS);
+    const hourStartS = time - (time % HOUR_SECONDS);
     const newHour = { low: value, high: value, last: value };
-    const earlierHour = hours.get(hourBegin);
-    hours.set(hourBegin, earlierHour === undefined ? newHour : HOUR_FORMAT.join(earlierHour, newHour));
+    const earlierHour = hours.get(hourStartS);
+    hours.set(hourStartS, earlierHour === undefined ? newHour : HOUR_FORMAT.mergeData(earlierHour, newHour));
   }
   return [...hours];
 }
 
-function plotOrigin(read: number, logged: number) {
-  if (read > 0) return logged > 0 ? "both" : "read";
-  return logged > 0 ? "logged" : "none";
+function plotOrigin(readCount: number, loggedCount: number) {
+  if (readCount > 0) return loggedCount > 0 ? "both" : "read";
+  return loggedCount > 0 ? "logged" : "none";
 }

@@ -101,10 +101,10 @@ export function createTagIndex({ store, clock, sources, findReadClass }: TagInde
       const listedTags = await store.documents<StoredObject<Tag>>(documentSet("tag", source));
       for (const { value: tag, siteId, missingSince } of listedTags.values()) {
         if (missingSince !== null) continue;
-        const site = siteId === null ? null : (sites.get(String(siteId))?.value.displayName ?? null);
+        const siteName = siteId === null ? null : (sites.get(String(siteId))?.value.displayName ?? null);
         const { alias, description, displayName, id, path } = tag;
         const tagSearchText = [id, displayName, alias, path, description].join(" ").toLowerCase();
-        tags.push({ source, siteId, site, tag, searchText: tagSearchText, nameRank: 0, siteRank: 0 });
+        tags.push({ source, siteId, site: siteName, tag, searchText: tagSearchText, nameRank: 0, siteRank: 0 });
       }
     }
     rankTags(tags);
@@ -115,8 +115,8 @@ export function createTagIndex({ store, clock, sources, findReadClass }: TagInde
   async function selectTags(query: Omit<TagsQuery, "offset" | "limit">): Promise<TagSelection> {
     const { tags, selections } = await currentTagSnapshot();
     const { source, site, show, sort } = query;
-    const key = JSON.stringify([source, site, query.search, show, sort]);
-    const cachedSelection = selections.get(key);
+    const selectionKey = JSON.stringify([source, site, query.search, show, sort]);
+    const cachedSelection = selections.get(selectionKey);
     if (cachedSelection !== undefined) return cachedSelection;
     const searchText = query.search?.trim().toLowerCase() ?? "";
     const matchingTags = tags.filter(
@@ -125,27 +125,27 @@ export function createTagIndex({ store, clock, sources, findReadClass }: TagInde
         (site === undefined || rankedTag.siteId === site) &&
         (searchText === "" || rankedTag.searchText.includes(searchText)),
     );
-    const countMatching = (choice: TagsQuery["show"]) => matchingTags.filter(TAG_FILTERS[choice]).length;
+    const countMatchingTags = (choice: TagsQuery["show"]) => matchingTags.filter(TAG_FILTERS[choice]).length;
     const counts = {
       all: matchingTags.length,
-      bad: countMatching("bad"),
-      stale: countMatching("stale"),
-      unread: countMatching("unread"),
+      bad: countMatchingTags("bad"),
+      stale: countMatchingTags("stale"),
+      unread: countMatchingTags("unread"),
     };
     const tagSelection = { counts, tags: matchingTags.filter(TAG_FILTERS[show]).sort(compareTagsBy(sort)) };
     if (selections.size >= MAX_CACHED_SELECTIONS) selections.clear();
-    selections.set(key, tagSelection);
+    selections.set(selectionKey, tagSelection);
     return tagSelection;
   }
 
   async function readTagRow({ source, siteId, site, tag }: IndexedTag): Promise<TagRow> {
-    const value = await store.document<StoredValue>(documentSet("value", source), tag.id);
+    const storedValue = await store.document<StoredValue>(documentSet("value", source), tag.id);
     return {
       ...{ source, siteId, site, tag },
-      value: value?.value ?? null,
-      quality: value?.quality ?? null,
-      staleReason: value?.staleReason ?? null,
-      time: value === undefined ? null : readingTimeOf(value),
+      value: storedValue?.value ?? null,
+      quality: storedValue?.quality ?? null,
+      staleReason: storedValue?.staleReason ?? null,
+      time: storedValue === undefined ? null : readingTimeOf(storedValue),
       class: findReadClass(source, tag.id)?.className ?? null,
     };
   }
@@ -160,7 +160,7 @@ export function createTagIndex({ store, clock, sources, findReadClass }: TagInde
       };
     },
     counts: async (scope: ScopeQuery) => (await selectTags({ ...scope, show: "all", sort: "name" })).counts,
-    async row(source: string, id: string): Promise<TagRow | null> {
+    async findRow(source: string, id: string): Promise<TagRow | null> {
       const storedTag = await store.document<StoredObject<Tag>>(documentSet("tag", source), id);
       if (storedTag === undefined) return null;
       const { siteId, value: tag } = storedTag;

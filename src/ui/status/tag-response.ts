@@ -25,15 +25,15 @@ const MAX_LISTED_COMMANDS = 10;
 /** GET /api/tag?source&id */
 export async function tagResponse(context: ResponseContext, source: string, id: string) {
   const { live, store } = context;
-  const row = await context.tags.row(source, id);
+  const row = await context.tags.findRow(source, id);
   if (row === null) return null;
   const [value, commands, systems, log, next, alarms, gatewayOffline] = await Promise.all([
     store.document<StoredValue>(documentSet("value", source), id),
     context.listCommands({ source, tag: id, limit: MAX_LISTED_COMMANDS }),
-    tagSystems(store, source, id),
+    readTagSystems(store, source, id),
     historyLogStates(store, source, id),
     nextTagReading(context, source, id),
-    tagAlarms(context, row),
+    findTagAlarms(context, row),
     offlineGatewayName(context, row),
   ]);
   return {
@@ -50,7 +50,7 @@ export async function tagResponse(context: ResponseContext, source: string, id: 
   };
 }
 
-async function tagSystems(store: Store, source: string, id: string) {
+async function readTagSystems(store: Store, source: string, id: string) {
   const storedSystems = await store.document<StoredTagSystems>(syncSet("tag-system", source), id);
   const systems = await Promise.all(
     (storedSystems?.systemIds ?? []).map((id) =>
@@ -68,9 +68,9 @@ async function offlineGatewayName({ cache }: ResponseContext, { source, siteId }
 
 /** Returns time and reason of the next reading, or the reason why the tag is not read. */
 async function nextTagReading({ store, live }: ResponseContext, source: string, id: string) {
-  const reading = live.tag(source, id);
-  if (reading !== null) {
-    const { dueAt, everySeconds, reasons } = reading;
+  const tagState = live.findLiveTagState(source, id);
+  if (tagState !== null) {
+    const { dueAt, everySeconds, reasons } = tagState;
     const earlyReadHint = dueAt === null ? [] : ["Plenum reads the tag earlier if a request has room for it."];
     return { everySeconds, next: { at: dueAt, why: [...reasons, ...earlyReadHint].join(" ") } };
   }
@@ -86,7 +86,7 @@ async function nextTagReading({ store, live }: ResponseContext, source: string, 
 }
 
 /** Finds active alarms whose name fits this tag and no other tag of the site. */
-async function tagAlarms({ cache, tags }: ResponseContext, { siteId, source, tag }: TagRow) {
+async function findTagAlarms({ cache, tags }: ResponseContext, { siteId, source, tag }: TagRow) {
   if (siteId === null) return [];
   const siteTags = await tags.tagsOfSite(source, siteId);
   return activeAlarms(
@@ -97,14 +97,14 @@ async function tagAlarms({ cache, tags }: ResponseContext, { siteId, source, tag
 }
 
 function sampleTagEvent({ source, siteId, tag, value, quality, time }: TagRow): Event {
-  const at = time ?? "1970-01-01T00:00:00.000Z";
+  const valueTime = time ?? "1970-01-01T00:00:00.000Z";
   return makeEvent({
     type: "tag-value",
     source: sourceUri(source),
     subject: eventSubject("tag", siteId, tag.id),
-    time: at,
+    time: valueTime,
     siteId,
-    data: { tag, value, quality: quality ?? "bad", time: at, latencyMs: 0, lastGood: null, behindGateway: null },
+    data: { tag, value, quality: quality ?? "bad", time: valueTime, latencyMs: 0, lastGood: null, behindGateway: null },
     facts: [],
   });
 }
@@ -113,7 +113,7 @@ function sampleTagEvent({ source, siteId, tag, value, quality, time }: TagRow): 
 async function historyLogStates(store: Store, source: string, id: string) {
   const seriesNames = RESOLUTIONS.flatMap((resolution) => [resolution, `${resolution} total`]);
   const historyLedgers = await Promise.all(
-    seriesNames.map((name) => store.document<StoredLedger>(documentSet("history", source), `${id} ${name}`)),
+    seriesNames.map((series) => store.document<StoredLedger>(documentSet("history", source), `${id} ${series}`)),
   );
   return historyLedgers.flatMap((ledger, n) =>
     ledger === undefined ? [] : [{ resolution: seriesNames[n] ?? "", ...historyLogState(ledger) }],

@@ -35,7 +35,7 @@ export interface StrategyOutcome {
 /** The worker's strategy: requests until every tag is fetched once or known to have no log. */
 export function workerStrategy(bad: readonly boolean[]): StrategyOutcome {
   const testing = createGroupTesting<number>(GROUP_SIZE);
-  testing.add(bad.map((_, i) => i));
+  testing.addMembers(bad.map((_, i) => i));
   let requests = 0;
   let wrongResults = 0;
   for (let group = testing.nextTest(); group.length > 0; group = testing.nextTest()) {

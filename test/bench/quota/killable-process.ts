@@ -70,7 +70,7 @@ export function createDiskQuotaStore(disk: QuotaDisk, clock: Clock, commitMs: ()
     },
     loadClock: async () => undefined,
     saveClock: async () => undefined,
-    async forget(key, beforeMs) {
+    async forgetSlots(key, beforeMs) {
       const slots = getSlots(key);
       for (const slot of slots.values()) if (slot.sentAtMs < beforeMs) slots.delete(slot.id);
     },

@@ -158,10 +158,11 @@ export function quotaClient(
     const exchange = async (send: () => Promise<LimiterVerdict>) => {
       const sentMs = life.clock.monotonic();
       const { ok, remaining, retryAfterS } = await send();
-      if (scenario.headers !== false && remaining !== null) quota.observe("read", { limit: 20, remaining }, sentMs);
+      if (scenario.headers !== false && remaining !== null)
+        quota.observeHeaders("read", { limit: 20, remaining }, sentMs);
       if (ok) return;
       const waitMs = (retryAfterS + 1) * 1000;
-      quota.pause(waitMs, "allowance", "read");
+      quota.pauseRequests(waitMs, "allowance", "read");
       throw new Throttled("refused", waitMs);
     };
     return {

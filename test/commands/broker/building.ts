@@ -10,7 +10,7 @@ export const CLIENT_ID = "campaign";
 export const FILES = "files";
 
 export function openTags(simulator: Simulator) {
-  const analog = [...simulator.world.tags.values()].filter((tag) => tag.kind === "analog" && !tag.cumulative);
+  const analog = [...simulator.world.tags.values()].filter((tag) => tag.kind === "analog" && !tag.isCumulative);
   const limits = new Map<string, TagLimits>();
   const outsideHoursTags: string[] = [];
   const operatorOnly: string[] = [];

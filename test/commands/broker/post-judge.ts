@@ -2,7 +2,7 @@ import { statSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { AUDIT_LOG, type AuditRecord } from "#src/engine/commands/audit/audit-log.ts";
-import { sameValue } from "#src/engine/commands/gate.ts";
+import { isSameValue } from "#src/engine/commands/gate.ts";
 import { KILL_SWITCH_FILE } from "#src/engine/commands/kill-switch.ts";
 import type { ServiceReply, ServiceRequest } from "#src/simulator/reply-bodies.ts";
 import type { Simulator } from "#src/simulator/simulator.ts";
@@ -95,7 +95,7 @@ export function createPostJudge(options: {
       const latest = Math.max(...lawful.map((arrival) => lastMoment(arrival, now))) + wayMs;
       if (now > latest) addViolation(`${id} was written ${now - latest} ms too late`);
       if (unit.tag !== tag) addViolation(`${id} was for ${unit.tag}, not ${tag}`);
-      if (unit.expect !== null && !sameValue(present(tag), unit.expect))
+      if (unit.expect !== null && !isSameValue(present(tag), unit.expect))
         addViolation(`${id} expected ${unit.expect}, and ${tag} held ${present(tag)}`);
     }
     if (value < RANGE.min || value > RANGE.max) addViolation(`${id} is out of range: ${value}`);
@@ -110,7 +110,7 @@ export function createPostJudge(options: {
 
     const forMs = isRestore ? null : (owner?.unit.forMs ?? null);
     const held = present(tag);
-    const isOver = promised !== null && !isRestore && sameValue(held, promised.value);
+    const isOver = promised !== null && !isRestore && isSameValue(held, promised.value);
     const before = isOver ? [...promised.before, held] : [held];
     state.promised = forMs === null ? null : { id, value, before, dueMs: (sending.get(id) ?? now) + forMs };
   }
@@ -135,7 +135,7 @@ export function createPostJudge(options: {
       const reply = simulator.handle(request);
       for (const { tag_id, value } of tags) {
         const state = states.get(tag_id);
-        if (state !== undefined && !sameValue(present(tag_id), Number(value)))
+        if (state !== undefined && !isSameValue(present(tag_id), Number(value)))
           state.promised = promisedBefore.get(tag_id) ?? null;
       }
       return reply;

@@ -64,9 +64,9 @@ describe("Kafka topics of events", () => {
     expect(createTopicTemplate("one").possibleTopics).toEqual(["one"]);
     const bySite = createTopicTemplate("plenum.{site}.{noun}");
     expect(bySite.possibleTopics).toBeNull();
-    expect(bySite.matches("plenum.7.tag")).toBe(true);
-    expect(bySite.matches("plenum.tag")).toBe(false);
-    expect(bySite.matches("plenumx7.tag")).toBe(false);
+    expect(bySite.matchesTopic("plenum.7.tag")).toBe(true);
+    expect(bySite.matchesTopic("plenum.tag")).toBe(false);
+    expect(bySite.matchesTopic("plenumx7.tag")).toBe(false);
   });
 });
 

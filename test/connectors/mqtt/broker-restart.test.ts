@@ -57,7 +57,7 @@ describe("the detection of a new broker instance with time measured since boot",
     ...{ uptime, atMs: AT + wallS * 1_000, sessionLost: false },
     ...(measured === undefined ? {} : { measured }),
   });
-  const on = (boot: string, s: number): TimeSinceBoot => ({ boot, ms: s * 1_000 });
+  const on = (boot: string, s: number): TimeSinceBoot => ({ bootId: boot, ms: s * 1_000 });
 
   function isNew(uptime: number, { wallS, measuredS }: { wallS: number; measuredS: number }): boolean {
     const firstId = detectBrokerRestart(null, life(HOUR_S, 0, on("this", 500))).instanceId;
@@ -139,7 +139,7 @@ describe("the detection of a new broker instance after the wall clock was set by
       ...systemClock,
       now: () => now.wallMs,
       monotonic: () => now.measuredMs,
-      sinceBoot: () => (boot === null ? null : { boot, ms: now.measuredMs }),
+      sinceBoot: () => (boot === null ? null : { bootId: boot, ms: now.measuredMs }),
     };
     const createSink = () => {
       return closeAfterTest(createMqttSink(MqttConfig.parse({ url: broker.url }), { ...contextFor("broker"), clock }));

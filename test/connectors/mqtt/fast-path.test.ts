@@ -7,7 +7,7 @@ import {
   computeMaxPacketBytes,
   computePacketBytes,
   createPublisher,
-  packetBytesIfTooLarge,
+  getBytesIfTooLarge,
   writePublish,
 } from "#connectors/mqtt/publish-packets.ts";
 import { seed } from "../../seed.ts";
@@ -82,10 +82,7 @@ describe("a PUBLISH packet built without the MQTT library", () => {
       ...{ contentType: "application/json", properties: {} },
     };
     const bytes = byUs(sentMessage, 1, 5).length;
-    expect([packetBytesIfTooLarge(bytes, sentMessage), packetBytesIfTooLarge(bytes - 1, sentMessage)]).toEqual([
-      null,
-      bytes,
-    ]);
+    expect([getBytesIfTooLarge(bytes, sentMessage), getBytesIfTooLarge(bytes - 1, sentMessage)]).toEqual([null, bytes]);
   });
 
   test("is sent in one socket write with all others of the same event-loop tick, in order", async () => {

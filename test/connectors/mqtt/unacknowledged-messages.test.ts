@@ -39,7 +39,7 @@ test("the table of messages in flight behaves like an ordered map for any order 
           expectedMessages.clear();
         }
         expect(flight.size()).toBe(expectedMessages.size);
-        expect(flight.oldest()).toBe([...expectedMessages.values()][0]);
+        expect(flight.getOldest()).toBe([...expectedMessages.values()][0]);
         expect(flight.has(lastId)).toBe(expectedMessages.has(lastId));
       }
     }),
@@ -57,7 +57,7 @@ test("the table of messages in flight stays small while one message remains unac
     expect(flight.take(id)?.id).toBe(id);
     expect(flight.take(65_000)?.id).toBe(65_000);
   }
-  expect(flight.oldest()).toBe(firstMessage);
+  expect(flight.getOldest()).toBe(firstMessage);
   expect(flight.slotCount()).toBeLessThan(200);
 });
 

@@ -229,7 +229,7 @@ describe("the vacuum of Delta tables", () => {
     const time = createVacuumSchedule(clock);
     const dueAfter = (ms: number) => {
       clock.suspend(ms);
-      return time.isDue();
+      return time.isVacuumDue();
     };
     expect([dueAfter(0), dueAfter(HOUR_MS - 1), dueAfter(1), dueAfter(1)]).toEqual([false, false, true, false]);
     expect([dueAfter(24 * HOUR_MS - 2), dueAfter(1)]).toEqual([false, true]);
@@ -293,7 +293,7 @@ describe("the commits of the Delta format", () => {
 
 async function commitEvent(format: LakeTableFormat, n: number, event: Event = valueEvent(n)): Promise<void> {
   const buffer = createRowBuffer();
-  buffer.add(event, n, committedAt(n));
+  buffer.addEvent(event, n, committedAt(n));
   const rows = { batches: buffer.batches(), updatedPartitions: buffer.updatedPartitions() };
   await format.commit({ ...rows, name: `n-${n}`, writerPosition: null, uploaded: new Map() }, never());
 }

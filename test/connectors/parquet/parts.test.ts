@@ -48,9 +48,9 @@ describe("the columns of buffered rows", () => {
     columns.add(row("bb", "2"));
     columns.add(row("aaa", "3"));
     columns.add(row("aaa", "1"));
-    expect(columns.characters).toBe(3 + 2 + 4);
+    expect(columns.characterCount).toBe(3 + 2 + 4);
     columns.add(row("bb", "1"));
-    expect(columns.characters).toBe(3 + 2 + 4);
+    expect(columns.characterCount).toBe(3 + 2 + 4);
   });
 
   test("the columns of buffered rows sort rows by text, number and boolean, null first, and keep the order of equal rows", async () => {

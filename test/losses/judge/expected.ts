@@ -18,7 +18,7 @@ export interface PromisedRange {
 const buckets = createHistoryBuckets();
 
 export function bucketAt(resolution: Resolution, zone: string, atMs: number) {
-  return buckets.at(resolution, zone, atMs);
+  return buckets.bucketAt(resolution, zone, atMs);
 }
 
 const NOTICED_MS = 30 * 60_000;

@@ -258,7 +258,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
       /^The state in the folder .* was moved to 127\.0\.0\.1:\d+\/postgres, schema moved\d+ at 2026-11-02T08:00:00\.000Z\.$/,
     );
-    await expect(openStore({ folder, clock: CLOCK, lock: false })).rejects.toThrow("was moved to");
+    await expect(openStore({ folder, clock: CLOCK, locksFolder: false })).rejects.toThrow("was moved to");
     cpSync(join(sample, "plenum.db"), join(folder, "plenum.db"));
     await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow("was moved to");
     const elsewhere = await open(server.port, `${schema}_other`);

@@ -174,7 +174,7 @@ describe.skipIf(programPath("postgres") === null)("a member that has lost a sour
       positions.push(...events.map(({ position }) => position));
       const through = positions.at(-1) ?? 0;
       if (events.length > 0) await holder.outbox.settle("sink", { isRepeat: false, through, rejected: [] });
-      else await holder.outbox.changed(AbortSignal.timeout(2_000));
+      else await holder.outbox.waitForChange(AbortSignal.timeout(2_000));
     }
     await writing;
     expect(positions).toEqual(Array.from({ length: 120 }, (_, n) => n + 1));

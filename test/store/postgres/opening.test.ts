@@ -66,11 +66,11 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
     const LIMITS =
       "select current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout')";
     const database = await rig.open();
-    const within = (opened: StateDatabase) => opened.work(async (session) => (await session.query(LIMITS)).rows);
+    const within = (opened: StateDatabase) => opened.transaction(async (session) => (await session.query(LIMITS)).rows);
     expect(await within(database)).toEqual([["8s", "3s"]]);
     expect((await database.query(LIMITS)).rows).toEqual([["8s", "0"]]);
     expect((await database.query(LIMITS, [], 60_000)).rows[0]?.[0]).toBe("1min");
-    expect(await within(await rig.open({ limitMs: 2_000 }))).toEqual([["2s", "2s"]]);
+    expect(await within(await rig.open({ statementTimeoutMs: 2_000 }))).toEqual([["2s", "2s"]]);
     expect(await within(await rig.open({ allowsLongTransaction: true }))).toEqual([["1h", "1min"]]);
   });
 

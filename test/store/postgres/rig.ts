@@ -29,7 +29,7 @@ interface Opening {
   readonly config?: Readonly<Record<string, unknown>>;
   readonly migrate?: boolean;
   readonly log?: Log;
-  readonly limitMs?: number;
+  readonly statementTimeoutMs?: number;
   readonly allowsLongTransaction?: boolean;
 }
 
@@ -94,7 +94,7 @@ export function placeOn(server: RealServer): Place {
     ...opened,
     query: (...what) => counted(opened.query(...what)),
     transact: (...what) => counted(opened.transact(...what)),
-    work: (what) => counted(opened.work(what)),
+    transaction: (what) => counted(opened.transaction(what)),
   });
 
   return {

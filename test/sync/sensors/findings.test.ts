@@ -21,9 +21,9 @@ function findKinds({ live, logged, resolution = "1h" }: WatchedTag) {
   const table = createSensorTable();
   for (let hour = 0; hour < WEEK_HOURS; hour++) {
     const atMs = START + hour * HOUR;
-    table.read("10001", live(hour), hour, atMs + HOUR / 2);
+    table.addReading("10001", live(hour), hour, atMs + HOUR / 2);
     const points = TagPoints.fromMeasurements([{ time: new Date(atMs).toISOString(), value: logged(hour) }]);
-    table.logged("10001", resolution, points, atMs + HOUR + 60_000);
+    table.addPoints("10001", resolution, points, atMs + HOUR + 60_000);
   }
   const located = { tag: { ...TAG, unit: null }, siteId: 1, systemIds: [] };
   const sensors = [...table.rows()].map(([, row]) => ({ row, siteTag: located }));

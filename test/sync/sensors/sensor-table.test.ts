@@ -22,11 +22,11 @@ function watchTag(resolution: Resolution = "1h") {
   return {
     table,
     row,
-    read: (hour: number, value: TagValue) => table.read("1", value, Math.floor(hour), START + hour * HOUR),
+    read: (hour: number, value: TagValue) => table.addReading("1", value, Math.floor(hour), START + hour * HOUR),
     log(...buckets: readonly (readonly [hour: number, value: TagValue])[]) {
       const points = buckets.map(([hour, value]) => ({ time: new Date(START + hour * HOUR).toISOString(), value }));
       const lastHour = Math.max(...buckets.map(([hour]) => hour));
-      table.logged("1", resolution, TagPoints.fromMeasurements(points), START + lastHour * HOUR + lengthMs + MINUTE);
+      table.addPoints("1", resolution, TagPoints.fromMeasurements(points), START + lastHour * HOUR + lengthMs + MINUTE);
     },
     pairs: () => row().log?.pairs,
   };
@@ -124,7 +124,7 @@ describe("pairs of live value and log", () => {
   test("pairs only the first reading of each bucket with a reliable time", () => {
     const one = watchTag();
     one.log([0, 5]);
-    one.table.read("1", 99, 0, null);
+    one.table.addReading("1", 99, 0, null);
     one.read(0.2, 5);
     one.read(0.4, 99);
     one.log([1, 5]);
@@ -138,7 +138,7 @@ describe("replies of history in the sensor table", () => {
   test("stores the smallest lag of the newest value of a reply", () => {
     const one = watchTag();
     const reply = (hour: number, lateMs: number, ...values: readonly TagValue[]) =>
-      one.table.logged(
+      one.table.addPoints(
         "1",
         "1h",
         TagPoints.fromMeasurements(
@@ -161,9 +161,9 @@ describe("replies of history in the sensor table", () => {
     one.log([1, 1]);
     expect(one.row().log).toMatchObject({ resolution: "1h", replies: 2, pairs: 1 });
     const points = TagPoints.fromMeasurements([{ time: new Date(START).toISOString(), value: 1 }]);
-    one.table.logged("1", "5m", points, START + HOUR);
+    one.table.addPoints("1", "5m", points, START + HOUR);
     expect(one.row().log).toMatchObject({ resolution: "5m", replies: 1, pairs: 0, sumLive: 0 });
-    one.table.logged("1", "1d", points, START + 24 * HOUR);
+    one.table.addPoints("1", "1d", points, START + 24 * HOUR);
     expect(one.row().log).toMatchObject({ resolution: "5m", replies: 1 });
   });
 });

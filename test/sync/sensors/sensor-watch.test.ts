@@ -46,7 +46,7 @@ async function startWatch(ids: readonly string[], config: object = {}) {
 
   async function createWatch(): Promise<SensorWatch> {
     const sensorWatch = createSensorWatch({
-      ...{ source: "main", store, clock, clockDoubt: clockCheck, log, config: settings as SilentSensorsConfig },
+      ...{ source: "main", store, clock, clockCheck, log, config: settings as SilentSensorsConfig },
       classOf: ({ tag }) => `class ${tag.id[0]}`,
     });
     await sensorWatch.start(abort.signal);

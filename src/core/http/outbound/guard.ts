@@ -67,7 +67,7 @@ export function createGuardedConnector(options: {
     if (addressRefusal !== null) done(addressRefusal, null);
     else if (options.proxy === null) connectToTarget(target, done);
     else {
-      options.proxy.tunnel(hostAndPortOfUrl(target), AbortSignal.timeout(options.timeoutMs)).then(
+      options.proxy.connectTo(hostAndPortOfUrl(target), AbortSignal.timeout(options.timeoutMs)).then(
         // Without TLS, return the tunnel's socket itself: undici uses `httpSocket` only to start TLS.
         (socket) =>
           target.protocol === "https:" ? connectToTarget({ ...target, httpSocket: socket }, done) : done(null, socket),

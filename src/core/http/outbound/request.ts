@@ -70,7 +70,7 @@ export function createHttpClient(options: {
     progressMs: () => lastRequestMs,
 
     /** Rejects with a failure of `core/errors` when no response arrives, or with the signal's reason. */
-    async exchange(
+    async sendHttpRequest(
       request: HttpRequest,
       signal: AbortSignal,
       maxBodyBytes: (status: number) => number,
@@ -108,24 +108,24 @@ export function describeReceiver(origin: string): ServerInfo {
     name: origin,
     failureText: "could not be reached",
     addressOption: "url",
-    authorityOption: "ca_file",
+    caOption: "ca_file",
     ...schemes,
   };
 }
 
 async function readResponseBodyStart(body: AsyncIterable<Buffer>, maxBytes: number) {
   const bodyChunks: Buffer[] = [];
-  let bytes = 0;
+  let receivedBytes = 0;
   try {
     for await (const bodyChunk of body) {
       bodyChunks.push(bodyChunk);
-      bytes += bodyChunk.length;
-      if (bytes > maxBytes) break;
+      receivedBytes += bodyChunk.length;
+      if (receivedBytes > maxBytes) break;
     }
   } catch {
     return { text: Buffer.concat(bodyChunks).subarray(0, maxBytes).toString(), isTruncated: true };
   }
-  return { text: Buffer.concat(bodyChunks).subarray(0, maxBytes).toString(), isTruncated: bytes > maxBytes };
+  return { text: Buffer.concat(bodyChunks).subarray(0, maxBytes).toString(), isTruncated: receivedBytes > maxBytes };
 }
 
 function flattenHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): Record<string, string> {
@@ -163,7 +163,7 @@ export async function sendRequest(client: HttpClient, request: ReceiverRequest, 
   const { json, method, path, text } = request;
   const requestBody = text?.body ?? (json === undefined ? null : JSON.stringify(json));
   const requestContentType = text?.contentType ?? "application/json; charset=utf-8";
-  const response = await client.exchange(
+  const response = await client.sendHttpRequest(
     {
       method,
       path,

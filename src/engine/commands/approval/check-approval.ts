@@ -50,27 +50,27 @@ export function findSigners(text: string, { signatures }: Approvals, { approvers
     .map(([name]) => name);
 }
 
-export function checkRuleApproval(facts: {
+export function checkRuleApproval(input: {
   readonly rules: RuleSet;
   readonly approvals: Approvals | null;
   readonly configured: Approvers | null;
   readonly pinned: PinnedApprovers | null;
   readonly nowMs: number;
 }): WriteRefusal | null {
-  const { rules, approvals, configured, pinned, nowMs } = facts;
+  const { rules, approvals, configured, pinned, nowMs } = input;
   if (configured === null && pinned === null) return null;
   if (approvals === null) return buildRefusal("it is not approved yet");
   if (Date.parse(approvals.at) > nowMs + MAX_CLOCK_LEAD_MS) return buildRefusal("the approval lies in the future");
   if (pinned !== null && Date.parse(approvals.at) < Date.parse(pinned.at))
     return buildRefusal("it is older than the last approval");
   const signedText = textToSign(rules, approvals.at);
-  for (const group of [configured, pinned]) {
-    if (group === null) continue;
-    const missingApprovals = group.needed - findSigners(signedText, approvals, group).length;
+  for (const approverGroup of [configured, pinned]) {
+    if (approverGroup === null) continue;
+    const missingApprovals = approverGroup.needed - findSigners(signedText, approvals, approverGroup).length;
     if (missingApprovals <= 0) continue;
-    const approverGroupText = group === configured ? "" : " of those who approved until now";
+    const approverGroupText = approverGroup === configured ? "" : " of those who approved until now";
     return buildRefusal(
-      `${missingApprovals} more${approverGroupText} must approve it: ${Object.keys(group.approvers).join(", ")}`,
+      `${missingApprovals} more${approverGroupText} must approve it: ${Object.keys(approverGroup.approvers).join(", ")}`,
     );
   }
   return null;

@@ -13,7 +13,7 @@ import {
   type RuleSet,
   textToSign,
 } from "./check-approval.ts";
-import { parsePrivateKey, publicKeyText, signText } from "./signature.ts";
+import { derivePublicKeyText, parsePrivateKey, signText } from "./signature.ts";
 
 export interface WriteApprovalInputs {
   readonly config: WriteApprovalConfig | null;
@@ -43,7 +43,7 @@ export function signWriteRules(inputs: WriteApprovalInputs, name: string, pem: s
   const key = parsePrivateKey(pem, keyFile);
   const approverKeys = [config?.approvers[name], pinned?.approvers[name]].filter((text) => text !== undefined);
   if (approverKeys.length === 0) throw new ConfigError(`${name} is not one of the approvers.`);
-  if (!approverKeys.includes(publicKeyText(key))) throw new Rejected(`${keyFile} is not the key of ${name}.`);
+  if (!approverKeys.includes(derivePublicKeyText(key))) throw new Rejected(`${keyFile} is not the key of ${name}.`);
   const file = requireApprovalsFile(inputs);
   const savedApprovals = readApprovals(file);
   const areRulesSame =

@@ -15,7 +15,7 @@ export function parsePublicKey(text: string): KeyObject | null {
   }
 }
 
-export function publicKeyText(privateKey: KeyObject): string {
+export function derivePublicKeyText(privateKey: KeyObject): string {
   return createPublicKey(privateKey).export({ format: "der", type: "spki" }).toString("base64");
 }
 

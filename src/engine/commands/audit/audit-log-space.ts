@@ -13,7 +13,7 @@ const MEBIBYTE_BYTES = 1024 ** 2;
 export function createAuditLogSpace(options: {
   readonly size: AuditLogSize;
   readonly maxBytes: number;
-  readonly freeBytes: () => number | null;
+  readonly freeDiskBytes: () => number | null;
   readonly metrics: Metrics;
   readonly log: Log;
 }) {
@@ -22,7 +22,7 @@ export function createAuditLogSpace(options: {
   let wasSpaceScarce = false;
 
   function auditLogLimitBytes(): number {
-    const freeDiskBytes = options.freeBytes();
+    const freeDiskBytes = options.freeDiskBytes();
     return freeDiskBytes === null ? maxBytes : Math.min(maxBytes, size.bytes() + freeDiskBytes);
   }
 

@@ -38,7 +38,7 @@ export function sortKeysDeeply(value: unknown): unknown {
     .map(([key, inner]) => [key, sortKeysDeeply(inner)]);
 }
 
-export function auditHeadEvent({ records, head }: AuditHead, time: string): Event<"audit-head"> {
+export function buildAuditHeadEvent({ records, head }: AuditHead, time: string): Event<"audit-head"> {
   return makeEvent({
     type: "audit-head",
     source: "/plenum",
@@ -99,7 +99,7 @@ export async function openAuditLogSize(store: Store) {
   }
   return {
     bytes: () => bytes,
-    records: () => through,
+    recordCount: () => through,
     add,
     async storeSize(): Promise<void> {
       await store.commit({ documents: [{ set: AUDIT_SIZE_SET, put: [[AUDIT_SIZE_KEY, { bytes, through }]] }] });

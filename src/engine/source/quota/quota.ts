@@ -18,11 +18,11 @@ export interface QuotaLimiter {
     signal: AbortSignal,
     onSlotOffered?: (offer: OfferedSlot) => number | null,
   ): Promise<T>;
-  pause(durationMs: number, scope: "allowance" | "everything", endpoint?: QuotaEndpoint): void;
+  pauseRequests(durationMs: number, scope: "allowance" | "everything", endpoint?: QuotaEndpoint): void;
   endPause(scope: QuotaEndpoint | "everything"): void;
   /** Lets one trial request, never a write, leave while the service refuses requests to this endpoint. */
   permitTrial(endpoint: QuotaEndpoint, isPermitted: boolean): void;
-  observe(
+  observeHeaders(
     endpoint: QuotaEndpoint,
     headers: { readonly limit: number | null; readonly remaining: number | null },
     sentMs: number,
@@ -85,7 +85,7 @@ export function createQuota(options: QuotaOptions): Quota {
   let maySplitQuota = sharing === "auto";
   let startPromise: Promise<void> | undefined;
   let allPausedUntilMs = LONG_AGO_MS;
-  let uncertainUntilMs = LONG_AGO_MS;
+  let countUncertainUntilMs = LONG_AGO_MS;
 
   function getRateLimiter(endpoint: QuotaEndpoint): RateLimiter {
     const limiter = rateLimiters.get(endpoint);
@@ -112,7 +112,7 @@ export function createQuota(options: QuotaOptions): Quota {
         requestStore,
         slotOccupiedMs,
         closedUntilMs,
-        uncertainUntilMs,
+        countUncertainUntilMs,
         ...quotaShareOf(endpoints),
         name: groups.length === 1 ? "tags" : endpoints.join("+"),
         concurrency: options.concurrency ?? 8,
@@ -124,7 +124,7 @@ export function createQuota(options: QuotaOptions): Quota {
           metrics?.quotaWaitSeconds.observe({ source, lane }, (clock.monotonic() - requestedMs) / 1000);
         },
         onOtherClient: (use) => options.onOtherClient?.(use),
-        onSaveFailed: (error) => log?.warn({ source, err: error }, "quota slot not updated"),
+        onSlotSaveFailed: (error) => log?.warn({ source, err: error }, "quota slot not updated"),
       });
       for (const endpoint of endpoints) rateLimiters.set(endpoint, limiter);
     }
@@ -133,11 +133,11 @@ export function createQuota(options: QuotaOptions): Quota {
   }
 
   async function loadSentRequests(): Promise<void> {
-    const { slots, hasStoredSlots } = await requestStore.load();
+    const { slots, hasStoredSlots } = await requestStore.loadSlots();
     const storedPauses = await requestStore.loadPauses();
     const now = clock.monotonic();
     const allSlotsFreeAtMs = now + slotOccupiedMs + maxTransitMs;
-    if (!hasStoredSlots) uncertainUntilMs = allSlotsFreeAtMs;
+    if (!hasStoredSlots) countUncertainUntilMs = allSlotsFreeAtMs;
     allPausedUntilMs = Math.max(allPausedUntilMs, storedPauses.get("everything") ?? LONG_AGO_MS);
     const closedUntilMs = Math.max(
       allPausedUntilMs,
@@ -204,12 +204,12 @@ export function createQuota(options: QuotaOptions): Quota {
       getRateLimiter(endpoint).enqueue(request);
       return (await promise) as Awaited<ReturnType<typeof task>>;
     },
-    pause(durationMs, scope, endpoint) {
+    pauseRequests(durationMs, scope, endpoint) {
       const untilMs = clock.monotonic() + Math.max(QUOTA_PAUSE_MIN_MS, durationMs);
       const pauseScope = scope === "everything" || endpoint === undefined ? "everything" : endpoint;
       if (scope === "everything") allPausedUntilMs = Math.max(allPausedUntilMs, untilMs);
       for (const limiter of pauseScope === "everything" ? allRateLimiters() : [getRateLimiter(pauseScope)])
-        limiter.pause(untilMs, scope === "allowance");
+        limiter.pauseRequests(untilMs, scope === "allowance");
       storeQuotaPause(pauseScope, untilMs);
       if (scope === "allowance") mergeRateLimiters();
       reportQuotaPause();
@@ -226,13 +226,13 @@ export function createQuota(options: QuotaOptions): Quota {
       }
       reportQuotaPause();
     },
-    permitTrial: (endpoint, isPermitted) => getRateLimiter(endpoint).permitTrial(isPermitted),
-    observe(endpoint, { limit, remaining }, sentMs) {
+    permitTrial: (endpoint, isPermitted) => getRateLimiter(endpoint).permitTrialRequest(isPermitted),
+    observeHeaders(endpoint, { limit, remaining }, sentMs) {
       // Ignore a limit above 20: its count includes requests to other endpoints.
       if (limit === null || remaining === null || limit < 1 || limit > REQUESTS_PER_MINUTE_MAX) return;
       const requestsCountedByService = limit - remaining;
       const limiter = getRateLimiter(endpoint);
-      limiter.observe(endpoint, requestsCountedByService, limit);
+      limiter.observeRequestCount(endpoint, requestsCountedByService, limit);
       if (!maySplitQuota || allRateLimiters().length > 1) return;
       if (!quotaSharingEvidence.areCountsSeparate(endpoint, requestsCountedByService, sentMs, clock.monotonic()))
         return;
@@ -248,7 +248,7 @@ export function createQuota(options: QuotaOptions): Quota {
     setShare(share) {
       quotaShare = limitQuota(share);
       for (const limiter of allRateLimiters())
-        limiter.change(quotaShareOf(QUOTA_ENDPOINTS.filter((endpoint) => rateLimiters.get(endpoint) === limiter)));
+        limiter.setShare(quotaShareOf(QUOTA_ENDPOINTS.filter((endpoint) => rateLimiters.get(endpoint) === limiter)));
     },
   };
 }
@@ -264,11 +264,11 @@ export function createQuotaSharingEvidence() {
   let proofCount = 0;
   return {
     /** `countedRequests`: as the service counts. Returns true when endpoints have separate request counts. */
-    areCountsSeparate(endpoint: QuotaEndpoint, countedRequests: number, sentMs: number, now: number): boolean {
+    areCountsSeparate(endpoint: QuotaEndpoint, countedRequests: number, sentMs: number, nowMs: number): boolean {
       const [first, middle] = [previousCount, lastCount];
       previousCount = lastCount;
-      lastCount = { endpoint, countedRequests, sentMs, atMs: now };
-      if (first === undefined || middle === undefined || now - first.atMs > SHARING_EVIDENCE_MAX_AGE_MS) return false;
+      lastCount = { endpoint, countedRequests, sentMs, atMs: nowMs };
+      if (first === undefined || middle === undefined || nowMs - first.atMs > SHARING_EVIDENCE_MAX_AGE_MS) return false;
       if (middle.sentMs < first.atMs || sentMs < middle.atMs) return false;
       if (first.endpoint !== endpoint || middle.endpoint === endpoint) return false;
       if (

@@ -29,7 +29,7 @@ function createRequestQueues() {
   const countQueued = (lane: QueueLane) =>
     [...laneRequests(lane)].filter(({ hasDeclinedSlot: hasDeclined }) => !hasDeclined).length;
 
-  function takeRequest(lane: QueueLane, isLaneOverdue: boolean, now: number) {
+  function takeRequest(lane: QueueLane, isLaneOverdue: boolean, nowMs: number) {
     let nextRecheckMs = Number.POSITIVE_INFINITY;
     for (const request of laneRequests(lane)) {
       if (request.signal.aborted) continue;
@@ -37,7 +37,7 @@ function createRequestQueues() {
         const slotNotNeededForMs = request.onSlotOffered?.({ isLaneOverdue }) ?? null;
         if (slotNotNeededForMs !== null) {
           request.hasDeclinedSlot = true;
-          nextRecheckMs = Math.min(nextRecheckMs, now + Math.max(SLOT_RECHECK_MIN_MS, slotNotNeededForMs));
+          nextRecheckMs = Math.min(nextRecheckMs, nowMs + Math.max(SLOT_RECHECK_MIN_MS, slotNotNeededForMs));
           continue;
         }
         laneRequests(lane).delete(request);
@@ -53,9 +53,9 @@ function createRequestQueues() {
   return {
     add: (request: QuotaRequest) => laneRequests(request.lane).add(request),
     remove: (request: QuotaRequest) => laneRequests(request.lane).delete(request),
-    all: () => [...waitingRequestsByLane.values()].flatMap((requests) => [...requests]),
+    allRequests: () => [...waitingRequestsByLane.values()].flatMap((requests) => [...requests]),
 
-    takeNext(now: number, laneReadyAtMs: (lane: QueueLane, isOverdue: boolean) => number) {
+    takeNextRequest(nowMs: number, laneReadyAtMs: (lane: QueueLane, isOverdue: boolean) => number) {
       const overdueLanes = LANES.filter((lane) => (laneSkips.get(lane) ?? 0) >= LANE_SKIPS_MAX);
       let nextRecheckMs = Number.POSITIVE_INFINITY;
       for (const [index, lane] of [...overdueLanes, ...LANES].entries()) {
@@ -63,14 +63,14 @@ function createRequestQueues() {
         if (laneRequests(lane).size === 0) continue;
         const laneReadyMs = laneReadyAtMs(lane, isOverdue);
         const laneSearchResult =
-          laneReadyMs > now ? { request: null, recheckAtMs: laneReadyMs } : takeRequest(lane, isOverdue, now);
+          laneReadyMs > nowMs ? { request: null, recheckAtMs: laneReadyMs } : takeRequest(lane, isOverdue, nowMs);
         nextRecheckMs = Math.min(nextRecheckMs, laneSearchResult.recheckAtMs);
         if (laneSearchResult.request !== null) return { request: laneSearchResult.request, recheckAtMs: nextRecheckMs };
-        if (laneReadyMs <= now) laneSkips.set(lane, 0);
+        if (laneReadyMs <= nowMs) laneSkips.set(lane, 0);
       }
       return { request: null, recheckAtMs: nextRecheckMs };
     },
-    noteTaken(lane: QueueLane): void {
+    noteRequestTaken(lane: QueueLane): void {
       for (const otherLane of LANES) {
         if (otherLane === lane || otherLane === LAST_LANE || laneRequests(otherLane).size === 0)
           laneSkips.set(otherLane, 0);
@@ -99,10 +99,10 @@ interface RateLimiterOptions extends QuotaShare {
   readonly closedUntilMs: number;
   readonly throttledCount: number;
   /** Time until which the service may count requests that are not in the store. */
-  readonly uncertainUntilMs: number;
+  readonly countUncertainUntilMs: number;
   onSlotTaken(request: QuotaRequest): void;
   onOtherClient(use: OtherClientUse): void;
-  onSaveFailed(error: unknown): void;
+  onSlotSaveFailed(error: unknown): void;
 }
 
 const URGENT_REQUEST_LANES: ReadonlySet<QueueLane> = new Set(["write", "on-demand"]);
@@ -130,18 +130,18 @@ export function createRateLimiter(options: RateLimiterOptions) {
   let isRetired = false;
   const pausedUntilMs = () => Math.max(refusedUntilMs, closedUntilMs);
 
-  function updateRequestLimit(now: number): void {
-    const newRequestLimit = Math.min(configuredPerMinute, statedLimitTracker.limitAt(now));
+  function updateRequestLimit(nowMs: number): void {
+    const newRequestLimit = Math.min(configuredPerMinute, statedLimitTracker.limitAt(nowMs));
     if (newRequestLimit === limit) return;
     limit = newRequestLimit;
     slowdown = createRefusalSlowdown(limit);
   }
 
-  function currentRate(now: number) {
-    updateRequestLimit(now);
-    const { marginMs, perWindow, isSlowed: isThrottled, limitsSpacing: hasSpacing } = slowdown.currentLimits(now);
-    const isQuotaUncertain = now < options.uncertainUntilMs;
-    const allowedRequestsPerWindow = Math.max(1, perWindow - otherClientWatch.slotsUsedByOthers(now));
+  function currentRate(nowMs: number) {
+    updateRequestLimit(nowMs);
+    const { marginMs, perWindow, isSlowed: isThrottled, limitsSpacing: hasSpacing } = slowdown.currentLimits(nowMs);
+    const isQuotaUncertain = nowMs < options.countUncertainUntilMs;
+    const allowedRequestsPerWindow = Math.max(1, perWindow - otherClientWatch.slotsUsedByOthers(nowMs));
     const politeRequestLimit = Math.max(1, limit * polite);
     const pacedRequestsPerWindow = Math.max(1, Math.min(allowedRequestsPerWindow, politeRequestLimit) - reserve);
     const sustainedRequestsPerMinute = (pacedRequestsPerWindow * slotOccupiedMs) / (slotOccupiedMs + marginMs);
@@ -158,22 +158,22 @@ export function createRateLimiter(options: RateLimiterOptions) {
 
   function nextSlotTimeMs(
     lane: QueueLane,
-    now: number,
-    { slots, isEveryLanePaced } = currentRate(now),
+    nowMs: number,
+    { slots, isEveryLanePaced } = currentRate(nowMs),
     isOverdue = false,
   ): number {
     const slotsReservedForWrites = lane === "write" || isOverdue ? 0 : reserve;
-    const requestSlotFreeAtMs = spentRequestSlots.slotFreeAtMs(now, Math.max(1, slots - slotsReservedForWrites));
-    const pacedRequestStartMs = isEveryLanePaced || !URGENT_REQUEST_LANES.has(lane) ? nextPacedSlotMs : now;
+    const requestSlotFreeAtMs = spentRequestSlots.slotFreeAtMs(nowMs, Math.max(1, slots - slotsReservedForWrites));
+    const pacedRequestStartMs = isEveryLanePaced || !URGENT_REQUEST_LANES.has(lane) ? nextPacedSlotMs : nowMs;
     const isTrialRequest = isTrialPermitted && lane !== "write";
-    return Math.max(now, isTrialRequest ? closedUntilMs : pausedUntilMs(), requestSlotFreeAtMs, pacedRequestStartMs);
+    return Math.max(nowMs, isTrialRequest ? closedUntilMs : pausedUntilMs(), requestSlotFreeAtMs, pacedRequestStartMs);
   }
 
   function startReadyRequests(): void {
     while (!isRetired && runningRequests.pending < options.concurrency) {
       const now = clock.monotonic();
       const requestRate = currentRate(now);
-      const { request, recheckAtMs } = requestQueues.takeNext(now, (lane, isOverdue) =>
+      const { request, recheckAtMs } = requestQueues.takeNextRequest(now, (lane, isOverdue) =>
         nextSlotTimeMs(lane, now, requestRate, isOverdue),
       );
       if (request === null) {
@@ -185,12 +185,12 @@ export function createRateLimiter(options: RateLimiterOptions) {
     }
   }
 
-  function wakeRequestQueuesAt(ms: number): void {
-    if (ms >= wakeAtMs || !Number.isFinite(ms)) return;
+  function wakeRequestQueuesAt(dueAtMs: number): void {
+    if (dueAtMs >= wakeAtMs || !Number.isFinite(dueAtMs)) return;
     wakeUpTimer?.abort(WAIT_ENDED_EARLY);
     wakeUpTimer = new AbortController();
-    wakeAtMs = ms;
-    clock.sleep(ms - clock.monotonic(), wakeUpTimer.signal).then(recheckRequestQueues, () => undefined);
+    wakeAtMs = dueAtMs;
+    clock.sleep(dueAtMs - clock.monotonic(), wakeUpTimer.signal).then(recheckRequestQueues, () => undefined);
   }
 
   function recheckRequestQueues(): void {
@@ -203,7 +203,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
     const { lane, endpoint } = request;
     const now = clock.monotonic();
     if (lane !== "write") isTrialPermitted = false;
-    requestQueues.noteTaken(lane);
+    requestQueues.noteRequestTaken(lane);
     const { periodMs, mayCatchUp, isEveryLanePaced } = currentRate(now);
     if (isEveryLanePaced || !URGENT_REQUEST_LANES.has(lane))
       nextPacedSlotMs = mayCatchUp ? Math.max(nextPacedSlotMs + periodMs, now) : now + periodMs;
@@ -240,7 +240,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
         slot.countedByMs = Math.min(slot.countedByMs, clock.monotonic());
         statedLimitTracker.noteReply();
       }
-      if (isSent) void requestStore.saveAfterReply(slot).catch(options.onSaveFailed);
+      if (isSent) void requestStore.saveAfterReply(slot).catch(options.onSlotSaveFailed);
     }
   }
 
@@ -250,14 +250,14 @@ export function createRateLimiter(options: RateLimiterOptions) {
       startReadyRequests();
     },
     remove: requestQueues.remove,
-    pause(untilMs: number, isRefusal: boolean): void {
+    pauseRequests(untilMs: number, isRefusal: boolean): void {
       const now = clock.monotonic();
       if (!isRefusal) {
         closedUntilMs = Math.max(closedUntilMs, untilMs);
         return;
       }
       if (now >= pausedUntilMs()) {
-        const isCountComplete = now >= options.uncertainUntilMs && otherClientWatch.slotsUsedByOthers(now) === 0;
+        const isCountComplete = now >= options.countUncertainUntilMs && otherClientWatch.slotsUsedByOthers(now) === 0;
         slowdown.noteRefusal(now, spentRequestSlots.countAt(now) - 1, isCountComplete);
         if (slowdown.currentLimits(now).suggestsOtherClient) otherClientWatch.noteRefusals(now, clock.now());
       }
@@ -269,11 +269,11 @@ export function createRateLimiter(options: RateLimiterOptions) {
       else closedUntilMs = Number.NEGATIVE_INFINITY;
       recheckRequestQueues();
     },
-    permitTrial(isPermitted: boolean): void {
+    permitTrialRequest(isPermitted: boolean): void {
       isTrialPermitted = isPermitted;
       if (isPermitted) recheckRequestQueues();
     },
-    observe(endpoint: QuotaEndpoint, countedRequests: number, statedLimit: number): void {
+    observeRequestCount(endpoint: QuotaEndpoint, countedRequests: number, statedLimit: number): void {
       const now = clock.monotonic();
       statedLimitTracker.noteLimit(statedLimit, now);
       updateRequestLimit(now);
@@ -299,9 +299,9 @@ export function createRateLimiter(options: RateLimiterOptions) {
     retire(): readonly QuotaRequest[] {
       isRetired = true;
       wakeUpTimer?.abort(WAIT_ENDED_EARLY);
-      return requestQueues.all();
+      return requestQueues.allRequests();
     },
-    change(share: QuotaShare): void {
+    setShare(share: QuotaShare): void {
       ({ perMinute: configuredPerMinute, polite, reserve } = share);
       updateRequestLimit(clock.monotonic());
       recheckRequestQueues();
@@ -317,27 +317,27 @@ function isReplyError(error: unknown): boolean {
 
 /** Remembers the limit that the service stated; forgets it after ten replies and ten minutes without it. */
 function createStatedLimitTracker() {
-  let statedPerMinute = Number.POSITIVE_INFINITY;
-  let statedAtMs = Number.NEGATIVE_INFINITY;
-  let repliesSinceStated = 0;
+  let statedLimit = Number.POSITIVE_INFINITY;
+  let limitStatedAtMs = Number.NEGATIVE_INFINITY;
+  let repliesSinceLimit = 0;
 
-  function statedLimitAt(now: number): number {
+  function statedLimitAt(nowMs: number): number {
     const isLimitExpired =
-      now - statedAtMs >= STATED_LIMIT_LIFETIME_MS && repliesSinceStated >= STATED_LIMIT_LIFETIME_REPLIES;
-    if (isLimitExpired) statedPerMinute = Number.POSITIVE_INFINITY;
-    return statedPerMinute;
+      nowMs - limitStatedAtMs >= STATED_LIMIT_LIFETIME_MS && repliesSinceLimit >= STATED_LIMIT_LIFETIME_REPLIES;
+    if (isLimitExpired) statedLimit = Number.POSITIVE_INFINITY;
+    return statedLimit;
   }
 
   return {
     limitAt: statedLimitAt,
-    noteLimit(perMinute: number, now: number): void {
-      if (perMinute > statedLimitAt(now)) return;
-      statedPerMinute = perMinute;
-      statedAtMs = now;
-      repliesSinceStated = 0;
+    noteLimit(perMinute: number, nowMs: number): void {
+      if (perMinute > statedLimitAt(nowMs)) return;
+      statedLimit = perMinute;
+      limitStatedAtMs = nowMs;
+      repliesSinceLimit = 0;
     },
     noteReply(): void {
-      repliesSinceStated += 1;
+      repliesSinceLimit += 1;
     },
   };
 }

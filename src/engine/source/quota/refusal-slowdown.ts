@@ -22,41 +22,41 @@ export function createRefusalSlowdown(limit: number) {
   let rateLimit = limit;
   let rateUpdatedMs = 0;
   const maxRequestsPerWindow = () => (slowdown === "none" ? limit : limit - 1);
-  const applySlowdownRecovery = (now: number) => {
-    if (slowdown !== "none" && now >= slowdownEndMs) {
+  const applySlowdownRecovery = (nowMs: number) => {
+    if (slowdown !== "none" && nowMs >= slowdownEndMs) {
       slowdown = "none";
       windowMarginMs = 0;
     }
-    while (slowdown !== "spacing" && windowMarginMs > 0 && now - marginUpdatedMs >= SLOWDOWN_MARGIN_DECAY_EVERY_MS) {
+    while (slowdown !== "spacing" && windowMarginMs > 0 && nowMs - marginUpdatedMs >= SLOWDOWN_MARGIN_DECAY_EVERY_MS) {
       marginUpdatedMs += SLOWDOWN_MARGIN_DECAY_EVERY_MS;
       windowMarginMs *= SLOWDOWN_MARGIN_DECAY;
     }
-    while (rateLimit < limit && now - rateUpdatedMs >= REQUEST_RATE_RAISE_INTERVAL_MS) {
+    while (rateLimit < limit && nowMs - rateUpdatedMs >= REQUEST_RATE_RAISE_INTERVAL_MS) {
       rateUpdatedMs += REQUEST_RATE_RAISE_INTERVAL_MS;
       rateLimit = Math.min(limit, rateLimit + 1);
     }
   };
   return {
-    noteRefusal(now: number, usedSlots: number, isCountComplete: boolean): void {
-      applySlowdownRecovery(now);
-      if (rateLimit < limit || now - lastRefusalMs < REPEATED_REFUSAL_WITHIN_MS) {
+    noteRefusal(nowMs: number, usedSlots: number, isCountComplete: boolean): void {
+      applySlowdownRecovery(nowMs);
+      if (rateLimit < limit || nowMs - lastRefusalMs < REPEATED_REFUSAL_WITHIN_MS) {
         rateLimit = Math.max(REQUESTS_PER_WINDOW_MIN, Math.min(rateLimit, maxRequestsPerWindow()) * RATE_CUT_FACTOR);
       } else {
         const limitsRequestSpacing = isCountComplete && usedSlots <= limit - UNUSED_REQUEST_SLOTS_MIN;
         slowdown = limitsRequestSpacing || slowdown === "spacing" ? "spacing" : "one slot less";
-        slowdownEndMs = now + (slowdownCount === 0 ? FIRST_RATE_SLOWDOWN_MS : REPEATED_RATE_SLOWDOWN_MS);
+        slowdownEndMs = nowMs + (slowdownCount === 0 ? FIRST_RATE_SLOWDOWN_MS : REPEATED_RATE_SLOWDOWN_MS);
         slowdownCount += 1;
         windowMarginMs = limitsRequestSpacing
           ? SLOWDOWN_MARGIN_MAX_MS
           : Math.max(SLOWDOWN_MARGIN_MIN_MS, windowMarginMs * 2);
         windowMarginMs = Math.min(SLOWDOWN_MARGIN_MAX_MS, windowMarginMs);
       }
-      lastRefusalMs = now;
-      marginUpdatedMs = now;
-      rateUpdatedMs = now;
+      lastRefusalMs = nowMs;
+      marginUpdatedMs = nowMs;
+      rateUpdatedMs = nowMs;
     },
-    currentLimits(now: number) {
-      applySlowdownRecovery(now);
+    currentLimits(nowMs: number) {
+      applySlowdownRecovery(nowMs);
       return {
         marginMs: windowMarginMs,
         perWindow: Math.max(1, Math.min(maxRequestsPerWindow(), rateLimit)),
@@ -81,34 +81,34 @@ const EXCESS_REQUEST_COUNTS_MIN = 3;
 const EXCESS_REQUESTS_TIME_MIN_MS = 120_000;
 const OTHER_CLIENT_LIFETIME_MS = 30 * 60_000;
 
-export function createOtherClientWatch(windowMs: number, report: (use: OtherClientUse) => void) {
-  let excessCounts: { readonly at: number; readonly requests: number }[] = [];
+export function createOtherClientWatch(windowMs: number, reportUse: (use: OtherClientUse) => void) {
+  let excessCounts: { readonly countedAtMs: number; readonly requests: number }[] = [];
   const highestExcessRequests = (counts: typeof excessCounts) => Math.max(0, ...counts.map(({ requests }) => requests));
   let otherUse: OtherClientUse | null = null;
   let lastConfirmedMs = Number.NEGATIVE_INFINITY;
   const currentOtherClientUse = (now: number) => (now - lastConfirmedMs < OTHER_CLIENT_LIFETIME_MS ? otherUse : null);
-  const confirmOtherClientUse = (now: number, wallMs: number, evidence: OtherClientUse["evidence"]) => {
-    const knownOtherClientUse = currentOtherClientUse(now);
+  const confirmOtherClientUse = (nowMs: number, wallMs: number, evidence: OtherClientUse["evidence"]) => {
+    const knownOtherClientUse = currentOtherClientUse(nowMs);
     otherUse = {
       evidence: knownOtherClientUse?.evidence === "remaining" ? "remaining" : evidence,
       perWindow: highestExcessRequests(excessCounts) || null,
       sinceMs: knownOtherClientUse?.sinceMs ?? wallMs,
     };
-    lastConfirmedMs = now;
-    if (knownOtherClientUse === null) report(otherUse);
+    lastConfirmedMs = nowMs;
+    if (knownOtherClientUse === null) reportUse(otherUse);
   };
   return {
-    noteExcess(now: number, wallMs: number, requests: number): void {
-      excessCounts = excessCounts.filter(({ at }) => now - at < OTHER_CLIENT_LIFETIME_MS);
+    noteExcess(nowMs: number, wallMs: number, requests: number): void {
+      excessCounts = excessCounts.filter(({ countedAtMs }) => nowMs - countedAtMs < OTHER_CLIENT_LIFETIME_MS);
       if (requests <= 0) return;
-      excessCounts.push({ at: now, requests });
-      const firstExcessAtMs = excessCounts[0]?.at ?? now;
-      if (excessCounts.length >= EXCESS_REQUEST_COUNTS_MIN && now - firstExcessAtMs >= EXCESS_REQUESTS_TIME_MIN_MS)
-        confirmOtherClientUse(now, wallMs, "remaining");
+      excessCounts.push({ countedAtMs: nowMs, requests });
+      const firstExcessAtMs = excessCounts[0]?.countedAtMs ?? nowMs;
+      if (excessCounts.length >= EXCESS_REQUEST_COUNTS_MIN && nowMs - firstExcessAtMs >= EXCESS_REQUESTS_TIME_MIN_MS)
+        confirmOtherClientUse(nowMs, wallMs, "remaining");
     },
-    noteRefusals: (now: number, wallMs: number) => confirmOtherClientUse(now, wallMs, "refusals"),
-    slotsUsedByOthers(now: number): number {
-      return highestExcessRequests(excessCounts.filter(({ at }) => now - at < windowMs));
+    noteRefusals: (nowMs: number, wallMs: number) => confirmOtherClientUse(nowMs, wallMs, "refusals"),
+    slotsUsedByOthers(nowMs: number): number {
+      return highestExcessRequests(excessCounts.filter(({ countedAtMs }) => nowMs - countedAtMs < windowMs));
     },
     currentUse: currentOtherClientUse,
   };

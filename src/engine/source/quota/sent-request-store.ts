@@ -26,7 +26,7 @@ export function createRequestStore(options: {
   const { store, source, clock, slotOccupiedMs, maxTransitMs, readClock } = options;
   const endpointKey = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
   let recentSlots: SpentRequestSlot[] = [];
-  let lastId = 0;
+  let lastSlotId = 0;
   let replyCount = 0;
   let wallClockOffsetMs = clock.now() - clock.monotonic();
   let clockStepMs = 0;
@@ -40,7 +40,7 @@ export function createRequestStore(options: {
     countedByMs: Math.ceil(slot.countedByMs + wallClockOffsetMs),
   });
   const saveRequestSlot = (slot: SpentRequestSlot) => store.save(endpointKey(slot.endpoint), toStoredRequestSlot(slot));
-  const followWallClock = async () => {
+  const updateWallClockOffset = async () => {
     const newWallClockOffsetMs = clock.now() - clock.monotonic();
     const clockShiftMs = newWallClockOffsetMs - wallClockOffsetMs;
     wallClockOffsetMs = newWallClockOffsetMs;
@@ -60,13 +60,13 @@ export function createRequestStore(options: {
   async function saveClockReading(): Promise<void> {
     const sinceBoot = clock.sinceBoot?.() ?? null;
     if (sinceBoot === null) return;
-    await store.saveClock(source, sinceBoot.boot, { wallMs: clock.now(), sinceBootMs: sinceBoot.ms });
+    await store.saveClock(source, sinceBoot.bootId, { wallMs: clock.now(), sinceBootMs: sinceBoot.ms });
   }
 
   /** Returns by how much the wall clock was set while Plenum was stopped; null if unknown or after a reboot. */
-  async function clockSetWhileStoppedMs(): Promise<number | null> {
+  async function clockShiftWhileStoppedMs(): Promise<number | null> {
     const sinceBoot = clock.sinceBoot?.() ?? null;
-    const savedClock = sinceBoot === null ? undefined : await store.loadClock(source, sinceBoot.boot);
+    const savedClock = sinceBoot === null ? undefined : await store.loadClock(source, sinceBoot.bootId);
     if (sinceBoot === null || savedClock === undefined || savedClock.sinceBootMs > sinceBoot.ms) return null;
     return clock.now() - sinceBoot.ms - (savedClock.wallMs - savedClock.sinceBootMs);
   }
@@ -78,8 +78,8 @@ export function createRequestStore(options: {
   }
 
   async function saveNextRequestSlot(endpoint: QuotaEndpoint): Promise<void> {
-    lastId += 1;
-    const id = lastId;
+    lastSlotId += 1;
+    const id = lastSlotId;
     const untilMs = clock.monotonic() + SLOT_PREPARED_AHEAD_MS;
     preparedSlotIds.set(endpoint, id);
     const nextRequestSlot = { id, endpoint, sentAtMs: clock.monotonic(), countedByMs: untilMs + maxTransitMs };
@@ -105,16 +105,16 @@ export function createRequestStore(options: {
       const pauseLeftMs = untilMs - clock.monotonic();
       await store.savePause(`${source}/${scope}`, { orderedAtMs, untilMs: Math.ceil(orderedAtMs + pauseLeftMs) });
     },
-    async load() {
+    async loadSlots() {
       const now = clock.monotonic();
       wallClockOffsetMs = clock.now() - now;
-      const clockShiftMs = await clockSetWhileStoppedMs();
+      const clockShiftMs = await clockShiftWhileStoppedMs();
       clockStepMs = clockShiftMs !== null && Math.abs(clockShiftMs) > CLOCK_STEP_MIN_MS ? clockShiftMs : 0;
       let hasStoredSlots = false;
       for (const endpoint of QUOTA_ENDPOINTS) {
         for (const storedSlot of await store.load(endpointKey(endpoint))) {
           hasStoredSlots = true;
-          lastId = Math.max(lastId, storedSlot.id);
+          lastSlotId = Math.max(lastSlotId, storedSlot.id);
           // A stored time in the future means that the clock was set back.
           const latestCountedMs = now + maxTransitMs + FIRST_SLOT_SAVE_TIMEOUT_MS;
           const countedByMs = storedSlot.countedByMs + clockStepMs - wallClockOffsetMs;
@@ -137,11 +137,11 @@ export function createRequestStore(options: {
       const id = preparedSlotIds.get(endpoint);
       preparedSlotIds.delete(endpoint);
       if (id !== undefined && slotUsableUntilMs.has(id)) return id;
-      lastId += 1;
-      return lastId;
+      lastSlotId += 1;
+      return lastSlotId;
     },
     async saveBeforeSend(slot: SpentRequestSlot): Promise<TimeReading> {
-      await followWallClock();
+      await updateWallClockOffset();
       recentSlots = recentSlots.filter((each) => each.countedByMs + slotOccupiedMs > clock.monotonic());
       recentSlots.push(slot);
       const untilMs = slotUsableUntilMs.get(slot.id) ?? Number.NEGATIVE_INFINITY;
@@ -168,13 +168,13 @@ export function createRequestStore(options: {
     },
     /** Stores the reply time; busy endpoints record their next slot in the same transaction. */
     async saveAfterReply(slot: SpentRequestSlot): Promise<void> {
-      await followWallClock();
+      await updateWallClockOffset();
       const replyTimeSave = store.saveDeferred(endpointKey(slot.endpoint), toStoredRequestSlot(slot));
       if (isEndpointBusy(slot) && !preparedSlotIds.has(slot.endpoint)) await saveNextRequestSlot(slot.endpoint);
       await replyTimeSave;
       replyCount += 1;
       if (replyCount % FORGET_SLOTS_EVERY_REPLIES === 0)
-        await store.forget(endpointKey(slot.endpoint), clock.now() - STORED_SLOT_RETENTION_MS);
+        await store.forgetSlots(endpointKey(slot.endpoint), clock.now() - STORED_SLOT_RETENTION_MS);
     },
   };
 }
@@ -203,7 +203,7 @@ export function createSpentRequestSlots(slotOccupiedMs: number, initialSlots: re
     drop(slot: SpentRequestSlot): void {
       slots = slots.filter((each) => each !== slot);
     },
-    countAt: (now: number) => countRequestSlots(slots, now - slotOccupiedMs),
+    countAt: (nowMs: number) => countRequestSlots(slots, nowMs - slotOccupiedMs),
     /** Returns the minimum number of requests that the service counted in addition to ours. */
     countUnexplained(serviceCount: number, sinceMs: number): number {
       if (serviceCount <= countRequestSlots(slots, sinceMs - slotOccupiedMs)) return 0;
@@ -212,16 +212,16 @@ export function createSpentRequestSlots(slotOccupiedMs: number, initialSlots: re
         serviceCount - Math.ceil(maxSlidingWindowCount(slots, sinceMs, slotOccupiedMs) - COUNT_ROUNDING_TOLERANCE),
       );
     },
-    slotFreeAtMs(now: number, maxSlots: number): number {
+    slotFreeAtMs(nowMs: number, maxSlots: number): number {
       if (maxSlots < 1) return Number.POSITIVE_INFINITY;
       if (slotEnds.length < slots.length) slotEnds = new Float64Array(2 * slots.length);
       let occupiedCount = 0;
       for (const { countedByMs } of slots) {
-        const end = countedByMs + slotOccupiedMs;
-        if (end > now) insertSortedNumber(end, slotEnds, occupiedCount++);
+        const slotEndMs = countedByMs + slotOccupiedMs;
+        if (slotEndMs > nowMs) insertSortedNumber(slotEndMs, slotEnds, occupiedCount++);
       }
-      if (occupiedCount < maxSlots) return now;
-      return slotEnds[occupiedCount - maxSlots] ?? now;
+      if (occupiedCount < maxSlots) return nowMs;
+      return slotEnds[occupiedCount - maxSlots] ?? nowMs;
     },
     slots: (): readonly SpentRequestSlot[] => slots,
   };
@@ -230,23 +230,23 @@ export function createSpentRequestSlots(slotOccupiedMs: number, initialSlots: re
 const COUNT_ROUNDING_TOLERANCE = 1e-9;
 
 /** Returns the highest count that a sliding window of the service can have, e.g. half of the previous window plus this one. */
-function maxSlidingWindowCount(slots: readonly SpentRequestSlot[], now: number, windowMs: number): number {
-  const requestSlotAgesMs = slots.map((slot) => now - slot.countedByMs).filter((age) => age < 2 * windowMs);
+function maxSlidingWindowCount(slots: readonly SpentRequestSlot[], nowMs: number, windowMs: number): number {
+  const requestSlotAgesMs = slots.map((slot) => nowMs - slot.countedByMs).filter((age) => age < 2 * windowMs);
   let highestCount = 0;
   for (const windowEdgeAgeMs of [0, ...requestSlotAgesMs]) {
     const elapsedMs = windowEdgeAgeMs > windowMs ? windowEdgeAgeMs - windowMs : Math.max(0, windowEdgeAgeMs);
-    let sum = 0;
+    let requestCount = 0;
     for (const age of requestSlotAgesMs) {
-      if (age <= elapsedMs) sum += 1;
-      else if (age <= elapsedMs + windowMs) sum += 1 - elapsedMs / windowMs;
+      if (age <= elapsedMs) requestCount += 1;
+      else if (age <= elapsedMs + windowMs) requestCount += 1 - elapsedMs / windowMs;
     }
-    highestCount = Math.max(highestCount, sum);
+    highestCount = Math.max(highestCount, requestCount);
   }
   return highestCount;
 }
 
 function countRequestSlots(slots: readonly SpentRequestSlot[], countedAfterMs: number): number {
-  let sum = 0;
-  for (const slot of slots) if (slot.countedByMs > countedAfterMs) sum += 1;
-  return sum;
+  let slotCount = 0;
+  for (const slot of slots) if (slot.countedByMs > countedAfterMs) slotCount += 1;
+  return slotCount;
 }

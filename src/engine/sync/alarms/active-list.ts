@@ -118,13 +118,13 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
         (siteId) => readSiteAlarms(siteId, listOptions),
         listOptions.signal,
       );
-      const siteReadings = [...siteResults.seen.values()];
+      const siteReadings = [...siteResults.results.values()];
       const siteListings = siteReadings.map(({ listing }) => listing);
       const { reasons, unreadable } = collectListFaults(siteListings);
       const siteRemarks = siteReadings.flatMap(({ remark }) => remark ?? []);
       return {
         listed: siteListings.flatMap(listItems),
-        coverage: (siteId) => determineCoverage(siteResults.seen.get(siteId)?.listing),
+        coverage: (siteId) => determineCoverage(siteResults.results.get(siteId)?.listing),
         isConfirmed: true,
         failures: siteResults.failures,
         reasons,

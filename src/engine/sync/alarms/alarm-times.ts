@@ -29,10 +29,10 @@ export function startShiftMs(alarmBefore: Alarm, alarmNow: Alarm): number {
   return (parseUtcMs(alarmNow.triggeredAt) ?? 0) - (parseUtcMs(alarmBefore.triggeredAt) ?? 0);
 }
 
-export function isShiftedTime(before: string | null, now: string | null, shiftMs: number): boolean {
-  if (before === now) return true;
-  const [beforeMs, nowMs] = [parseUtcMs(before), parseUtcMs(now)];
-  return beforeMs !== null && nowMs !== null && nowMs - beforeMs === shiftMs;
+export function isShiftedTime(oldTime: string | null, newTime: string | null, shiftMs: number): boolean {
+  if (oldTime === newTime) return true;
+  const [oldTimeMs, newTimeMs] = [parseUtcMs(oldTime), parseUtcMs(newTime)];
+  return oldTimeMs !== null && newTimeMs !== null && newTimeMs - oldTimeMs === shiftMs;
 }
 
 export function maxOfNumbers(a: number | null, b: number | null): number | null {

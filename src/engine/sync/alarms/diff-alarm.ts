@@ -22,7 +22,7 @@ export interface AlarmChange {
 /** Begins a new episode of an alarm after the episode `storedBefore`. `initial`: Plenum did not see its beginning. */
 export function beginEpisode(
   alarm: Alarm,
-  initial: boolean,
+  isInitial: boolean,
   context: EventContext,
   storedBefore?: StoredAlarm,
 ): AlarmChange {
@@ -38,8 +38,8 @@ export function beginEpisode(
     returns: 0,
     ...(formerEpisodes && { former: formerEpisodes }),
   };
-  const events = [raisedEvent(newAlarm, initial, context)];
-  if (alarm.acknowledged && !initial) events.push(acknowledgedEvent(newAlarm, context));
+  const events = [raisedEvent(newAlarm, isInitial, context)];
+  if (alarm.acknowledged && !isInitial) events.push(acknowledgedEvent(newAlarm, context));
   return { stored: newAlarm, events };
 }
 
@@ -94,18 +94,18 @@ export function acknowledgeEndedAlarm(
 }
 
 export function markAlarmVanished(storedBefore: StoredAlarm, context: EventContext): AlarmChange {
-  return buildGoneChange({ ...storedBefore, state: "vanished", since: context.at }, "alarm-vanished", context);
+  return buildAlarmGoneChange({ ...storedBefore, state: "vanished", since: context.at }, "alarm-vanished", context);
 }
 
 export function markAlarmOutOfScope(storedBefore: StoredAlarm, context: EventContext): AlarmChange {
-  return buildGoneChange(
+  return buildAlarmGoneChange(
     { ...storedBefore, state: "out-of-scope", since: context.at, misses: 0 },
     "alarm-out-of-scope",
     context,
   );
 }
 
-function buildGoneChange(
+function buildAlarmGoneChange(
   storedAlarm: StoredAlarm,
   type: "alarm-vanished" | "alarm-out-of-scope",
   context: EventContext,
@@ -179,12 +179,12 @@ function isNewAcknowledgement(alarmBefore: Alarm, alarm: Alarm): boolean {
 
 function raisedEvent(
   storedAlarm: StoredAlarm,
-  initial: boolean,
+  isInitial: boolean,
   context: EventContext,
   facts: EventIdFacts = [],
 ): Event {
   return alarmEvent("alarm-raised", storedAlarm, eventTime(storedAlarm.alarm.triggeredAt, context), facts, context, {
-    initial,
+    initial: isInitial,
   });
 }
 

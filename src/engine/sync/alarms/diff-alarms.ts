@@ -91,9 +91,9 @@ export function* diffAlarms(
 ): Generator<undefined, AlarmDiff, undefined> {
   const put = new Map<string, StoredAlarm>();
   const events: Event[] = [];
-  const applyChanges = (steps: Iterable<AlarmChange>) => {
+  const applyChanges = (changes: Iterable<AlarmChange>) => {
     const newEvents: Event[] = [];
-    for (const step of steps) {
+    for (const step of changes) {
       const { alarm } = step.stored;
       if (!isDeepStrictEqual(put.get(alarm.id) ?? alarms.get(alarm.id), step.stored)) put.set(alarm.id, step.stored);
       if (options.startup !== "silent" || options.isStartupOver(alarm)) newEvents.push(...step.events);
@@ -217,8 +217,8 @@ export function* endEpisode(
   yield* beginAndEnd(record, { ...context, late: true }, oldEpisodeEnd?.stored ?? storedAlarm);
 }
 
-export function* beginAndEnd(record: Alarm, context: EventContext, before?: StoredAlarm): AlarmChanges {
-  const episodeBegin = beginEpisode(record, false, context, before);
+export function* beginAndEnd(record: Alarm, context: EventContext, storedBefore?: StoredAlarm): AlarmChanges {
+  const episodeBegin = beginEpisode(record, false, context, storedBefore);
   yield episodeBegin;
   yield resolveEpisode(episodeBegin.stored, record, context);
 }
@@ -276,18 +276,18 @@ export function sortAlarmEvents(events: readonly Event[]): readonly Event[] {
   return [...eventsByEpisode.values()].flatMap((episodeEvents) => episodeEvents.toSorted(compareAlarmEvents));
 }
 
-export function* splitAlarmDiff({ put, events }: AlarmDiff, size: number) {
+export function* splitAlarmDiff({ put, events }: AlarmDiff, partSize: number) {
   const eventsByAlarm = Map.groupBy(events, (event) => (event.data as AlarmFact).alarm.id);
-  const ids = [...new Set([...eventsByAlarm.keys(), ...put.keys()])];
-  for (let partStart = 0; partStart === 0 || partStart < ids.length; partStart += size) {
-    const alarmIdsOfPart = ids.slice(partStart, partStart + size);
+  const alarmIds = [...new Set([...eventsByAlarm.keys(), ...put.keys()])];
+  for (let partStart = 0; partStart === 0 || partStart < alarmIds.length; partStart += partSize) {
+    const alarmIdsOfPart = alarmIds.slice(partStart, partStart + partSize);
     yield {
       put: alarmIdsOfPart.flatMap((id) => {
         const storedAlarm = put.get(id);
         return storedAlarm === undefined ? [] : [[id, storedAlarm] as const];
       }),
       events: alarmIdsOfPart.flatMap((id) => eventsByAlarm.get(id) ?? []),
-      isLast: partStart + size >= ids.length,
+      isLast: partStart + partSize >= alarmIds.length,
     };
   }
 }

@@ -63,7 +63,7 @@ export function diffResolvedAlarms(
       const formerEpisodes = addFormerEpisode(alarm, { episode: episodeKey(record), endMs: alarmEndOrStartMs(record) });
       put.set(record.id, { ...alarm, former: formerEpisodes });
       const pastChanges = isSilent ? [] : [...beginAndEnd(record, { ...options, superseded: true })];
-      events.push(...sortAlarmEvents(pastChanges.flatMap((step) => step.events)));
+      events.push(...sortAlarmEvents(pastChanges.flatMap((change) => change.events)));
       continue;
     }
     const changes = [
@@ -71,7 +71,7 @@ export function diffResolvedAlarms(
     ];
     const isEpisodeEmitted = !isSilent || (alarm !== undefined && isOpenAlarm(alarm) && !options.suppressEvents);
     for (const { stored } of changes) put.set(record.id, isEpisodeEmitted ? stored : { ...stored, untold: true });
-    if (isEpisodeEmitted) events.push(...sortAlarmEvents(changes.flatMap((step) => step.events)));
+    if (isEpisodeEmitted) events.push(...sortAlarmEvents(changes.flatMap((change) => change.events)));
   }
   return { put, events };
 }

@@ -106,7 +106,7 @@ export function createMassAlarmChangeGuard(log: Pick<Log, "info" | "warn">) {
   }
 
   return {
-    isPending: (siteId: number) => pollCountsByChangeKind.absent.has(siteId),
+    isAbsencePending: (siteId: number) => pollCountsByChangeKind.absent.has(siteId),
     withholdMassChanges(
       alarms: StoredAlarmsById,
       diff: AlarmDiff,
@@ -143,10 +143,10 @@ export function createMassAlarmChangeGuard(log: Pick<Log, "info" | "warn">) {
   };
 }
 
-function excludeAlarmsFromDiff(ids: ReadonlySet<string>, diff: AlarmDiff): AlarmDiff {
-  if (ids.size === 0) return diff;
+function excludeAlarmsFromDiff(alarmIds: ReadonlySet<string>, diff: AlarmDiff): AlarmDiff {
+  if (alarmIds.size === 0) return diff;
   return {
-    put: new Map([...diff.put].filter(([id]) => !ids.has(id))),
-    events: diff.events.filter(({ data }) => !ids.has((data as AlarmFact).alarm.id)),
+    put: new Map([...diff.put].filter(([id]) => !alarmIds.has(id))),
+    events: diff.events.filter(({ data }) => !alarmIds.has((data as AlarmFact).alarm.id)),
   };
 }

@@ -135,7 +135,7 @@ export async function checkAlarmEnds(
   alarms: ReadonlyMap<string, StoredAlarm>,
   outdatedRecords: readonly Alarm[],
   lastCheck: Pick<AlarmEndCheck, "staleRecordIds" | "counts">,
-  { always, nowMs }: { readonly always: number; readonly nowMs: number },
+  { always: everyPollUntil, nowMs }: { readonly always: number; readonly nowMs: number },
   source: Source,
   signal: AbortSignal,
 ): Promise<AlarmEndCheck> {
@@ -143,12 +143,12 @@ export async function checkAlarmEnds(
   const contestedEnds = [...outdatedRecordsById.keys()]
     .flatMap((id) => alarms.get(id) ?? [])
     .filter(({ state, since }) => state === "resolved" && Math.abs(nowMs - Date.parse(since)) >= REPLICA_DELAY_MS);
-  const revoked = new Set<string>();
+  const revokedAlarmIds = new Set<string>();
   const staleAlarmIds = new Set(
     contestedEnds.map(({ alarm }) => alarm.id).filter((id) => lastCheck.staleRecordIds.has(id)),
   );
   const failures = await forEachSite(
-    findAlarmsToSearch(lastCheck.counts, contestedEnds, always),
+    findAlarmsToSearch(lastCheck.counts, contestedEnds, everyPollUntil),
     signal,
     async (siteId, dueAlarms) => {
       const endKey = (alarm: Alarm) => `${episodeKey(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
@@ -166,13 +166,13 @@ export async function checkAlarmEnds(
         const resolvedRecords = (resolvedById.get(id) ?? []).filter(isResolvedAlarm);
         const isAlarmEndListed = resolvedRecords.some((row) => relateToEpisode(contestedAlarm, row) !== "past");
         staleAlarmIds.delete(id);
-        if (!isAlarmEndListed) revoked.add(id);
+        if (!isAlarmEndListed) revokedAlarmIds.add(id);
         else if (!beganAfterStoredEnd(contestedAlarm, outdatedRecordsById.get(id))) staleAlarmIds.add(id);
       }
     },
   );
   return {
-    revokedEndIds: revoked,
+    revokedEndIds: revokedAlarmIds,
     staleRecordIds: staleAlarmIds,
     failures,
     counts: countAlarmSearches(lastCheck.counts, contestedEnds),
@@ -180,12 +180,12 @@ export async function checkAlarmEnds(
 }
 
 export function restrictEndCheck(
-  check: AlarmEndCheck | null,
+  endCheck: AlarmEndCheck | null,
   lastCheck: Pick<AlarmEndCheck, "staleRecordIds" | "counts">,
   outdatedRecords: readonly Alarm[],
 ): AlarmEndCheck {
-  const ids = new Set(outdatedRecords.map(({ id }) => id));
-  const { counts, failures, revokedEndIds, staleRecordIds } = check ?? {
+  const outdatedIds = new Set(outdatedRecords.map(({ id }) => id));
+  const { counts, failures, revokedEndIds, staleRecordIds } = endCheck ?? {
     ...lastCheck,
     failures: new Map(),
     revokedEndIds: new Set(),
@@ -193,8 +193,8 @@ export function restrictEndCheck(
   return {
     counts,
     failures,
-    revokedEndIds: ids.intersection(revokedEndIds),
-    staleRecordIds: ids.intersection(staleRecordIds),
+    revokedEndIds: outdatedIds.intersection(revokedEndIds),
+    staleRecordIds: outdatedIds.intersection(staleRecordIds),
   };
 }
 

@@ -2,7 +2,7 @@ import type { Failure } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
 import { endsWithin, runInSlices, type SerialRunner, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
-import { secondsText } from "../../../core/values/duration.ts";
+import { formatSeconds } from "../../../core/values/duration.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { DocumentChange } from "../../store/store.ts";
 import { incompleteJobOutcome, type JobOutcome } from "../job.ts";
@@ -66,22 +66,22 @@ const LATE_POLL_FACTOR = 1.15;
 export function createAlarmPoll(
   pollContext: PollContext,
   runSerially: SerialRunner,
-  everyMs: () => number | null,
+  intervalMs: () => number | null,
 ): AlarmPoll {
-  const alarmPollState = createAlarmPollState(pollContext, everyMs);
+  const alarmPollState = createAlarmPollState(pollContext, intervalMs);
   return {
     run: (signal) => runSerially(() => pollAlarms(alarmPollState, false, signal)),
     reconcile: (signal) => runSerially(() => pollAlarms(alarmPollState, true, signal)),
   };
 }
 
-function createAlarmPollState(pollContext: PollContext, everyMs: () => number | null) {
+function createAlarmPollState(pollContext: PollContext, intervalMs: () => number | null) {
   return {
-    ...{ parts: pollContext, everyMs, startedAt: isoUtc(pollContext.clock.now()) },
+    ...{ context: pollContext, everyMs: intervalMs, startedAt: isoUtc(pollContext.clock.now()) },
     store: openAlarmStore(pollContext),
     list: createAlarmList(pollContext),
     massGuard: createMassAlarmChangeGuard(pollContext.log),
-    reportUnverified: createRecordReport(pollContext),
+    reportUnverifiedRecords: createRecordReport(pollContext),
     /** Sites whose complete list was read since Plenum started. `emittedAlarmIds`: emitted alarms of other sites. */
     listedSiteIds: new Set<number>(),
     emittedAlarmIds: new Set<string>(),
@@ -95,8 +95,8 @@ function createAlarmPollState(pollContext: PollContext, everyMs: () => number | 
 }
 
 async function pollAlarms(state: PollState, readsTwice: boolean, signal: AbortSignal): Promise<JobOutcome> {
-  const { parts, store, massGuard } = state;
-  const { clock, config, scope, source } = parts;
+  const { context, store, massGuard } = state;
+  const { clock, config, scope, source } = context;
   state.pollStartsMs = [...state.pollStartsMs, clock.monotonic()].slice(-(AVERAGED_POLL_INTERVALS + 1));
   state.pagesRead = 0;
   await refreshOldTokenScope(state, signal);
@@ -114,7 +114,7 @@ async function pollAlarms(state: PollState, readsTwice: boolean, signal: AbortSi
   await yieldForManyAlarms(state, firstList.listed.length, signal);
   if (readsTwice && firstList.reasons.length > 0) return incompleteJobOutcome(firstList.reasons.join(" "));
   const verifiedAbsences = await verifyAlarmAbsences(state, firstList, listReadOptions);
-  const { reading, sorted, ends } = verifiedAbsences;
+  const { reading, sorted, endCheck } = verifiedAbsences;
   await recheckGatewaysOfNewAlarms(state, sorted.listed, signal);
   const diffGenerator = diffAlarms(store.alarms, verifiedAbsences.observation, alarmDiffOptions(state));
   const fullAlarmDiff = await runInSlices(diffGenerator, ALARMS_PER_COMMIT, clock, signal);
@@ -136,21 +136,21 @@ async function pollAlarms(state: PollState, readsTwice: boolean, signal: AbortSi
   ];
   await commitAlarmDiff(state, diff, documentsOfLastCommit, readsTwice, signal);
   state.absenceCounts = countAlarmSearches(state.absenceCounts, verifiedAbsences.absent, verifiedAbsences.postponed);
-  state.endCheck = ends;
+  state.endCheck = endCheck;
   state.recordCounts = sorted.newCounts;
   for (const siteId of completeSites) state.listedSiteIds.add(siteId);
   const pollRemarks = [
     ...reading.remarks,
     ...massRemarks,
-    ...state.reportUnverified(sorted, ends, reading.unreadable),
+    ...state.reportUnverifiedRecords(sorted, endCheck, reading.unreadable),
     ...describeLatePolls(state),
   ];
   return buildJobOutcome(new Map([...verifiedAbsences.failures, ...reading.failures]), reading.reasons, pollRemarks);
 }
 
 async function refreshOldTokenScope(state: PollState, signal: AbortSignal) {
-  const { list, parts, store } = state;
-  const { clock, scope } = parts;
+  const { list, context, store } = state;
+  const { clock, scope } = context;
   if (clock.monotonic() - scope.respondedAtMs() < TOKEN_SCOPE_CHECK_INTERVAL_MS) return;
   const hasOutOfScopeAlarms = store.alarms.values().some((storedAlarm) => storedAlarm.state === "out-of-scope");
   if (list.wasReadPerSite() || hasOutOfScopeAlarms) await finishInTime(state, "scope", () => scope.tryRefresh(signal));
@@ -163,7 +163,7 @@ async function finishInTime<T>(
   work: () => Promise<T>,
   untilMs = halfPollIntervalEndMs(state),
 ): Promise<T | null> {
-  const { parts, unfinishedWork } = state;
+  const { context, unfinishedWork } = state;
   const pendingWork =
     unfinishedWork.get(name) ??
     work().then(
@@ -173,21 +173,21 @@ async function finishInTime<T>(
       },
     );
   unfinishedWork.set(name, pendingWork);
-  const { configured, perMinute } = parts.source.listRate();
-  const timeLeftMs = untilMs - parts.clock.monotonic();
+  const { configured, perMinute } = context.source.listRate();
+  const timeLeftMs = untilMs - context.clock.monotonic();
   const isListRateLowered = perMinute < configured && timeLeftMs < Number.POSITIVE_INFINITY;
-  if (isListRateLowered && !(await endsWithin(parts.clock, timeLeftMs, pendingWork))) return null;
+  if (isListRateLowered && !(await endsWithin(context.clock, timeLeftMs, pendingWork))) return null;
   unfinishedWork.delete(name);
   return (await pendingWork)() as T;
 }
 
-function halfPollIntervalEndMs({ everyMs, parts }: PollState): number {
-  return parts.clock.monotonic() + (everyMs() ?? Number.POSITIVE_INFINITY) / 2;
+function halfPollIntervalEndMs({ everyMs, context }: PollState): number {
+  return context.clock.monotonic() + (everyMs() ?? Number.POSITIVE_INFINITY) / 2;
 }
 
 /** Emits undisputed alarms of each page at once. After a failed commit, all later pages wait for the complete list. */
 function createAlarmPageEmitter(state: PollState, isAfterOutage: boolean, signal: AbortSignal): ListOptions["onPage"] {
-  const { parts, store } = state;
+  const { context, store } = state;
   const { alarms } = store;
   let hasCommitFailed = false;
   let isAvailabilityEmitted = !isAfterOutage;
@@ -199,7 +199,7 @@ function createAlarmPageEmitter(state: PollState, isAfterOutage: boolean, signal
       return !(storedAlarm?.alarm === record && storedAlarm.state === "active") && isUndisputed(storedAlarm, record);
     });
     if (undisputedRecords.length === 0) return;
-    if (!isAvailabilityEmitted) await parts.commit("alarms", {}, true);
+    if (!isAvailabilityEmitted) await context.commit("alarms", {}, true);
     isAvailabilityEmitted = true;
     await recheckGatewaysOfNewAlarms(state, undisputedRecords, signal);
     const listedAlarmIds = new Set(undisputedRecords.map(({ id }) => id));
@@ -213,15 +213,15 @@ function createAlarmPageEmitter(state: PollState, isAfterOutage: boolean, signal
     };
     const diffGenerator = diffAlarms(storedAlarmsById, reading, alarmDiffOptions(state));
     try {
-      const alarmDiff = await runInSlices(diffGenerator, ALARMS_PER_COMMIT, parts.clock, signal);
+      const alarmDiff = await runInSlices(diffGenerator, ALARMS_PER_COMMIT, context.clock, signal);
       await commitAlarmDiff(state, alarmDiff, [], false, signal);
-      await yieldUnlessAborted(parts.clock, signal);
-      if (parts.config.alarms.startup === "reconcile") return;
+      await yieldUnlessAborted(context.clock, signal);
+      if (context.config.alarms.startup === "reconcile") return;
       for (const { id, site } of undisputedRecords)
         if (!state.listedSiteIds.has(site.id)) state.emittedAlarmIds.add(id);
     } catch (error) {
       hasCommitFailed = true;
-      parts.log.debug({ err: error }, "a page of active alarms was not committed");
+      context.log.debug({ err: error }, "a page of active alarms was not committed");
     }
   };
 }
@@ -241,20 +241,20 @@ async function readListAgain(
 }
 
 async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmList, listOptions: ListOptions) {
-  const { parts, store, massGuard } = state;
-  const { config, clock, scope, source } = parts;
+  const { context, store, massGuard } = state;
+  const { config, clock, scope, source } = context;
   const { vanish_after_misses: vanishAfter } = config.alarms;
   const { alarms } = store;
   const { signal } = listOptions;
   const isSiteVisible = (siteId: number) => scope.known()?.has(siteId) ?? false;
-  const classifyListed = (reading: ActiveAlarmList) => {
-    const sorted = classifyRecords(state.recordCounts, alarms, reading.listed, reading.coverage);
-    return { reading, sorted, absent: findAbsentAlarms(alarms, sorted.listed, reading.coverage, isSiteVisible) };
+  const classifyListedAlarms = (reading: ActiveAlarmList) => {
+    const records = classifyRecords(state.recordCounts, alarms, reading.listed, reading.coverage);
+    return { reading, records, absent: findAbsentAlarms(alarms, records.listed, reading.coverage, isSiteVisible) };
   };
-  let classified = classifyListed(firstReading);
+  let classified = classifyListedAlarms(firstReading);
   await yieldForManyAlarms(state, firstReading.listed.length, signal);
   const alarmsToSearch = findAlarmsToSearch(state.absenceCounts, classified.absent, vanishAfter);
-  const isUnverified = ({ alarm }: StoredAlarm) => classified.sorted.unverifiedIds.has(alarm.id);
+  const isUnverified = ({ alarm }: StoredAlarm) => classified.records.unverifiedIds.has(alarm.id);
   const isLastAlarmSearch = (storedAlarm: StoredAlarm) =>
     storedAlarm.misses + 1 >= vanishAfter && !isUnverified(storedAlarm);
   const alarmSearch = await searchAbsentAlarms(state, "absent alarms", alarmsToSearch, isLastAlarmSearch, signal);
@@ -266,26 +266,26 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
         !(isEmittedAlarmEnd(storedAlarm, foundRecord) || endsBeforeStart(storedAlarm, foundRecord)),
     );
   // Read the list again only for unexplained absences: of alarms searched now, or of an unconfirmed mass drop.
-  const massDrops = classified.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id));
+  const massDrops = classified.absent.filter(({ alarm }) => massGuard.isAbsencePending(alarm.site.id));
   const unexplainedAbsences = [...alarmsToSearch, ...massDrops].filter(
     ({ alarm }) => !alarmSearch.postponed.has(alarm.id),
   );
   if (!classified.reading.isConfirmed && !unexplainedAbsences.every(isAbsenceExplained))
-    classified = classifyListed(await readListAgain(state, firstReading, listOptions));
-  const { reading, sorted, absent } = classified;
+    classified = classifyListedAlarms(await readListAgain(state, firstReading, listOptions));
+  const { reading, records, absent } = classified;
   const endCheckLimits = { always: vanishAfter, nowMs: clock.now() };
   const checkContestedEnds = () =>
-    checkAlarmEnds(alarms, sorted.outdatedRecords, state.endCheck, endCheckLimits, source, signal);
+    checkAlarmEnds(alarms, records.outdatedRecords, state.endCheck, endCheckLimits, source, signal);
   const endCheck = restrictEndCheck(
     await finishInTime(state, "ends", checkContestedEnds),
     state.endCheck,
-    sorted.outdatedRecords,
+    records.outdatedRecords,
   );
   const followedAlarms = [...alarms.values()].filter(
     (storedAlarm) => isOpenAlarm(storedAlarm) && storedAlarm.state !== "out-of-scope",
   );
   const alarmsOfHiddenSites = followedAlarms.filter(({ alarm }) => !scope.sees(alarm.site.id));
-  const listedAlarmIds = new Set(alarmsOfHiddenSites.length === 0 ? [] : sorted.listed.map(({ id }) => id));
+  const listedAlarmIds = new Set(alarmsOfHiddenSites.length === 0 ? [] : records.listed.map(({ id }) => id));
   const needsScope =
     unexplainedAbsences.some(({ alarm }) => !foundRecordsById.has(alarm.id)) ||
     // A listed alarm proves that the token sees the alarm's site, even if the stored scope lacks the site.
@@ -298,11 +298,11 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
     ? []
     : absent.filter((storedAlarm) => !isAbsenceExplained(storedAlarm));
   const observation: SeenAlarms = {
-    listed: sorted.listed,
-    acceptedOutdatedIds: sorted.acceptedOutdatedIds.difference(endCheck.staleRecordIds).union(endCheck.revokedEndIds),
-    correctedStartIds: sorted.correctedStartIds,
+    listed: records.listed,
+    acceptedOutdatedIds: records.acceptedOutdatedIds.difference(endCheck.staleRecordIds).union(endCheck.revokedEndIds),
+    correctedStartIds: records.correctedStartIds,
     unverifiedIds: new Set([
-      ...sorted.unverifiedIds,
+      ...records.unverifiedIds,
       ...unclearRecords.map(({ id }) => id),
       ...alarmSearch.postponed,
       ...unconfirmedAbsentAlarms.map(({ alarm }) => alarm.id),
@@ -313,7 +313,7 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
     scope: refreshedTokenScope,
   };
   const failures: ReadonlyMap<number, Failure> = new Map([...endCheck.failures, ...alarmSearch.failures]);
-  return { reading, sorted, absent, ends: endCheck, observation, failures, postponed: alarmSearch.postponed };
+  return { reading, sorted: records, absent, endCheck, observation, failures, postponed: alarmSearch.postponed };
 }
 
 async function searchAbsentAlarms(
@@ -323,7 +323,7 @@ async function searchAbsentAlarms(
   isLastSearch: (storedAlarm: StoredAlarm) => boolean,
   signal: AbortSignal,
 ) {
-  const { clock, config, scope, source } = state.parts;
+  const { clock, config, scope, source } = state.context;
   const endMs = halfPollIntervalEndMs(state);
   const isLate = () => clock.monotonic() >= endMs;
   const visibleAlarms = alarms.filter(({ alarm }) => scope.sees(alarm.site.id));
@@ -354,7 +354,7 @@ async function confirmMassAlarmEnds(state: PollState, endedIds: ReadonlySet<stri
 }
 
 async function recheckGatewaysOfNewAlarms(
-  { parts, store }: PollState,
+  { context, store }: PollState,
   listedAlarms: readonly Alarm[],
   signal: AbortSignal,
 ) {
@@ -366,15 +366,15 @@ async function recheckGatewaysOfNewAlarms(
   if (newAlarms.length === 0) return;
   const findOnlineGateway = store.onlineGatewayFinder();
   const siteIds = new Set(newAlarms.filter((alarm) => findOnlineGateway(alarm) !== null).map(({ site }) => site.id));
-  await parts.recheckGateways([...siteIds], signal);
+  await context.recheckGateways([...siteIds], signal);
 }
 
 function isSiteFollowed({ sites }: AlarmStore, siteId: number): boolean {
   return (sites.get(String(siteId))?.activeSince ?? null) !== null;
 }
 
-function alarmDiffOptions({ parts, store, startedAt, listedSiteIds, emittedAlarmIds }: PollState): AlarmDiffOptions {
-  const { clock, config, source } = parts;
+function alarmDiffOptions({ context, store, startedAt, listedSiteIds, emittedAlarmIds }: PollState): AlarmDiffOptions {
+  const { clock, config, source } = context;
   return {
     source: sourceUri(source.name),
     at: isoUtc(clock.now()),
@@ -389,7 +389,7 @@ function alarmDiffOptions({ parts, store, startedAt, listedSiteIds, emittedAlarm
 }
 
 async function commitAlarmDiff(
-  { parts, store }: PollState,
+  { context, store }: PollState,
   diff: AlarmDiff,
   documentsOfLastCommit: readonly DocumentChange[],
   isAfterOutage: boolean,
@@ -397,18 +397,18 @@ async function commitAlarmDiff(
 ): Promise<void> {
   for (const { put, events, isLast } of splitAlarmDiff(diff, ALARMS_PER_COMMIT)) {
     const documents = [{ set: store.alarmSet, put }, ...(isLast ? documentsOfLastCommit : [])];
-    await parts.commit("alarms", { documents, events }, isAfterOutage);
-    if (!isLast) await yieldUnlessAborted(parts.clock, signal);
+    await context.commit("alarms", { documents, events }, isAfterOutage);
+    if (!isLast) await yieldUnlessAborted(context.clock, signal);
   }
 }
 
-async function yieldForManyAlarms({ parts }: PollState, alarms: number, signal: AbortSignal): Promise<void> {
-  if (alarms >= MIN_ALARMS_TO_YIELD) await yieldUnlessAborted(parts.clock, signal);
+async function yieldForManyAlarms({ context }: PollState, alarmCount: number, signal: AbortSignal): Promise<void> {
+  if (alarmCount >= MIN_ALARMS_TO_YIELD) await yieldUnlessAborted(context.clock, signal);
 }
 
-function describeLatePolls({ parts: { source }, everyMs, pollStartsMs, pagesRead }: PollState): readonly string[] {
+function describeLatePolls({ context: { source }, everyMs, pollStartsMs, pagesRead }: PollState): readonly string[] {
   const configuredPollIntervalMs = everyMs();
-  const pollIntervalsMs = pollStartsMs.slice(1).map((atMs, index) => atMs - (pollStartsMs[index] ?? atMs));
+  const pollIntervalsMs = pollStartsMs.slice(1).map((startMs, index) => startMs - (pollStartsMs[index] ?? startMs));
   if (configuredPollIntervalMs === null || pollIntervalsMs.length < AVERAGED_POLL_INTERVALS) return [];
   const usualPollIntervalsMs = pollIntervalsMs.sort((a, b) => a - b).slice(0, -1);
   const meanPollIntervalMs = usualPollIntervalsMs.reduce((sum, gapMs) => sum + gapMs, 0) / usualPollIntervalsMs.length;
@@ -419,7 +419,7 @@ function describeLatePolls({ parts: { source }, everyMs, pollStartsMs, pagesRead
       ? `the service allows ${perMinute} lists a minute`
       : `${perMinute} lists a minute are configured`;
   const pagesText = pagesRead > 1 ? `a poll reads ${pagesRead} pages, and ` : "";
-  const meanInterval = secondsText(Math.round(meanPollIntervalMs / 1_000));
-  const targetInterval = secondsText(configuredPollIntervalMs / 1_000);
+  const meanInterval = formatSeconds(Math.round(meanPollIntervalMs / 1_000));
+  const targetInterval = formatSeconds(configuredPollIntervalMs / 1_000);
   return [`Alarms are polled every ${meanInterval} instead of every ${targetInterval}: ${pagesText}${listRateReason}.`];
 }

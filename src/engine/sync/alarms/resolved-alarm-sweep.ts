@@ -76,14 +76,14 @@ export function createResolvedAlarmSweep(pollContext: PollContext, runSerially: 
     });
     const { diff, remarks } = massGuard.withholdMassChanges(alarms, resolvedAlarmDiff, () => "complete");
     // Records that await confirmation are read again by the next sweep, so its start does not move.
-    const wasAlarmListSteady = remarks.length === 0 && readings.every((reading) => reading.steady);
+    const wasAlarmListSteady = remarks.length === 0 && readings.every((reading) => reading.isUnchanged);
     const documents: DocumentChange[] = [{ set: store.alarmSet, put: diff.put }];
     if (wasAlarmListSteady) {
       const siteIds = new Set([...(scope.known() ?? []), ...records.map((alarm) => alarm.site.id)]);
       const newlyListedSites = recordFirstSiteLists(sites, siteIds, "resolvedSince", nowIso);
       documents.push({
         set: store.siteSet,
-        put: [...newlyListedSites, ...changedVisibility(lastSweep, visibleSiteIds)],
+        put: [...newlyListedSites, ...buildVisibilityChanges(lastSweep, visibleSiteIds)],
       });
       if (!isSameResolvedSweep(lastSweep, newSweep))
         documents.push({ set: store.sweepSet, put: [["resolved", newSweep]] });
@@ -137,7 +137,7 @@ export function createResolvedAlarmSweep(pollContext: PollContext, runSerially: 
     return (latestAlarmTimeMs(record) ?? sweepStartMs) >= sweepStartMs;
   }
 
-  function changedVisibility(
+  function buildVisibilityChanges(
     lastSweep: AlarmSweep | undefined,
     visibleSiteIds: ReadonlySet<number> | null,
   ): readonly (readonly [string, StoredAlarmSite])[] {
@@ -170,7 +170,7 @@ export function createResolvedAlarmSweep(pollContext: PollContext, runSerially: 
     const endMs = Math.max(...readings.map(({ latestMs }) => latestMs ?? Number.NEGATIVE_INFINITY));
     const lastWatermarkMs = parseUtcMs(lastSweep?.watermark ?? null) ?? 0;
     const watermarkMs = Math.max(Math.min(endMs, nowMs), Math.min(lastWatermarkMs, nowMs + settings.resolved_overlap));
-    const wasWholeListRead = readings.every((reading) => reading.whole);
+    const wasWholeListRead = readings.every((reading) => reading.isOrderKnown);
     const listOrders = new Set(readings.filter(({ pages }) => pages > 1).map(({ newestFirstBy }) => newestFirstBy));
     const [order = null] = listOrders;
     return {
@@ -183,11 +183,11 @@ export function createResolvedAlarmSweep(pollContext: PollContext, runSerially: 
   return { run: sweepResolvedAlarms };
 }
 
-function isSameResolvedSweep(lastSweep: AlarmSweep | undefined, next: AlarmSweep): boolean {
+function isSameResolvedSweep(lastSweep: AlarmSweep | undefined, nextSweep: AlarmSweep): boolean {
   return (
-    lastSweep?.watermark === next.watermark &&
-    lastSweep.newestFirstBy === next.newestFirstBy &&
-    (next.newestFirstBy === null || lastSweep.wholeAt === next.wholeAt)
+    lastSweep?.watermark === nextSweep.watermark &&
+    lastSweep.newestFirstBy === nextSweep.newestFirstBy &&
+    (nextSweep.newestFirstBy === null || lastSweep.wholeAt === nextSweep.wholeAt)
   );
 }
 
@@ -231,14 +231,9 @@ async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits:
     fault: { tooLong?: boolean; brokenBy?: string } = {},
   ) => {
     const newestFirstBy = LIST_ORDERS.find((order) => isDescending[order]) ?? null;
-    const commonReadingFacts = { records, pages: pageCount, latestMs, newestFirstBy, unreadable: unreadableRecords };
     return {
-      ...commonReadingFacts,
-      whole: isOrderKnown,
-      steady: isUnchanged,
-      tooLong: false,
-      brokenBy: null,
-      ...fault,
+      ...{ records, pages: pageCount, latestMs, newestFirstBy, unreadable: unreadableRecords },
+      ...{ isOrderKnown, isUnchanged, tooLong: false, brokenBy: null, ...fault },
     };
   };
   try {

@@ -11,7 +11,7 @@ type ListPart = Pick<AlarmFilter, "priority" | "acknowledged">;
 
 export interface ListOptions {
   readonly readsTwice: boolean;
-  readonly onPage: (listed: readonly Alarm[]) => Promise<void>;
+  readonly onPage: (alarms: readonly Alarm[]) => Promise<void>;
   readonly signal: AbortSignal;
 }
 
@@ -43,14 +43,14 @@ export function createSiteListReader(
     listOptions: ListOptions,
     limits: ListLimits,
   ) => Promise<Listing<Alarm>>,
-  isBroken: () => boolean,
+  isListUnreliable: () => boolean,
   clock: Clock,
   log: Pick<Log, "info" | "warn">,
 ) {
   const failuresByList = new Map<string, AlarmListFailures>();
   const lastAlarmIdsBySite = new Map<number, ReadonlySet<string>>();
-  const isAlarmListSplit = (list: string) => {
-    const listSplitAtMs = failuresByList.get(list)?.splitAtMs ?? null;
+  const isAlarmListSplit = (listName: string) => {
+    const listSplitAtMs = failuresByList.get(listName)?.splitAtMs ?? null;
     return listSplitAtMs !== null && clock.monotonic() - listSplitAtMs < RETRY_WHOLE_LIST_AFTER_MS;
   };
 
@@ -63,7 +63,7 @@ export function createSiteListReader(
     };
     const failsOften =
       failureCount + 1 >= SPLIT_LIST_AFTER_FAILURES && nowMs - firstFailureMs >= SPLIT_LIST_AFTER_FAILING_MS;
-    const mustSplitAlarmList = brokenBy === "pages" || isPart || failsOften || isBroken();
+    const mustSplitAlarmList = brokenBy === "pages" || isPart || failsOften || isListUnreliable();
     failuresByList.set(list, {
       firstFailureMs,
       failureCount: failureCount + 1,
@@ -74,7 +74,7 @@ export function createSiteListReader(
     return mustSplitAlarmList;
   }
 
-  async function readPart(
+  async function readListPart(
     siteId: number,
     part: ListPart,
     twice: boolean,
@@ -102,13 +102,13 @@ export function createSiteListReader(
     return joinAlarmListParts(
       firstPage,
       listParts,
-      (listPart) => readPart(siteId, listPart, false, listOptions),
+      (listPart) => readListPart(siteId, listPart, false, listOptions),
       listOptions.signal,
     );
   }
 
   return async (siteId: number, listOptions: ListOptions): Promise<SiteAlarmReading> => {
-    const firstList = await readPart(siteId, {}, true, listOptions);
+    const firstList = await readListPart(siteId, {}, true, listOptions);
     if (!isAlarmListSplit(describeAlarmList(siteId, {}))) return { listing: firstList, remark: null };
     const remark = `The pages of the active alarms of site ${siteId} cannot be walked: they are read by priority and acknowledgement.`;
     // An alarm may move from one part to another between two requests: read again before it counts as absent.
@@ -116,7 +116,7 @@ export function createSiteListReader(
     const lacksEarlierAlarms = lastAlarmIdsBySite.get(siteId)?.isSubsetOf(firstAlarmIds) !== true;
     lastAlarmIdsBySite.set(siteId, firstAlarmIds);
     if (!firstList.complete || !(listOptions.readsTwice || lacksEarlierAlarms)) return { listing: firstList, remark };
-    const secondList = await readPart(siteId, {}, true, listOptions);
+    const secondList = await readListPart(siteId, {}, true, listOptions);
     const alarms = joinItemsById(firstList.items, listItems(secondList), getAlarmId);
     lastAlarmIdsBySite.set(siteId, new Set(alarms.map(getAlarmId)));
     if (secondList.complete && fingerprint(firstList.items, stateKey) === fingerprint(secondList.items, stateKey))
@@ -129,7 +129,7 @@ export function createSiteListReader(
 async function joinAlarmListParts(
   firstPage: Listing<Alarm> & { readonly complete: false },
   parts: readonly ListPart[],
-  readPart: (part: ListPart) => Promise<Listing<Alarm>>,
+  readListPart: (part: ListPart) => Promise<Listing<Alarm>>,
   signal: AbortSignal,
 ): Promise<Listing<Alarm>> {
   let items = listItems(firstPage);
@@ -137,7 +137,7 @@ async function joinAlarmListParts(
   const faults: string[] = [];
   for (const listPart of parts) {
     try {
-      const listing = await readPart(listPart);
+      const listing = await readListPart(listPart);
       for (const { id } of listItems(listing)) ids.add(id);
       items = joinItemsById(items, listItems(listing), getAlarmId);
       if (!listing.complete) faults.push(listing.reason);

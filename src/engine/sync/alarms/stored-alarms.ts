@@ -41,11 +41,11 @@ export function recordFirstSiteLists(
   sites: AlarmStore["sites"],
   siteIds: Iterable<number>,
   field: "activeSince" | "resolvedSince",
-  at: string,
+  listedAt: string,
 ): (readonly [string, StoredAlarmSite])[] {
   return [...siteIds].flatMap((siteId) => {
     const site = sites.get(String(siteId)) ?? { activeSince: null, resolvedSince: null };
-    return site[field] === null ? [[String(siteId), { ...site, [field]: at }] as const] : [];
+    return site[field] === null ? [[String(siteId), { ...site, [field]: listedAt }] as const] : [];
   });
 }
 
@@ -58,10 +58,10 @@ export function expiredAlarmIds(
   const watermarkMs = parseUtcMs(sweeps.get("resolved")?.watermark ?? null);
   const idsOfExpiredAlarms: string[] = [];
   const retainedAlarms: { readonly id: string; readonly since: string }[] = [];
-  for (const [id, stored] of alarms) {
-    if (isOpenAlarm(stored) || changedAlarms.has(id)) continue;
-    const { alarm, since, state, untold } = stored;
-    const endMs = latestAlarmEndMs(stored);
+  for (const [id, storedAlarm] of alarms) {
+    if (isOpenAlarm(storedAlarm) || changedAlarms.has(id)) continue;
+    const { alarm, since, state, untold } = storedAlarm;
+    const endMs = latestAlarmEndMs(storedAlarm);
     const sweptMs = parseUtcMs(sites.get(String(alarm.site.id))?.sweptUntil ?? null) ?? watermarkMs;
     const alarmAgeMs = nowMs - Date.parse(since);
     const isEndSwept = state === "resolved" && endMs !== null && sweptMs !== null;
@@ -104,7 +104,7 @@ export function createActiveAlarmCounts() {
 
   return {
     counts: alarmCountsBySite as ActiveAlarmCounts,
-    changed(before: StoredAlarm | undefined, after: StoredAlarm | undefined): void {
+    noteAlarmChange(before: StoredAlarm | undefined, after: StoredAlarm | undefined): void {
       addToAlarmCount(before, -1);
       addToAlarmCount(after, 1);
     },

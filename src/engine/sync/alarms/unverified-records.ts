@@ -21,7 +21,7 @@ export type ClassifiedRecords = ReturnType<typeof classifyRecords>;
 
 export type RecordCounts = ReadonlyMap<
   string,
-  { readonly siteId: number; readonly text: string; readonly times: number }
+  { readonly siteId: number; readonly recordText: string; readonly repetitions: number }
 >;
 
 const POLLS_TO_CONFIRM = 2;
@@ -45,8 +45,8 @@ export function classifyRecords(
   const countRepeatedRecord = (alarm: Alarm) => {
     const recordText = `${episodeKey(alarm)} ${alarm.lastActiveEvent?.id} ${alarm.status} ${alarm.resolvedAt !== null}`;
     const earlierRecord = recordCounts.get(alarm.id);
-    const repetitions = earlierRecord?.text === recordText ? earlierRecord.times + 1 : 1;
-    newCounts.set(alarm.id, { siteId: alarm.site.id, text: recordText, times: repetitions });
+    const repetitions = earlierRecord?.recordText === recordText ? earlierRecord.repetitions + 1 : 1;
+    newCounts.set(alarm.id, { siteId: alarm.site.id, recordText, repetitions });
     return repetitions;
   };
   for (const record of records) {
@@ -96,30 +96,30 @@ export function isUndisputed(storedAlarm: StoredAlarm | undefined, record: Alarm
 }
 
 export function createRecordReport({ source: { name: source }, metrics, log }: PollContext) {
-  let wereContradictory = false;
+  let hadContradictoryRecord = false;
   return (
     { contradictoryRecords: contradictory, unreadableIds: unreadable }: ClassifiedRecords,
     { revokedEndIds, staleRecordIds }: AlarmEndCheck,
     recordsWithoutId: readonly string[],
   ): readonly string[] => {
-    const setCount = (reason: string, records: number) => metrics.alarmRecordsDoubtful.set({ source, reason }, records);
+    const setCount = (reason: string, count: number) => metrics.alarmRecordsUnverified.set({ source, reason }, count);
     setCount("contradictory", contradictory.length);
     setCount("stale", staleRecordIds.size);
     setCount("unreadable", unreadable.length + recordsWithoutId.length);
-    const [first] = contradictory;
-    if (first !== undefined && !wereContradictory) {
+    const [firstRecord] = contradictory;
+    if (firstRecord !== undefined && !hadContradictoryRecord) {
       const alarms = contradictory.length;
       log.warn({ alarms }, "the list of active alarms has records that contradict themselves");
     }
-    wereContradictory = first !== undefined;
+    hadContradictoryRecord = firstRecord !== undefined;
     if (revokedEndIds.size > 0)
       log.warn(
         { alarms: revokedEndIds.size },
         "the service lists ended alarms as active and no longer lists their end: they are active again",
       );
     const remarks = [
-      first !== undefined &&
-        `Records of the list of active alarms that contradict themselves: ${contradictory.length}, such as alarm ${first.id} with the status "${first.status}" and the end ${first.resolvedAtRaw ?? "null"}. These alarms stay as they were.`,
+      firstRecord !== undefined &&
+        `Records of the list of active alarms that contradict themselves: ${contradictory.length}, such as alarm ${firstRecord.id} with the status "${firstRecord.status}" and the end ${firstRecord.resolvedAtRaw ?? "null"}. These alarms stay as they were.`,
       revokedEndIds.size > 0 &&
         `Alarms that are active again, because the service does not know their end any more: ${revokedEndIds.size} (${formatFirstAlarmIds([...revokedEndIds])}).`,
       staleRecordIds.size > 0 &&

@@ -19,8 +19,8 @@ import { type StoredDayCounts, type StoredLedger, syncSet } from "../stored-docu
 
 /** Range of UTC days, as days since 1970: 20759 is 2026-11-02. A bucket belongs to the UTC day in which it begins. */
 export interface DayRange {
-  readonly from: number;
-  readonly until: number;
+  readonly fromDay: number;
+  readonly untilDay: number;
 }
 
 export const utcDay = (atMs: number): number => Math.floor(atMs / DAY_MS);
@@ -34,7 +34,7 @@ const lastBucketStartBefore = memoizeByKey((resolution: BucketRules["resolution"
 /** Returns the days whose buckets all begin within a range. The first day may begin at `opensAtMs`. */
 function completeDays({ fromMs, toMs }: TimeRange, opensAtMs: number, { resolution, timeZone }: BucketRules): DayRange {
   const from = fromMs <= opensAtMs ? utcDay(fromMs) : utcDay(lastBucketStartBefore(resolution)(timeZone)(fromMs)) + 1;
-  return { from, until: utcDay(toMs) };
+  return { fromDay: from, untilDay: utcDay(toMs) };
 }
 
 /**
@@ -48,31 +48,31 @@ export interface DayCount {
 
 export type CountsByDay = ReadonlyMap<number, DayCount>;
 
-interface EqualDaysCount extends DayCount {
-  readonly first: number;
-  readonly last: number;
+interface DayRangeCount extends DayCount {
+  readonly firstDay: number;
+  readonly lastDay: number;
 }
 
-function parseDayCounts(text: string): readonly EqualDaysCount[] {
+function parseDayCounts(text: string): readonly DayRangeCount[] {
   if (text === "") return [];
   return text.split(",").map((entry) => {
     const [days = "", counts = ""] = entry.split(":");
-    const [first, moreDays = 0] = days.split("+").map(Number);
-    const [valueCount, nulls = 0] = counts.split(".").map(Number);
-    return { first: first ?? 0, last: (first ?? 0) + moreDays, had: valueCount ?? 0, null: nulls };
+    const [firstDay = 0, moreDays = 0] = days.split("+").map(Number);
+    const [valueCount, nullCount = 0] = counts.split(".").map(Number);
+    return { firstDay, lastDay: firstDay + moreDays, had: valueCount ?? 0, null: nullCount };
   });
 }
 
-export function countsBetween(text: string, from: number, until: number): CountsByDay {
+export function countsBetween(text: string, fromDay: number, untilDay: number): CountsByDay {
   const counts = new Map<number, DayCount>();
-  for (const { first, last, had, null: nulls } of parseDayCounts(text))
-    for (let day = Math.max(first, from); day <= Math.min(last, until - 1); day++)
+  for (const { firstDay, lastDay, had, null: nulls } of parseDayCounts(text))
+    for (let day = Math.max(firstDay, fromDay); day <= Math.min(lastDay, untilDay - 1); day++)
       counts.set(day, { had, null: nulls });
   return counts;
 }
 
 export function countOfDay(text: string, day: number): DayCount | undefined {
-  return parseDayCounts(text).find(({ first, last }) => first <= day && day <= last);
+  return parseDayCounts(text).find(({ firstDay, lastDay }) => firstDay <= day && day <= lastDay);
 }
 
 export function mergeCounts(text: string, moreCounts: CountsByDay): string {
@@ -119,12 +119,12 @@ export function countEmittedPoints(
 ): ReadonlyMap<number, DayCount & { readonly points: number }> {
   const countsByDay = new Map<number, { had: number; null: number; points: number }>();
   const findBucketStart = bucketStartFinder(rules);
-  const addToDay = (startMs: number, had: number, nulls: number) => {
+  const addToDay = (startMs: number, valueCount: number, nullCount: number) => {
     const day = utcDay(startMs);
     const dayCount = countsByDay.get(day) ?? { had: 0, null: 0, points: 0 };
     countsByDay.set(day, dayCount);
-    dayCount.had += had;
-    dayCount.null += nulls;
+    dayCount.had += valueCount;
+    dayCount.null += nullCount;
     dayCount.points++;
   };
   let lastBucketStartMs = Number.NaN;
@@ -187,16 +187,16 @@ export function gaplessDays(series: SeriesState & { readonly total: boolean }): 
   return computedDays;
 }
 
-function computeGaplessDays(ledger: StoredLedger, rules: SeriesRules, total: boolean): GaplessDays {
+function computeGaplessDays(ledger: StoredLedger, rules: SeriesRules, isTotal: boolean): GaplessDays {
   const startMs = historyStart(ledger);
   const firstWantedDay = utcDay(startMs);
   const countedFromDay = firstCountedDay(ledger);
   if (ledger.state === "no-log") return { ...ALL_DAYS, firstWantedDay, finalizableFrom: countedFromDay };
   const watermarkMs = parseTime(ledger.watermark);
   const completeDaysAtWatermark = (ranges: readonly TimeRange[]) => {
-    const foundRange = ranges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs >= watermarkMs);
-    const { from, until } = completeDays(foundRange ?? { fromMs: watermarkMs, toMs: watermarkMs }, startMs, ledger);
-    return { from: from <= firstWantedDay ? MIN_DAY : from, until };
+    const range = ranges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs >= watermarkMs);
+    const { fromDay, untilDay } = completeDays(range ?? { fromMs: watermarkMs, toMs: watermarkMs }, startMs, ledger);
+    return { from: fromDay <= firstWantedDay ? MIN_DAY : fromDay, until: untilDay };
   };
   const fetchedTimeRanges = fetchedRanges(ledger.spans);
   const fetchedDays = completeDaysAtWatermark(fetchedTimeRanges);
@@ -204,7 +204,7 @@ function computeGaplessDays(ledger: StoredLedger, rules: SeriesRules, total: boo
   const finalRefusedRanges = toRanges(ledger.spans).filter((span) => span.why === "refused" && isRefusalFinal(span));
   const finalDays = completeDaysAtWatermark(mergeTimeRanges([...fetchedTimeRanges, ...finalRefusedRanges]));
   const isRefused = ledger.refusal !== null && isRefusalFinal(ledger.refusal);
-  const lateDataUntilDay = isRefused || total ? MAX_DAY : findLateDataUntilDay(ledger, rules);
+  const lateDataUntilDay = isRefused || isTotal ? MAX_DAY : findLateDataUntilDay(ledger, rules);
   return {
     firstWantedDay,
     ...fetchedDays,
@@ -225,10 +225,10 @@ function findLateDataUntilDay({ dailyAt, weeklyAt, rereadFrom }: StoredLedger, r
   return utcDay(bucketStart(lateDataUntilMs, rules));
 }
 
-function firstCountedDay({ countedFrom: from, days, spans }: StoredLedger): number {
+function firstCountedDay({ countedFrom: countedFromTime, days, spans }: StoredLedger): number {
   // Ledgers of an earlier version have no counts.
-  if (from === undefined) return days === undefined && spans.length > 0 ? MAX_DAY : MIN_DAY;
-  return Math.ceil(parseTime(from) / DAY_MS);
+  if (countedFromTime === undefined) return days === undefined && spans.length > 0 ? MAX_DAY : MIN_DAY;
+  return Math.ceil(parseTime(countedFromTime) / DAY_MS);
 }
 
 export const DAY_RETENTION_DAYS = 1_100;
@@ -251,15 +251,15 @@ export function newCompleteDays(ledgerBefore: StoredLedger, ledgerAfter: StoredL
   if (ledgerBefore.spans === ledgerAfter.spans) return [];
   const completeRangesBefore = findCompleteDayRanges(ledgerBefore);
   return findCompleteDayRanges(ledgerAfter).flatMap((range) =>
-    subtractRanges(range, completeRangesBefore).map(({ fromMs, toMs }) => ({ from: fromMs, until: toMs })),
+    subtractRanges(range, completeRangesBefore).map(({ fromMs, toMs }) => ({ fromDay: fromMs, untilDay: toMs })),
   );
 }
 
 function findCompleteDayRanges(ledger: StoredLedger): readonly TimeRange[] {
   return fetchedRanges(ledger.spans).flatMap((fetchedRange) => {
-    const { from, until } = completeDays(fetchedRange, historyStart(ledger), ledger);
-    const rangeFromDay = Math.max(from, firstCountedDay(ledger));
-    return rangeFromDay < until ? [{ fromMs: rangeFromDay, toMs: until }] : [];
+    const { fromDay, untilDay } = completeDays(fetchedRange, historyStart(ledger), ledger);
+    const rangeFromDay = Math.max(fromDay, firstCountedDay(ledger));
+    return rangeFromDay < untilDay ? [{ fromMs: rangeFromDay, toMs: untilDay }] : [];
   });
 }
 

@@ -131,7 +131,7 @@ const MAX_LISTED_SERIES_PER_DAY = 200;
 
 export function createDayCounter(day: number) {
   let account: DayBucketCounts = ZERO_BUCKET_COUNTS;
-  let count = 0;
+  let seriesCount = 0;
   const groups = new Map<string, SeriesAccount>();
   const withoutLog: SeriesStatement[] = [];
   const refused: SeriesStatement[] = [];
@@ -142,7 +142,7 @@ export function createDayCounter(day: number) {
       const { ledger, total, siteTag } = series;
       const { resolution, timeZone } = ledger;
       account = sumCounts(account, dayBuckets);
-      count++;
+      seriesCount++;
       const resolutionKey = seriesResolutionKey(series);
       const group = groups.get(resolutionKey) ?? { ...ZERO_BUCKET_COUNTS, resolution, timeZone, total, series: 0 };
       groups.set(resolutionKey, { ...group, ...sumCounts(group, dayBuckets), series: group.series + 1 });
@@ -154,11 +154,11 @@ export function createDayCounter(day: number) {
       if (dayBuckets.refused > 0) refused.push(buildSeriesStatement(dayBuckets.refused, dayBuckets.refusal));
       return dayBuckets;
     },
-    done: () => ({ account, series: count, byResolution: [...groups.values()], withoutLog, refused }),
+    buildCounts: () => ({ account, series: seriesCount, byResolution: [...groups.values()], withoutLog, refused }),
   };
 }
 
-export type SiteDayCounts = ReturnType<ReturnType<typeof createDayCounter>["done"]>;
+export type SiteDayCounts = ReturnType<ReturnType<typeof createDayCounter>["buildCounts"]>;
 
 export function daySealedFact(
   site: Site,
@@ -185,16 +185,17 @@ export function daySealedFact(
 export function buildHistoryCompleteEvent(
   series: Series,
   source: string,
-  { from, until }: DayRange,
+  { fromDay, untilDay }: DayRange,
   counts: CountsByDay,
   nowMs: number,
 ): Event<"history-complete"> | null {
   const { siteTag, ledger, total } = series;
   const { resolution, timeZone } = ledger;
   let sum: DayBucketCounts = ZERO_BUCKET_COUNTS;
-  for (let day = from; day < until; day++) sum = sumCounts(sum, countSeriesDay(series, day, counts.get(day), nowMs));
+  for (let day = fromDay; day < untilDay; day++)
+    sum = sumCounts(sum, countSeriesDay(series, day, counts.get(day), nowMs));
   if (sum.expected === 0) return null;
-  const dateRange = { firstDate: dayDate(from), lastDate: dayDate(until - 1) };
+  const dateRange = { firstDate: dayDate(fromDay), lastDate: dayDate(untilDay - 1) };
   // Use the subject of the history events, so that sinks that order by subject deliver this event after them.
   const subject = `${eventSubject("tag", siteTag.siteId, siteTag.tag.id)}/${total ? "total" : "history"}/${resolution}`;
   const data = { tag: siteTag.tag, resolution, timeZone, total, ...dateRange, ...sum };

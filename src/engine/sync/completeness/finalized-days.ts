@@ -147,8 +147,8 @@ export function createFinalizedDays(options: {
       );
       if (oldCountsText === "") return ledger;
       const allCountsText = mergeCounts(await loadMovedDayCounts(series, ledger), allDayCounts(oldCountsText));
-      const [, retained] = splitDayCounts(allCountsText, utcDay(nowMs) - DAY_RETENTION_DAYS);
-      movedDayCounts.set(series.key, { timeZone: ledger.timeZone, days: retained });
+      const [, retainedDays] = splitDayCounts(allCountsText, utcDay(nowMs) - DAY_RETENTION_DAYS);
+      movedDayCounts.set(series.key, { timeZone: ledger.timeZone, days: retainedDays });
       return { ...ledger, days: recentCountsText, daysMoved: true };
     }
 
@@ -156,8 +156,9 @@ export function createFinalizedDays(options: {
       if (ranges.length === 0) return;
       const oldDays = await loadMovedDayCounts(series, ledger);
       for (const dayRange of ranges) {
-        const { from, until } = dayRange;
-        const counts = countsBetween(mergeCounts(oldDays, countsBetween(ledger.days ?? "", from, until)), from, until);
+        const { fromDay, untilDay } = dayRange;
+        const ledgerCounts = countsBetween(ledger.days ?? "", fromDay, untilDay);
+        const counts = countsBetween(mergeCounts(oldDays, ledgerCounts), fromDay, untilDay);
         const event = buildHistoryCompleteEvent({ ...series, ledger }, source, dayRange, counts, nowMs);
         if (event !== null) events.push(event);
       }
@@ -175,22 +176,22 @@ export function createFinalizedDays(options: {
         const points = emittedCountsByDay.get(day)?.points ?? 0;
         if (!isDayFetched && points === 0) continue;
         const key = siteDayKey({ siteId, day });
-        const previous = newChanges.get(key) ?? dayChanges.get(key);
-        const isRecent = previous !== undefined && nowMs - Date.parse(previous.at) < DAY_CHANGE_MERGE_MS;
-        newChanges.set(key, { at: isRecent ? previous.at : isoUtc(nowMs), points: (previous?.points ?? 0) + points });
+        const oldChange = newChanges.get(key) ?? dayChanges.get(key);
+        const isRecent = oldChange !== undefined && nowMs - Date.parse(oldChange.at) < DAY_CHANGE_MERGE_MS;
+        newChanges.set(key, { at: isRecent ? oldChange.at : isoUtc(nowMs), points: (oldChange?.points ?? 0) + points });
       }
     }
 
     return {
       events,
-      async count(
+      async countReplyPoints(
         series: Series,
         ledgerBefore: StoredLedger,
         ledgerAfter: StoredLedger,
-        emitted: EmittedHistoryPoints,
+        emittedPoints: EmittedHistoryPoints,
       ) {
         if (!ledgersBefore.has(series)) ledgersBefore.set(series, series.ledger);
-        const emittedByDay = countEmittedPoints(emitted, ledgerAfter);
+        const emittedByDay = countEmittedPoints(emittedPoints, ledgerAfter);
         const fetchedRangesBefore = fetchedRanges(ledgerBefore.spans);
         const hadNoDayCounts =
           ledgerBefore.days === undefined && ledgerBefore.countedFrom === undefined && fetchedRangesBefore.length > 0;
@@ -212,9 +213,9 @@ export function createFinalizedDays(options: {
           { set: movedDayCountsSet, put: [...movedDayCounts] },
           { set: changedDaysSet, put: [...newChanges] },
         ].filter(({ put }) => put.length > 0),
-      committed(): void {
-        for (const [key, mark] of newChanges) dayChanges.set(key, mark);
-        for (const [series, before] of ledgersBefore) recordLedgerChange(before, series);
+      afterCommit(): void {
+        for (const [key, dayChange] of newChanges) dayChanges.set(key, dayChange);
+        for (const [series, ledgerBefore] of ledgersBefore) recordLedgerChange(ledgerBefore, series);
       },
     };
   }
@@ -229,23 +230,23 @@ export function createFinalizedDays(options: {
   }
 
   async function emitSiteHistoryComplete(members: readonly Series[], nowMs: number): Promise<void> {
-    const [first] = members;
+    const [firstSeries] = members;
     const commonGaplessDays = commonDays(members);
-    const from = Math.max(commonGaplessDays.from, commonGaplessDays.firstWantedDay);
+    const fromDay = Math.max(commonGaplessDays.from, commonGaplessDays.firstWantedDay);
     if (
-      first === undefined ||
+      firstSeries === undefined ||
       !Number.isFinite(commonGaplessDays.until) ||
-      !Number.isFinite(from) ||
-      from >= commonGaplessDays.until
+      !Number.isFinite(fromDay) ||
+      fromDay >= commonGaplessDays.until
     )
       return;
-    const { rules, total } = first;
-    const { resolution, timeZone } = first.ledger;
-    const { siteId } = first.siteTag;
-    const key = `${siteId} ${seriesResolutionKey(first)}`;
+    const { rules, total } = firstSeries;
+    const { resolution, timeZone } = firstSeries.ledger;
+    const { siteId } = firstSeries.siteTag;
+    const key = `${siteId} ${seriesResolutionKey(firstSeries)}`;
     const lastDates = emittedDates.get(key);
     const dates = {
-      from: commonGaplessDays.from <= commonGaplessDays.firstWantedDay ? null : dayDate(from),
+      from: commonGaplessDays.from <= commonGaplessDays.firstWantedDay ? null : dayDate(fromDay),
       until: dayDate(commonGaplessDays.until),
     };
     const overdueDay = utcDay(closedUntilMs(rules, nowMs - 2 * rules.everyMs));
@@ -268,12 +269,12 @@ export function createFinalizedDays(options: {
     emittedDates.set(key, newCompleteDates);
   }
 
-  function listWaitingSeries(members: readonly Series[], until: number, nowMs: number): readonly WaitingSeries[] {
+  function listWaitingSeries(members: readonly Series[], untilDay: number, nowMs: number): readonly WaitingSeries[] {
     return members
-      .filter((series) => gaplessDays(series).until <= until)
+      .filter((series) => gaplessDays(series).until <= untilDay)
       .map((series) => {
         const { id, displayName } = series.siteTag.tag;
-        const { why, refusal } = countSeriesDay(series, until, undefined, nowMs);
+        const { why, refusal } = countSeriesDay(series, untilDay, undefined, nowMs);
         const { said, at } = refusal ?? { said: null, at: null };
         return { tagId: id, displayName, why: why ?? "refused", said, at };
       });
@@ -306,24 +307,24 @@ export function createFinalizedDays(options: {
     for (const series of options.series()) {
       if (series.siteTag.siteId !== siteId) continue;
       const { ledger, key } = series;
-      const count =
+      const dayCount =
         ledger.daysMoved === true
           ? await getDayCount(store, source, key, ledger, day)
           : countOfDay(ledger.days ?? "", day);
-      siteDayCounter.add(series, count, nowMs);
+      siteDayCounter.add(series, dayCount, nowMs);
       if (++countedSeries % SERIES_COUNTED_PER_YIELD === 0) await yieldToEventLoop();
     }
-    return siteDayCounter.done();
+    return siteDayCounter.buildCounts();
   }
 
-  async function finalizeDay(date: SiteUtcDay): Promise<number> {
-    const { siteId, day } = date;
+  async function finalizeDay(siteUtcDay: SiteUtcDay): Promise<number> {
+    const { siteId, day } = siteUtcDay;
     const nowMs = clock.now();
-    const key = siteDayKey(date);
+    const key = siteDayKey(siteUtcDay);
     const countedSiteDay = { siteId, day, hasChangedMeanwhile: false };
     dayBeingCounted = countedSiteDay;
     try {
-      const siteDay = await countBucketsOfSiteDay(date, nowMs);
+      const siteDay = await countBucketsOfSiteDay(siteUtcDay, nowMs);
       const { account, series } = siteDay;
       if (countedSiteDay.hasChangedMeanwhile || account.pending > 0) {
         if (account.pending > 0) countedAtMs.set(key, clock.monotonic());
@@ -386,7 +387,7 @@ export function createFinalizedDays(options: {
       for (const seriesOfGroup of Map.groupBy(series, seriesResolutionKey).values())
         await emitSiteHistoryComplete(seriesOfGroup, nowMs);
     dueSiteDays = seriesBySite.flatMap(([siteId, series]) => findDueDays(siteId, series, nowMs));
-    for (const date of dueSiteDays) addSiteDay(date);
+    for (const dueDay of dueSiteDays) addSiteDay(dueDay);
   }
 
   return { collectDayChanges, refreshIfStale: refreshFinalizedDays };

@@ -25,13 +25,13 @@ export function subtractRanges(range: TimeRange, takenRanges: readonly TimeRange
 }
 
 export function mergeTimeRanges(ranges: readonly TimeRange[]): readonly TimeRange[] {
-  const result: TimeRange[] = [];
+  const merged: TimeRange[] = [];
   for (const nextRange of ranges.filter((range) => range.fromMs < range.toMs).sort((a, b) => a.fromMs - b.fromMs)) {
-    const lastRange = result.at(-1);
-    if (lastRange === undefined || nextRange.fromMs > lastRange.toMs) result.push(nextRange);
-    else result[result.length - 1] = { fromMs: lastRange.fromMs, toMs: Math.max(lastRange.toMs, nextRange.toMs) };
+    const lastRange = merged.at(-1);
+    if (lastRange === undefined || nextRange.fromMs > lastRange.toMs) merged.push(nextRange);
+    else merged[merged.length - 1] = { fromMs: lastRange.fromMs, toMs: Math.max(lastRange.toMs, nextRange.toMs) };
   }
-  return result;
+  return merged;
 }
 
 export function totalLengthMs(ranges: readonly TimeRange[]): number {
@@ -111,7 +111,7 @@ export function countBuckets(
   if (dayPart === undefined) return 0;
   const { fromMs, toMs } = dayPart;
   if (resolution === "5m") return Math.ceil(toMs / FIVE_MINUTES_MS) - Math.ceil(fromMs / FIVE_MINUTES_MS);
-  return bucketStartsOfDay(resolution)(timeZone)(day).reduce((sum, at) => sum + (at >= fromMs && at < toMs ? 1 : 0), 0);
+  return bucketStartsOfDay(resolution)(timeZone)(day).reduce((sum, ms) => sum + (ms >= fromMs && ms < toMs ? 1 : 0), 0);
 }
 
 const bucketStartsOfDay = memoizeByKey((resolution: Resolution) =>
@@ -146,23 +146,23 @@ const computeZoneOffsetMs = (atMs: number, zone: string): number => IANAZone.cre
 /** Offset of a time zone from UTC. If it is equal at both ends of an hour, it is valid for the complete hour. */
 function zoneOffsetMs(atMs: number, zone: string): number {
   const hourNumber = Math.floor(atMs / HOUR_MS);
-  const zoneOffset = zoneOffsetAtHour(zone)(hourNumber);
-  return zoneOffset === zoneOffsetAtHour(zone)(hourNumber + 1) ? zoneOffset : computeZoneOffsetMs(atMs, zone);
+  const offsetMs = zoneOffsetAtHour(zone)(hourNumber);
+  return offsetMs === zoneOffsetAtHour(zone)(hourNumber + 1) ? offsetMs : computeZoneOffsetMs(atMs, zone);
 }
 
 /** Start of a local hour, or the time within the hour at which the local clock changes. */
 function localHourStart(atMs: number, zone: string): number {
-  const zoneOffset = zoneOffsetMs(atMs, zone);
-  const hourStartMs = Math.floor((atMs + zoneOffset) / HOUR_MS) * HOUR_MS - zoneOffset;
-  if (zoneOffsetMs(hourStartMs, zone) === zoneOffset) return hourStartMs;
-  return findFirstMinute(hourStartMs, atMs, (ms) => zoneOffsetMs(ms, zone) === zoneOffset);
+  const offsetMs = zoneOffsetMs(atMs, zone);
+  const hourStartMs = Math.floor((atMs + offsetMs) / HOUR_MS) * HOUR_MS - offsetMs;
+  if (zoneOffsetMs(hourStartMs, zone) === offsetMs) return hourStartMs;
+  return findFirstMinute(hourStartMs, atMs, (ms) => zoneOffsetMs(ms, zone) === offsetMs);
 }
 
 function nextLocalHourStart(startMs: number, zone: string): number {
-  const zoneOffset = zoneOffsetMs(startMs, zone);
-  const endMs = (Math.floor((startMs + zoneOffset) / HOUR_MS) + 1) * HOUR_MS - zoneOffset;
-  if (zoneOffsetMs(endMs - 1, zone) === zoneOffset) return endMs;
-  return findFirstMinute(startMs, endMs, (ms) => zoneOffsetMs(ms, zone) !== zoneOffset);
+  const offsetMs = zoneOffsetMs(startMs, zone);
+  const endMs = (Math.floor((startMs + offsetMs) / HOUR_MS) + 1) * HOUR_MS - offsetMs;
+  if (zoneOffsetMs(endMs - 1, zone) === offsetMs) return endMs;
+  return findFirstMinute(startMs, endMs, (ms) => zoneOffsetMs(ms, zone) !== offsetMs);
 }
 
 /** Start of a local day: midnight, or later if the time zone skips midnight. */

@@ -34,10 +34,10 @@ export type SeriesCandidateGroup = readonly [SeriesCandidate, ...SeriesCandidate
 export interface RequestLimits {
   readonly maxValues: number;
   readonly prefersSingle: boolean;
-  readonly bucketsPerTag?: (tags: number) => number;
+  readonly bucketsPerTag?: (tagCount: number) => number;
 }
 
-export function chooseRecent(
+export function chooseRecentRequest(
   allSeries: readonly Series[],
   nowMs: number,
   limits: RequestLimits,

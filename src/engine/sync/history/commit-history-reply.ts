@@ -17,8 +17,8 @@ import {
   type EmittedValuesByTime,
   recordRefusal,
   type SettledHistoryPoints,
+  settleNewRange,
   settlePastRange,
-  settleRecent,
 } from "./ledger.ts";
 import {
   addUnreadableRanges,
@@ -61,8 +61,8 @@ export function createHistoryReplySettlement(options: {
   function createCommitBatch(nowMs: number, extraDocuments: readonly DocumentChange[] = []) {
     return {
       ledgersBySeries: new Map<Series, StoredLedger>(),
-      emittedPuts: [] as (readonly [string, EmittedPoints])[],
-      emittedRemovals: [] as string[],
+      emittedPointsToPut: [] as (readonly [string, EmittedPoints])[],
+      emittedKeysToRemove: [] as string[],
       events: [] as Event<"tag-history" | "tag-total">[],
       dayChanges: options.days.collectDayChanges(nowMs),
       ...{ extraDocuments, pointCount: 0 },
@@ -72,8 +72,8 @@ export function createHistoryReplySettlement(options: {
 
   async function commitBatch({
     ledgersBySeries,
-    emittedPuts,
-    emittedRemovals,
+    emittedPointsToPut,
+    emittedKeysToRemove,
     events,
     dayChanges,
     extraDocuments,
@@ -81,14 +81,14 @@ export function createHistoryReplySettlement(options: {
     await store.commit({
       documents: [
         { set: ledgerDocumentSet, put: [...ledgersBySeries].map(([series, ledger]) => [series.key, ledger] as const) },
-        { set: emittedPointsSet, put: emittedPuts, remove: emittedRemovals },
+        { set: emittedPointsSet, put: emittedPointsToPut, remove: emittedKeysToRemove },
         ...dayChanges.documents(),
         ...extraDocuments,
       ],
       events: [...events, ...dayChanges.events],
     });
     for (const [series, ledger] of ledgersBySeries) series.ledger = ledger;
-    dayChanges.committed();
+    dayChanges.afterCommit();
   }
 
   async function changeLedgerInBatch(
@@ -98,7 +98,7 @@ export function createHistoryReplySettlement(options: {
     emitted: EmittedHistoryPoints,
   ) {
     const previousLedger = batch.ledgersBySeries.get(series) ?? series.ledger;
-    batch.ledgersBySeries.set(series, await batch.dayChanges.count(series, previousLedger, ledger, emitted));
+    batch.ledgersBySeries.set(series, await batch.dayChanges.countReplyPoints(series, previousLedger, ledger, emitted));
   }
 
   async function addPointsToBatch(
@@ -106,7 +106,7 @@ export function createHistoryReplySettlement(options: {
     series: Series,
     range: TimeRange,
     nowMs: number,
-    settle: (ledger: StoredLedger, emitted: EmittedValuesByTime) => SettledHistoryPoints,
+    settlePoints: (ledger: StoredLedger, emitted: EmittedValuesByTime) => SettledHistoryPoints,
   ): Promise<void> {
     const { key, rules } = series;
     const { resolution } = rules;
@@ -115,10 +115,10 @@ export function createHistoryReplySettlement(options: {
     const emittedValuesByTime: EmittedValuesByTime = new Map();
     for (const chunk of listChunks(Math.max(bucketBefore(range.fromMs, rules), oldestMs), range.toMs, resolution)) {
       const storedChunk = await store.document<EmittedPoints>(emittedPointsSet, `${key} ${chunk}`);
-      for (const [i, at] of (storedChunk?.at ?? []).entries())
-        emittedValuesByTime.set(chunkStartMs(chunk, resolution) + at * 1_000, storedChunk?.values[i] ?? null);
+      for (const [i, offsetS] of (storedChunk?.at ?? []).entries())
+        emittedValuesByTime.set(chunkStartMs(chunk, resolution) + offsetS * 1_000, storedChunk?.values[i] ?? null);
     }
-    const { ledger, newPoints, revisedPoints } = settle(previousLedger, emittedValuesByTime);
+    const { ledger, newPoints, revisedPoints } = settlePoints(previousLedger, emittedValuesByTime);
     await changeLedgerInBatch(batch, series, ledger, { newPoints, revisedPoints, valuesBefore: emittedValuesByTime });
     const retainedSinceMs = parseTime(ledger.rememberedFrom);
     const changedChunks = new Set<number>();
@@ -129,9 +129,9 @@ export function createHistoryReplySettlement(options: {
       }
     }
     for (const chunk of changedChunks)
-      batch.emittedPuts.push([`${key} ${chunk}`, packEmittedPoints(chunk, resolution, emittedValuesByTime)]);
+      batch.emittedPointsToPut.push([`${key} ${chunk}`, packEmittedPoints(chunk, resolution, emittedValuesByTime)]);
     for (let chunk = chunkNumberAt(oldestMs, resolution); chunk < chunkNumberAt(retainedSinceMs, resolution); chunk++)
-      batch.emittedRemovals.push(`${key} ${chunk}`);
+      batch.emittedKeysToRemove.push(`${key} ${chunk}`);
     batch.events.push(
       ...buildEvents(series, newPoints, false, nowMs),
       ...buildEvents(series, revisedPoints, true, nowMs),
@@ -139,7 +139,7 @@ export function createHistoryReplySettlement(options: {
     batch.pointCount += newPoints.length + revisedPoints.length;
   }
 
-  function buildEvents(series: Series, points: TagPoints, revised: boolean, nowMs: number) {
+  function buildEvents(series: Series, points: TagPoints, isRevised: boolean, nowMs: number) {
     const { rules } = series;
     const { tag, siteId } = series.siteTag;
     const { resolution, timeZone } = rules;
@@ -160,7 +160,7 @@ export function createHistoryReplySettlement(options: {
           points: points.sliceByIndex(eventStartIndex, eventEndIndex),
           origin: isLiveEvent ? "live" : "backfill",
           // The time makes each revision distinct, because a value may change back and forth.
-          revisedAt: revised ? isoUtc(nowMs) : null,
+          revisedAt: isRevised ? isoUtc(nowMs) : null,
         }),
       );
       eventStartIndex = eventEndIndex;
@@ -188,7 +188,7 @@ export function createHistoryReplySettlement(options: {
       const isRetryOfRefusedRange = request.isSingle && !isFollowing;
       const listedSeries: Series[] = [];
       let batch = createCommitBatch(nowMs, extra);
-      for (const { series, record, range: requestedRange } of matchRecords(request, commitLogs)) {
+      for (const { series, record, range: requestedRange } of matchRecordsToSeries(request, commitLogs)) {
         listedSeries.push(series);
         const { ledger: previousLedger, rules } = series;
         // The reply may have shown that the clock was ahead when the range was chosen: its last buckets are still open.
@@ -206,7 +206,7 @@ export function createHistoryReplySettlement(options: {
         for (const rangePart of isFollowing ? [range] : splitRangeByPoints(points, range, rules.resolution)) {
           await addPointsToBatch(batch, series, rangePart, nowMs, (ledger, emitted) =>
             isFollowing
-              ? settleRecent(ledger, rules, points, range, emitted, nowMs, learnRanges)
+              ? settleNewRange(ledger, rules, points, range, emitted, nowMs, learnRanges)
               : settlePastRange(ledger, points, rangePart, clipLedgerRanges(learnedRanges, rangePart)),
           );
           if (batch.pointCount < POINTS_BEFORE_COMMIT) continue;
@@ -222,7 +222,7 @@ export function createHistoryReplySettlement(options: {
     async commitTotals(request: HistoryRequest, commitTotals: readonly TagTotal[]): Promise<readonly Series[]> {
       const nowMs = clock.now();
       const batch = createCommitBatch(nowMs);
-      for (const { series, record, range } of matchRecords(request, commitTotals)) {
+      for (const { series, record, range } of matchRecordsToSeries(request, commitTotals)) {
         const { total, unreadable } = record;
         const { ledger } = series;
         if (unreadable !== undefined) {
@@ -251,7 +251,7 @@ export function createHistoryReplySettlement(options: {
   };
 }
 
-function matchRecords<R extends { readonly id: string }>(
+function matchRecordsToSeries<R extends { readonly id: string }>(
   { series, rangesBySeriesKey }: HistoryRequest,
   reply: readonly R[],
 ) {
@@ -302,7 +302,7 @@ const chunkStartMs = (chunk: number, resolution: Resolution): number => chunk * 
 
 function listChunks(fromMs: number, toMs: number, resolution: Resolution): readonly number[] {
   const [firstChunk, lastChunk] = [chunkNumberAt(fromMs, resolution), chunkNumberAt(toMs - 1, resolution)];
-  return Array.from({ length: Math.max(0, lastChunk - firstChunk + 1) }, (_, at) => firstChunk + at);
+  return Array.from({ length: Math.max(0, lastChunk - firstChunk + 1) }, (_, i) => firstChunk + i);
 }
 
 function packEmittedPoints(chunk: number, resolution: Resolution, emitted: EmittedValuesByTime): EmittedPoints {

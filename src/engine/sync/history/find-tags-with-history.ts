@@ -22,9 +22,9 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
 
   function buildDiscoveryQuery(tagIds: readonly string[], nowMs: number): HistoryQuery | null {
     const series = tagIds.flatMap((id) => registry.getSeriesOfTag(id));
-    const [first] = series;
-    if (first === undefined) return null;
-    const { timeZone } = first.rules;
+    const [firstSeries] = series;
+    if (firstSeries === undefined) return null;
+    const { timeZone } = firstSeries.rules;
     const fromMs = Math.min(...series.map(registry.neededFromMs), nowMs - DAY_MS);
     // The service does not document whether the start is included: begin a month early.
     const fromTime = formatUtc(bucketBefore(fromMs, { resolution: "1mo", timeZone }));
@@ -49,20 +49,20 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
 
   return {
     queryFor: buildDiscoveryQuery,
-    refresh(): void {
-      const waitingTagIds = new Set(groupTests.waiting());
+    queueUndiscoveredTags(): void {
+      const waitingTagIds = new Set(groupTests.waitingMembers());
       const undiscoveredTagIds = registry
         .getAll()
         .filter((series) => series.ledger.state === "unproven" && series.ledger.refusal === null && isVisible(series))
         .map(({ siteTag }) => siteTag.tag.id);
-      groupTests.add([...new Set(undiscoveredTagIds)].filter((id) => !waitingTagIds.has(id)));
+      groupTests.addMembers([...new Set(undiscoveredTagIds)].filter((id) => !waitingTagIds.has(id)));
     },
     nextRequest(nowMs: number): LogDiscoveryRequest | null {
       for (let group = groupTests.nextTest(); group.length > 0; group = groupTests.nextTest()) {
         const invisibleTagIds = group.filter((id) => !registry.getSeriesOfTag(id).some(isVisible));
         const query = invisibleTagIds.length > 0 ? null : buildDiscoveryQuery(group, nowMs);
         if (query !== null) return { query, isRetry: false };
-        groupTests.remove(new Set(invisibleTagIds));
+        groupTests.removeMembers(new Set(invisibleTagIds));
       }
       const dueSeries = registry.getAll().find((series) => {
         const { state, refusal } = series.ledger;
@@ -77,7 +77,7 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
       if (listedTagIds === null || query.tagIds.every((id) => listedTagIds.has(id)))
         return groupTests.settleTest(listedTagIds !== null).bad;
       // A response without a requested tag proves nothing about the tag.
-      groupTests.remove(new Set(query.tagIds));
+      groupTests.removeMembers(new Set(query.tagIds));
       return [];
     },
     ledgersOfLoggedTags(tagIds: readonly string[], logs: readonly TagLog[], nowMs: number) {
@@ -93,8 +93,8 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
         tagIds.flatMap(seriesWithUnknownLog).map((series) => [series, record(series.ledger, message, nowMs)]),
       );
     },
-    removeFromQueue: (tagIds: readonly string[]) => groupTests.remove(new Set(tagIds)),
-    waitingTagCount: () => groupTests.waiting().length,
+    removeFromQueue: (tagIds: readonly string[]) => groupTests.removeMembers(new Set(tagIds)),
+    waitingTagCount: () => groupTests.waitingMembers().length,
   };
 }
 
@@ -117,7 +117,7 @@ const CLASSIFIED_MEMBERS_USED = 60;
  * Finds the tags without a history log ("bad" members), which make a complete request fail, by adaptive group testing:
  * tests parts of a refused group until one bad member is found, then its neighbours, which are often bad too.
  */
-export function createGroupTesting<T>(size: number) {
+export function createGroupTesting<T>(maxSize: number) {
   let queue: TestedMember<T>[] = [];
   /** At least one of these members of a refused group is bad. */
   let suspects: readonly TestedMember<T>[] = [];
@@ -143,7 +143,7 @@ export function createGroupTesting<T>(size: number) {
   };
 
   function chooseMembersToTest(): readonly TestedMember<T>[] {
-    const untested = suspects.length > 0 ? suspects : queue.filter(({ verdict }) => verdict === null).slice(0, size);
+    const untested = suspects.length > 0 ? suspects : queue.filter(({ verdict }) => verdict === null).slice(0, maxSize);
     const lastUntestedMember = untested.at(-1);
     if (lastUntestedMember === undefined) return [];
     const lastUntestedIndex = queue.indexOf(lastUntestedMember);
@@ -168,7 +168,7 @@ export function createGroupTesting<T>(size: number) {
   const toMembers = (testedMembers: readonly TestedMember<T>[]) => testedMembers.map(({ member }) => member);
 
   return {
-    add(members: readonly T[]): void {
+    addMembers(members: readonly T[]): void {
       for (const member of members) queue.push({ member, verdict: null });
     },
     nextTest(): readonly T[] {
@@ -189,8 +189,8 @@ export function createGroupTesting<T>(size: number) {
       queue = queue.slice(Math.max(0, (firstUntestedIndex === -1 ? queue.length : firstUntestedIndex) - 1));
       return { good: toMembers(goodMembers), bad: toMembers(badMembers) };
     },
-    waiting: () => toMembers(queue.filter(({ verdict }) => verdict === null)),
-    remove(members: ReadonlySet<T>): void {
+    waitingMembers: () => toMembers(queue.filter(({ verdict }) => verdict === null)),
+    removeMembers(members: ReadonlySet<T>): void {
       queue = queue.filter(({ member }) => !members.has(member));
       if (![...suspects, ...membersInTest].some(({ member }) => members.has(member))) return;
       suspects = [];
@@ -201,14 +201,14 @@ export function createGroupTesting<T>(size: number) {
 
 /** Returns the longest prefix whose members are all good with a probability of about one half (Golomb's rule). */
 function chooseEvenOddsMembers<S>(members: readonly S[], allGoodProbability: (members: readonly S[]) => number) {
-  let count = 1;
+  let memberCount = 1;
   let probabilityBefore = allGoodProbability(members.slice(0, 1));
-  for (; count < members.length; count++) {
-    const probabilityWithNext = allGoodProbability(members.slice(0, count + 1));
+  for (; memberCount < members.length; memberCount++) {
+    const probabilityWithNext = allGoodProbability(members.slice(0, memberCount + 1));
     if (probabilityBefore + probabilityWithNext <= 1) break;
     probabilityBefore = probabilityWithNext;
   }
-  return members.slice(0, count);
+  return members.slice(0, memberCount);
 }
 
 /** Returns the part of a bad group whose test gives most information, preferring single members. */

@@ -44,8 +44,8 @@ export function historyProgress(
   };
 }
 
-function estimateRequestCount(values: number, ranges: number, valuesPerRequest: number): number {
-  return Math.max(Math.ceil(values / Math.max(1, valuesPerRequest)), Math.ceil(ranges / TAGS_PER_REQUEST));
+function estimateRequestCount(valueCount: number, rangeCount: number, valuesPerRequest: number): number {
+  return Math.max(Math.ceil(valueCount / Math.max(1, valuesPerRequest)), Math.ceil(rangeCount / TAGS_PER_REQUEST));
 }
 
 const fetchedShare = (pendingMs: number, targetMs: number): number => (targetMs === 0 ? 1 : 1 - pendingMs / targetMs);

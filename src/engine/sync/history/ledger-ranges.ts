@@ -163,7 +163,7 @@ function limitLedgerRangeCount(allRanges: readonly LedgerRange[], resolution: Re
 }
 
 function joinNearestUnreadable(ranges: readonly LedgerRange[]): readonly LedgerRange[] {
-  const rangeJoins: { from: number; to: number; joined: LedgerRange; gapMs: number }[] = [];
+  const rangeJoins: { fromIndex: number; toIndex: number; range: LedgerRange; gapMs: number }[] = [];
   let previousIndex = -1;
   for (const [rangeIndex, range] of ranges.entries()) {
     // Do not join unreadable ranges across a gap, because the points of the gap were not emitted.
@@ -173,9 +173,9 @@ function joinNearestUnreadable(ranges: readonly LedgerRange[]): readonly LedgerR
     if (previousRange !== undefined) {
       const joinedRange: LedgerRange = { ...previousRange, toMs: range.toMs, emitted: true };
       rangeJoins.push({
-        from: previousIndex,
-        to: rangeIndex,
-        joined: joinedRange,
+        fromIndex: previousIndex,
+        toIndex: rangeIndex,
+        range: joinedRange,
         gapMs: range.fromMs - previousRange.toMs,
       });
     }
@@ -183,7 +183,7 @@ function joinNearestUnreadable(ranges: readonly LedgerRange[]): readonly LedgerR
   }
   const [nearestJoin] = rangeJoins.sort((a, b) => a.gapMs - b.gapMs);
   if (nearestJoin === undefined) return ranges;
-  return ranges.toSpliced(nearestJoin.from, nearestJoin.to - nearestJoin.from + 1, nearestJoin.joined);
+  return ranges.toSpliced(nearestJoin.fromIndex, nearestJoin.toIndex - nearestJoin.fromIndex + 1, nearestJoin.range);
 }
 
 function findShortestRange(ranges: readonly LedgerRange[]): LedgerRange | undefined {
@@ -200,16 +200,16 @@ export function nextRefusal(
   refusalCountBefore: number,
   message: string,
   nowMs: number,
-  waitMs = refusalWaitMs,
+  getWaitMs = refusalWaitMs,
 ): StoredRefusal {
   const refusalCount = refusalCountBefore + 1;
-  return { said: message, at: isoUtc(nowMs), times: refusalCount, againAt: isoUtc(nowMs + waitMs(refusalCount)) };
+  return { said: message, at: isoUtc(nowMs), times: refusalCount, againAt: isoUtc(nowMs + getWaitMs(refusalCount)) };
 }
 
 /** Time ranges of a response that Plenum could not parse. They are requested again after 10 minutes, 1, 6 and 24 hours. */
 export interface UnreadableRanges {
   readonly ranges: readonly TimeRange[];
-  readonly said: string;
+  readonly message: string;
 }
 
 export const formatUnreadableMessage = (message: string): string => `unreadable: ${message}`;
@@ -231,11 +231,11 @@ export function findUnreadableRanges(
   isRetry: boolean,
 ): UnreadableRanges | null {
   if (unreadable === undefined) return null;
-  const buckets = (unreadable.timesMs ?? []).flatMap((atMs) => {
+  const bucketRanges = (unreadable.timesMs ?? []).flatMap((atMs) => {
     const fromMs = bucketStart(atMs, ledger);
     return clipRange({ fromMs, toMs: bucketEnd(fromMs, ledger) }, range);
   });
-  const foundRanges = unreadable.timesMs === null ? [range] : mergeTimeRanges(buckets);
+  const foundRanges = unreadable.timesMs === null ? [range] : mergeTimeRanges(bucketRanges);
   // The readable points of an `emitted` range are sent already, so the complete range stays unreadable.
   const emittedRanges = toRanges(ledger.spans).filter(
     (span) =>
@@ -244,7 +244,7 @@ export function findUnreadableRanges(
       foundRanges.some((unreadableRange) => doTimeRangesOverlap(unreadableRange, span)),
   );
   const ranges = mergeTimeRanges([...foundRanges, ...emittedRanges.flatMap((span) => clipRange(span, range))]);
-  return ranges.length === 0 ? null : { ranges, said: formatUnreadableMessage(unreadable.said) };
+  return ranges.length === 0 ? null : { ranges, message: formatUnreadableMessage(unreadable.said) };
 }
 
 export function selectReadablePoints(points: TagPoints, unreadable: UnreadableRanges | null): TagPoints {
@@ -288,7 +288,7 @@ export function addUnreadableRanges(
     }
     const refusalCount = Math.max(0, ...overlappingRanges.map((span) => span.times ?? 0));
     const emittedRangeMark = overlappingRanges.some((span) => span.emitted === true) ? { emitted: true as const } : {};
-    const refusal = nextRefusal(refusalCount, unreadable.said, nowMs);
+    const refusal = nextRefusal(refusalCount, unreadable.message, nowMs);
     return { ...range, why: "refused", reason: "unreadable", ...refusal, ...emittedRangeMark };
   });
   return [...learnedRanges.flatMap((span) => rangePartsOutside(span, ranges)), ...unreadableLedgerRanges];

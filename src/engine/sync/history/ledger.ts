@@ -120,8 +120,8 @@ function lookBackStartMs(ledger: StoredLedger, rules: SeriesRules, nowMs: number
   if (isLookBackDue(weeklyAt, 7, rules, nowMs))
     fromMs = Math.min(fromMs, subtractTimeByRules(parseTime(weeklyAt), rules.lookBackMs, rules));
   const earliestStartMs = Math.min(watermarkMs, Math.max(fetchedSinceMs(ledger), parseTime(ledger.rememberedFrom)));
-  const firstCompleteBucket = bucketEnd(bucketStart(earliestStartMs - 1, rules), rules);
-  return Math.max(bucketStart(fromMs, rules), firstCompleteBucket);
+  const firstBucketStartMs = bucketEnd(bucketStart(earliestStartMs - 1, rules), rules);
+  return Math.max(bucketStart(fromMs, rules), firstBucketStartMs);
 }
 
 export interface SettledHistoryPoints {
@@ -130,7 +130,7 @@ export interface SettledHistoryPoints {
   readonly revisedPoints: TagPoints;
 }
 
-export function settleRecent(
+export function settleNewRange(
   ledger: StoredLedger,
   rules: SeriesRules,
   points: TagPoints,
@@ -162,8 +162,8 @@ export function settleRecent(
   const isRangeComplete = range.toMs >= parseTime(ledger.watermark);
   // A request that was sent before midnight does not look back for the new day.
   const coversLookBack = ledger.rereadFrom === null && fromMs <= lookBackStartMs(ledger, rules, nowMs);
-  const nextRereadTime = (at: string, days: number) =>
-    coversLookBack && isLookBackDue(at, days, rules, nowMs) ? isoUtc(nowMs) : at;
+  const nextRereadTime = (lastRereadAt: string, days: number) =>
+    coversLookBack && isLookBackDue(lastRereadAt, days, rules, nowMs) ? isoUtc(nowMs) : lastRereadAt;
   const nextLedger: StoredLedger = {
     ...addLedgerRanges(ledger, learnRanges(rangesFromPoints(points, { fromMs, toMs }, rules))),
     rereadFrom: isRangeComplete ? null : isoUtc(toMs),
@@ -301,14 +301,14 @@ function hadSeriesLog({ spans }: StoredLedger): boolean {
 }
 
 /** Turns "no log" responses since a time into gaps: the service also sends them for tags that the token cannot see. */
-export function retractNoLogAnswers(ledger: StoredLedger, retractSince: string, total: boolean): StoredLedger {
+export function retractNoLogAnswers(ledger: StoredLedger, retractSince: string, isTotal: boolean): StoredLedger {
   const isRetracted = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= retractSince;
   const ledgerRanges = toRanges(ledger.spans);
   const firstRetracted = ledgerRanges.find(isRetracted);
   let newLedger = ledger;
   if (firstRetracted !== undefined) {
     // Totals are fetched in order, so fetching restarts at the first retracted range.
-    const watermark = total ? isoUtc(Math.min(parseTime(ledger.watermark), firstRetracted.fromMs)) : ledger.watermark;
+    const watermark = isTotal ? isoUtc(Math.min(parseTime(ledger.watermark), firstRetracted.fromMs)) : ledger.watermark;
     newLedger = { ...ledger, watermark, spans: toStoredRanges(ledgerRanges.filter((range) => !isRetracted(range))) };
   }
   const { refusal, state } = ledger;

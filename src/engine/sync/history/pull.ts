@@ -10,7 +10,7 @@ import { createFinalizedDays } from "../completeness/finalized-days.ts";
 import type { LoopJob, LoopJobRun } from "../job.ts";
 import { type HistoryDemand, historyRequestsPerMinute, logDiscoveryPerMinute } from "../plan/overload.ts";
 import { keepLanesBusy } from "../waiting-requests.ts";
-import { chooseBackfill, chooseRecent, chooseTotals, chooseUserBackfill } from "./choose-request.ts";
+import { chooseBackfill, chooseRecentRequest, chooseTotals, chooseUserBackfill } from "./choose-request.ts";
 import { createHistoryReplySettlement, type OnLoggedPoints } from "./commit-history-reply.ts";
 import type { HistoryConfig } from "./config.ts";
 import { createTagLogDiscovery } from "./find-tags-with-history.ts";
@@ -30,7 +30,7 @@ import { countFollowedSeries, createHistorySeriesRegistry, type HistoryScope, ty
  */
 export interface HistoryPull extends LoopJob {
   progress(): HistoryProgress;
-  change(next: Pick<HistoryPullOptions, "classes" | "valuesMax">): void;
+  changeOptions(newOptions: Pick<HistoryPullOptions, "classes" | "valuesMax">): void;
 }
 
 export interface HistoryPullOptions {
@@ -96,7 +96,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   let isRequestSizeLoaded = false;
   let seriesRefreshedAtMs = NEVER_HAPPENED_MS;
   let knownScopeChangeCount = 0;
-  let dueSinceMs: number | null = null;
+  let historyDueSinceMs: number | null = null;
   let dueCheckedAtMs = NEVER_HAPPENED_MS;
   let isDiscoveringLogs = false;
   let lastDiscoveryMs = NEVER_HAPPENED_MS;
@@ -105,16 +105,16 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   let isBackfillPaused = false;
 
   async function refreshSeries(): Promise<void> {
-    if (!isRequestSizeLoaded) await learnedSize.load();
+    if (!isRequestSizeLoaded) await learnedSize.loadRequestSize();
     isRequestSizeLoaded = true;
-    const scopeChangeCount = scope.changes.wakeups();
-    const retractedSeries = await registry.refresh();
+    const scopeChangeCount = scope.changes.wakeupCount();
+    const retractedSeries = await registry.refreshSeries();
     discovery.removeFromQueue(retractedSeries.map(({ siteTag }) => siteTag.tag.id));
-    discovery.refresh();
+    discovery.queueUndiscoveredTags();
     if (metrics !== undefined) setHistorySeriesGauge(metrics, source.name, registry.getAll());
     seriesRefreshedAtMs = clock.monotonic();
     knownScopeChangeCount = scopeChangeCount;
-    options.historyDemand?.setRequestsPerMinute(plannedFollowingPerMinute());
+    options.historyDemand?.setRequestsPerMinute(plannedRequestsPerMinute());
     await registry.endBackfills();
   }
 
@@ -124,7 +124,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const areSeriesStale =
       maySeriesAppear ||
       clock.monotonic() - seriesRefreshedAtMs >= SERIES_REFRESH_INTERVAL_MS ||
-      scope.changes.wakeups() !== knownScopeChangeCount ||
+      scope.changes.wakeupCount() !== knownScopeChangeCount ||
       (await registry.haveBackfillsChanged());
     if (areSeriesStale) await refreshSeries();
     else if (hasOpenBackfills) await registry.endBackfills();
@@ -157,17 +157,17 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   }
 
   /** Chooses in this order: repeated short responses, recent buckets, log discovery, `plenum backfill`, backfill. */
-  function chooseTask(isPastAllowed: boolean, mayDiscover: boolean): HistoryTask | null {
+  function chooseTask(isPastAllowed: boolean, mayDiscoverLogs: boolean): HistoryTask | null {
     const nowMs = clock.now();
     const { open, paused } = registry.backfills();
     const idleSeries = listIdleSeries();
     const seriesWithoutLiveRepeat = idleSeries.filter((series) => !shortResponses.hasUnverifiedEnds(series, true));
     const repeatRequest = shortResponses.nextRepeatRequest(idleSeries, requestLimits(), isPastAllowed && !paused);
-    const urgentRequest = repeatRequest ?? chooseRecent(seriesWithoutLiveRepeat, nowMs, requestLimits());
-    const nextDiscoveryRequest = isDiscoveringLogs || !mayDiscover ? null : discovery.nextRequest(nowMs);
+    const urgentRequest = repeatRequest ?? chooseRecentRequest(seriesWithoutLiveRepeat, nowMs, requestLimits());
+    const nextDiscoveryRequest = isDiscoveringLogs || !mayDiscoverLogs ? null : discovery.nextRequest(nowMs);
     if (urgentRequest !== null || (!isDiscoveringLogs && discovery.waitingTagCount() > 0))
-      dueSinceMs ??= clock.monotonic();
-    else if (!isDiscoveringLogs && !registry.getAll().some(({ isBusy }) => isBusy)) dueSinceMs = null;
+      historyDueSinceMs ??= clock.monotonic();
+    else if (!isDiscoveringLogs && !registry.getAll().some(({ isBusy }) => isBusy)) historyDueSinceMs = null;
     if (urgentRequest !== null) return { request: urgentRequest };
     if (nextDiscoveryRequest !== null) return { discovery: nextDiscoveryRequest };
     if (!isPastAllowed || paused) return null;
@@ -181,7 +181,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     return isDiscoveringLogs && !isRequestFull ? null : { request };
   }
 
-  const plannedFollowingPerMinute = () =>
+  const plannedRequestsPerMinute = () =>
     historyRequestsPerMinute(countFollowedSeries(registry.getAll()), TAGS_PER_REQUEST);
   const discoveryRate = () =>
     logDiscoveryPerMinute(discovery.waitingTagCount(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
@@ -189,10 +189,10 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const isLogDiscoveryDue = () => clock.monotonic() - lastDiscoveryMs >= 60_000 / Math.max(0.01, discoveryRate());
 
   function findHistoryStarvation(): HistoryProgress["starving"] {
-    if (dueSinceMs === null) return null;
-    const ratePerMinute = plannedFollowingPerMinute() + discoveryRate();
+    if (historyDueSinceMs === null) return null;
+    const ratePerMinute = plannedRequestsPerMinute() + discoveryRate();
     const starvationLimitMs = Math.max(HISTORY_STARVING_MIN_MS, (3 * 60_000) / Math.max(0.01, ratePerMinute));
-    const waitedMs = clock.monotonic() - dueSinceMs;
+    const waitedMs = clock.monotonic() - historyDueSinceMs;
     return waitedMs <= Math.min(MAX_STARVING_MS, starvationLimitMs) ? null : { since: isoUtc(clock.now() - waitedMs) };
   }
 
@@ -241,7 +241,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     } finally {
       for (const servedSeries of series) servedSeries.isBusy = false;
       if (isDiscoveryTask) isDiscoveringLogs = false;
-      dueSinceMs = null;
+      historyDueSinceMs = null;
     }
   }
 
@@ -258,7 +258,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
         await refreshSeriesIfStale();
         return lookupIntervalMs();
       },
-      fault: (error: unknown) => log.warn({ err: error }, "the history series could not be refreshed"),
+      onFault: (error: unknown) => log.warn({ err: error }, "the history series could not be refreshed"),
     };
     await keepLanesBusy(requestLoops, { maxInFlight: () => HISTORY_REQUESTS_MAX, draining, forced, lookups });
   }
@@ -267,9 +267,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     name: "history",
     ability: "read:tags",
     follow: followHistory,
-    change(next) {
-      classes = next.classes;
-      requestSizeLimits.valuesMax = next.valuesMax;
+    changeOptions(newOptions) {
+      classes = newOptions.classes;
+      requestSizeLimits.valuesMax = newOptions.valuesMax;
       registry.changeClasses(classes);
       seriesRefreshedAtMs = NEVER_HAPPENED_MS;
       historyClassesChanged.wakeUp();

@@ -63,10 +63,10 @@ export function sizeAfterReply(storedSize: StoredRequestSize, values: number, li
   return { ...rest, doubt: null, streak: storedSize.streak + 1 };
 }
 
-export function sizeAfterFailure(storedSize: StoredRequestSize, values: number): StoredRequestSize {
+export function sizeAfterFailure(storedSize: StoredRequestSize, valueCount: number): StoredRequestSize {
   const { good, bad, doubt, failures = 0 } = storedSize;
-  if (values > good)
-    return { ...storedSize, bad: Math.min(values, bad ?? values), doubt: doubt ?? { before: bad }, streak: 0 };
+  if (valueCount > good)
+    return { ...storedSize, bad: Math.min(valueCount, bad ?? valueCount), doubt: doubt ?? { before: bad }, streak: 0 };
   return { ...storedSize, bad: doubt === null ? bad : doubt.before, doubt: null, failures: failures + 1 };
 }
 
@@ -80,14 +80,14 @@ interface PointCounts {
 
 interface SafePointCounts {
   readonly safeCounts: PointCounts;
-  readonly completeOnce: PointCounts;
+  readonly seenCounts: PointCounts;
 }
 
 const ALWAYS_SAFE_POINT_COUNT = 99;
 const ZERO_POINT_COUNTS: PointCounts = { series: 0, answer: 0 };
 export const INITIAL_SAFE_POINT_COUNTS: SafePointCounts = {
   safeCounts: { series: ALWAYS_SAFE_POINT_COUNT, answer: ALWAYS_SAFE_POINT_COUNT },
-  completeOnce: ZERO_POINT_COUNTS,
+  seenCounts: ZERO_POINT_COUNTS,
 };
 
 function mapCounts(countOf: (name: keyof PointCounts) => number): PointCounts {
@@ -102,22 +102,22 @@ function unverifiedPointCounts({ safeCounts }: SafePointCounts, response: PointC
 }
 
 /** A round count such as 500 or 4,096 may be a limit of the service, so it needs two complete responses. */
-export function acceptCounts({ safeCounts, completeOnce }: SafePointCounts, response: PointCounts): SafePointCounts {
+export function acceptCounts({ safeCounts, seenCounts }: SafePointCounts, response: PointCounts): SafePointCounts {
   const isRoundCount = (count: number) => count % 10 === 0 || Number.isInteger(Math.log2(count));
-  const isNoLimit = (name: keyof PointCounts) => response[name] === completeOnce[name] || !isRoundCount(response[name]);
+  const isNoLimit = (name: keyof PointCounts) => response[name] === seenCounts[name] || !isRoundCount(response[name]);
   return {
     safeCounts: mapCounts((name) => (isNoLimit(name) ? Math.max(safeCounts[name], response[name]) : safeCounts[name])),
-    completeOnce: mapCounts((name) => response[name] || completeOnce[name]),
+    seenCounts: mapCounts((name) => response[name] || seenCounts[name]),
   };
 }
 
 /** A cut response may show a limit per series or per response; the count that recurs with other tags is the limit. */
-export function learnPointLimit(before: PointLimit | null, { series, answer }: PointCounts, at: string): PointLimit {
+export function learnPointLimit(lastLimit: PointLimit | null, { series, answer }: PointCounts, at: string): PointLimit {
   const hasBothPointLimits = series > 0 && answer > 0;
-  const isSameSeriesCount = hasBothPointLimits && before?.series === series && before.answer !== answer;
-  const isSameResponseCount = hasBothPointLimits && before?.answer === answer && before.series !== series;
+  const isSameSeriesCount = hasBothPointLimits && lastLimit?.series === series && lastLimit.answer !== answer;
+  const isSameResponseCount = hasBothPointLimits && lastLimit?.answer === answer && lastLimit.series !== series;
   if (hasBothPointLimits && !isSameSeriesCount && !isSameResponseCount) return { series, answer, either: true, at };
-  const knownPointLimits = before === null || before.either ? { series: null, answer: null } : before;
+  const knownPointLimits = lastLimit === null || lastLimit.either ? { series: null, answer: null } : lastLimit;
   if (series > 0 && !isSameResponseCount) return { series, answer: knownPointLimits.answer, either: false, at };
   return { series: knownPointLimits.series, answer, either: false, at };
 }
@@ -126,11 +126,11 @@ export function learnPointLimit(before: PointLimit | null, { series, answer }: P
 const POINT_LIMIT_LIFETIME_MS = 30 * DAY_MS;
 
 /** Maximum buckets per tag in a request: the learned limit minus 3, because a reply may have two more than requested. */
-export function maxBucketsPerTag(pointLimit: PointLimit | null, tags: number, nowMs: number): number {
+export function maxBucketsPerTag(pointLimit: PointLimit | null, tagCount: number, nowMs: number): number {
   if (pointLimit === null || Date.parse(pointLimit.at) + POINT_LIMIT_LIFETIME_MS < nowMs)
     return Number.POSITIVE_INFINITY;
   const seriesLimit = pointLimit.series ?? Number.POSITIVE_INFINITY;
-  const answerLimit = (pointLimit.answer ?? Number.POSITIVE_INFINITY) / tags;
+  const answerLimit = (pointLimit.answer ?? Number.POSITIVE_INFINITY) / tagCount;
   const pointLimitPerTag = pointLimit.either ? Math.max(seriesLimit, answerLimit) : Math.min(seriesLimit, answerLimit);
   return Math.max(1, Math.floor(pointLimitPerTag) - 3);
 }
@@ -146,23 +146,23 @@ export function createLearnedRequestSize(store: Store, source: string, limits: S
   let requestSize: StoredRequestSize = INITIAL_SIZE;
   let pointLimit: PointLimit | null = null;
 
-  function updateRequestSize(next: StoredRequestSize): readonly DocumentChange[] {
+  function updateRequestSize(newSize: StoredRequestSize): readonly DocumentChange[] {
     const { good, bad, failures } = requestSize;
-    const isRequestSizeChanged = next.good !== good || next.bad !== bad || next.failures !== failures;
-    requestSize = next;
-    return isRequestSizeChanged ? [{ set: requestSizeSet, put: [["values", next]] }] : [];
+    const isRequestSizeChanged = newSize.good !== good || newSize.bad !== bad || newSize.failures !== failures;
+    requestSize = newSize;
+    return isRequestSizeChanged ? [{ set: requestSizeSet, put: [["values", newSize]] }] : [];
   }
 
   return {
-    async load(): Promise<void> {
+    async loadRequestSize(): Promise<void> {
       requestSize = (await store.document<StoredRequestSize>(requestSizeSet, "values")) ?? INITIAL_SIZE;
       pointLimit = (await store.document<PointLimit>(requestSizeSet, "cut")) ?? null;
     },
     maxValues: () => Math.min(nextSize(requestSize, limits), valuesBelowPointLimit(pointLimit, clock.now())),
-    bucketsPerTag: (tags: number) => maxBucketsPerTag(pointLimit, tags, clock.now()),
-    requestSucceeded: (values: number) => updateRequestSize(sizeAfterReply(requestSize, values, limits)),
-    async requestFailed(values: number): Promise<void> {
-      const documents = updateRequestSize(sizeAfterFailure(requestSize, values));
+    bucketsPerTag: (tagCount: number) => maxBucketsPerTag(pointLimit, tagCount, clock.now()),
+    requestSucceeded: (valueCount: number) => updateRequestSize(sizeAfterReply(requestSize, valueCount, limits)),
+    async requestFailed(valueCount: number): Promise<void> {
+      const documents = updateRequestSize(sizeAfterFailure(requestSize, valueCount));
       if (documents.length > 0) await store.commit({ documents });
     },
     async recordPointLimit(counts: PointCounts): Promise<void> {
@@ -208,15 +208,15 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
     }
     const lengths = response.map(({ length }) => length);
     const pointCounts = { series: Math.max(0, ...lengths), answer: lengths.reduce((sum, count) => sum + count, 0) };
-    const { safeCounts, completeOnce } = safePointCounts;
+    const { safeCounts, seenCounts } = safePointCounts;
     safePointCounts = {
       safeCounts: mapCounts((name) => Math.max(safeCounts[name], pointCounts[name] - 1)),
-      completeOnce,
+      seenCounts: seenCounts,
     };
     return pointCounts;
   }
 
-  async function checkRepeat(
+  async function checkRepeatResponse(
     request: HistoryRequest,
     pointsByTagId: ReadonlyMap<string, TagPoints>,
     counts: PointCounts,
@@ -255,23 +255,23 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
     for (const [pointCountsBefore, ends] of truncatedEndsByCounts) {
       // If all cut series have the same number of points, the limit is per series, otherwise per response.
       const isPointLimitPerSeries = ends.every(({ count }) => count === pointCountsBefore.series);
-      const limit =
+      const limitCounts =
         isPointLimitPerSeries || pointCountsBefore.answer === 0
           ? pointCountsBefore
           : { ...pointCountsBefore, series: 0 };
       const { safeCounts } = safePointCounts;
       const loweredCounts = mapCounts((name) =>
-        limit[name] ? Math.min(safeCounts[name], limit[name] - 1) : safeCounts[name],
+        limitCounts[name] ? Math.min(safeCounts[name], limitCounts[name] - 1) : safeCounts[name],
       );
-      safePointCounts = { safeCounts: loweredCounts, completeOnce: ZERO_POINT_COUNTS };
-      await learnedSize.recordPointLimit(limit);
-      log.warn({ ...limit }, "the service truncates long history responses without an error");
+      safePointCounts = { safeCounts: loweredCounts, seenCounts: ZERO_POINT_COUNTS };
+      await learnedSize.recordPointLimit(limitCounts);
+      log.warn({ ...limitCounts }, "the service truncates long history responses without an error");
     }
     return truncatedEndsByCounts.size > 0;
   }
 
   return {
-    async verifiedPart(request: HistoryRequest, logs: readonly TagLog[]): Promise<HistoryRequest> {
+    async selectVerifiedRanges(request: HistoryRequest, logs: readonly TagLog[]): Promise<HistoryRequest> {
       const pointsByTagId = new Map<string, TagPoints>();
       for (const tagLog of logs) {
         const points = pointsOfTagLog(tagLog);
@@ -279,17 +279,17 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
         else for (const { key, siteTag } of request.series) if (siteTag.tag.id === tagLog.id) endsBySeries.delete(key);
       }
       const pointCounts = countResponsePoints([...pointsByTagId.values()]);
-      const ranges = new Map(request.rangesBySeriesKey);
-      if (request.isRepeat === true && !(await checkRepeat(request, pointsByTagId, pointCounts))) {
+      const verifiedRanges = new Map(request.rangesBySeriesKey);
+      if (request.isRepeat === true && !(await checkRepeatResponse(request, pointsByTagId, pointCounts))) {
         for (const { key } of request.series)
-          if (endsBySeries.get(key)?.[0]?.isInconclusive === true) ranges.delete(key);
-        return { ...request, rangesBySeriesKey: ranges };
+          if (endsBySeries.get(key)?.[0]?.isInconclusive === true) verifiedRanges.delete(key);
+        return { ...request, rangesBySeriesKey: verifiedRanges };
       }
       const suspiciousPointCounts = unverifiedPointCounts(safePointCounts, pointCounts);
       if (arePointCountsZero(suspiciousPointCounts)) return request;
       const isLive = request.kind === "following";
       for (const series of request.series) {
-        const seriesRange = ranges.get(series.key);
+        const seriesRange = verifiedRanges.get(series.key);
         const points = pointsByTagId.get(series.siteTag.tag.id);
         if (seriesRange === undefined || points === undefined) continue;
         if (suspiciousPointCounts.answer === 0 && points.length < pointCounts.series) continue;
@@ -300,13 +300,13 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
           isLive ? REREAD_BUCKETS + 0.9 : 0.9,
         );
         const [verifiedRange] = subtractRanges(seriesRange, missingRanges);
-        if (verifiedRange === undefined) ranges.delete(series.key);
-        else ranges.set(series.key, verifiedRange);
+        if (verifiedRange === undefined) verifiedRanges.delete(series.key);
+        else verifiedRanges.set(series.key, verifiedRange);
         const newUnverifiedEnd = { count: points.length, isLive, counts: suspiciousPointCounts, isInconclusive: false };
         const newUnverifiedEnds = missingRanges.map((range) => ({ ...newUnverifiedEnd, range }));
         setUnverifiedEnds(series.key, [...(endsBySeries.get(series.key) ?? []), ...newUnverifiedEnds]);
       }
-      return { ...request, rangesBySeriesKey: ranges };
+      return { ...request, rangesBySeriesKey: verifiedRanges };
     },
 
     isComplete(logs: readonly TagLog[]): boolean {

@@ -30,7 +30,7 @@ interface Refusal {
   readonly reason: "no-log" | "refused" | "mistake" | "out-of-sight";
   readonly message: string;
   /** True after many refusals in a row, so that the rest of the group is not requested. */
-  readonly isLast: boolean;
+  readonly shouldStop: boolean;
   readonly atMs: number;
 }
 
@@ -61,7 +61,7 @@ export function createHistoryRequests(options: {
 }) {
   const { source, clock, log, metrics, scope, registry, learnedSize, discovery, replySettlement, shortResponses } =
     options;
-  const leftOutSeriesKeys = new Set<string>();
+  const omittedSeriesKeys = new Set<string>();
   const unreadableKeys = new Set<string>();
   const loggedInvalidRequests = new Set<string>();
   let refusalsInRow = 0;
@@ -113,7 +113,7 @@ export function createHistoryRequests(options: {
     };
     try {
       const recordRefusals = (refused: readonly SingleSeriesRefusal[]) => storeRefusals(request, refused, signal);
-      await divideAndSettle(request.series, describeHistoryRequest(request), fetchPart, recordRefusals, signal);
+      await fetchSeriesInParts(request.series, describeHistoryRequest(request), fetchPart, recordRefusals, signal);
     } catch (error) {
       if (error instanceof UnexplainedRefusal)
         for (const refusedSeries of request.series)
@@ -133,7 +133,7 @@ export function createHistoryRequests(options: {
     const records = "totals" in reply ? reply.totals : reply.logs;
     const settleLogs = async (logs: readonly TagLog[]) =>
       replySettlement.commitLogs(
-        await shortResponses.verifiedPart(partRequest, logs),
+        await shortResponses.selectVerifiedRanges(partRequest, logs),
         logs,
         learnedSize.requestSucceeded(values),
       );
@@ -155,11 +155,11 @@ export function createHistoryRequests(options: {
 
   function maySeriesRetryAtOnce(series: Series, isListed: boolean): boolean {
     if (isListed) {
-      leftOutSeriesKeys.delete(series.key);
+      omittedSeriesKeys.delete(series.key);
       return shortResponses.hasUnverifiedEnds(series);
     }
-    const isFirstOmission = !leftOutSeriesKeys.has(series.key);
-    leftOutSeriesKeys.add(series.key);
+    const isFirstOmission = !omittedSeriesKeys.has(series.key);
+    omittedSeriesKeys.add(series.key);
     return isFirstOmission;
   }
 
@@ -176,7 +176,7 @@ export function createHistoryRequests(options: {
     const { length } = unreadableSeries;
     if (length > 0) metrics?.historyRefusals.inc({ source: source.name, reason: "unreadable" }, length);
     const newlyUnreadable = unreadableSeries.filter(({ key }) => !unreadableKeys.has(key));
-    const nowReadable = series.filter(
+    const readableSeries = series.filter(
       (requestedSeries) => !unreadableSeries.includes(requestedSeries) && unreadableKeys.delete(requestedSeries.key),
     );
     for (const { key } of newlyUnreadable) unreadableKeys.add(key);
@@ -184,8 +184,8 @@ export function createHistoryRequests(options: {
       const byKey = Object.fromEntries(newlyUnreadable.map(({ key, siteTag }) => [key, messages.get(siteTag.tag.id)]));
       log.warn({ series: byKey }, "the history of these series is unreadable; Plenum requests each series singly");
     }
-    if (nowReadable.length > 0)
-      log.info({ series: nowReadable.map(({ key }) => key) }, "the history of these series is readable again");
+    if (readableSeries.length > 0)
+      log.info({ series: readableSeries.map(({ key }) => key) }, "the history of these series is readable again");
   }
 
   /** Finds why a group was refused; throws errors that do not concern it. `firstRefusal`: its known refusal. */
@@ -202,7 +202,7 @@ export function createHistoryRequests(options: {
     const message = failure.message.slice(0, REFUSAL_MESSAGE_LENGTH_MAX);
     const buildRefusal = (reason: Refusal["reason"]): Refusal => {
       metrics?.historyRefusals.inc({ source: source.name, reason });
-      return { reason, message, isLast: refusalsInRow > HISTORY_REFUSALS_IN_ROW_MAX, atMs };
+      return { reason, message, shouldStop: refusalsInRow > HISTORY_REFUSALS_IN_ROW_MAX, atMs };
     };
     if (failure instanceof NoTagLog) {
       refusalsInRow = 0;
@@ -232,7 +232,7 @@ export function createHistoryRequests(options: {
     return series.filter(({ siteTag }) => scope.sees(siteTag.siteId));
   }
 
-  async function divideAndSettle(
+  async function fetchSeriesInParts(
     series: readonly Series[],
     queryText: string,
     fetchPart: (seriesPart: readonly Series[]) => Promise<void>,
@@ -256,7 +256,7 @@ export function createHistoryRequests(options: {
     });
     await recordRefusals(singleRefusals ?? []);
     const lastRefusal = historyRefusals.at(-1);
-    if (lastRefusal?.isLast)
+    if (lastRefusal?.shouldStop)
       throw new UnexplainedRefusal(`The service refuses all history requests: ${lastRefusal.message}`);
   }
 
@@ -295,9 +295,9 @@ export function createHistoryRequests(options: {
         await discoverLogsSingly(tagIds, refusal, signal);
         return;
       }
-      const withoutLog = discovery.settleReply(task, logs && new Set(logs.map(({ id }) => id)));
+      const tagIdsWithoutLog = discovery.settleReply(task, logs && new Set(logs.map(({ id }) => id)));
       if (logs !== null) await settleProvenLogs(tagIds, logs);
-      await recordRefusedTags(withoutLog, true, refusal?.message ?? LAST_TAG_OF_GROUP_MESSAGE, signal);
+      await recordRefusedTags(tagIdsWithoutLog, true, refusal?.message ?? LAST_TAG_OF_GROUP_MESSAGE, signal);
     } catch (error) {
       discovery.removeFromQueue(tagIds);
       throw error;
@@ -322,7 +322,7 @@ export function createHistoryRequests(options: {
           signal,
         );
     };
-    await divideAndSettle(
+    await fetchSeriesInParts(
       firstSeriesOfTags(tagIds),
       `whether ${tagIds} have a log`,
       fetchPart,
@@ -382,7 +382,7 @@ interface SingleSeriesRefusal<T = Series, R = Refusal> {
 }
 
 /** Requests halves of a refused group. `requestPart` returns null if the part succeeds; `stop` ends the division. */
-async function divideRefusedGroup<T, R extends { readonly isLast: boolean }>(
+async function divideRefusedGroup<T, R extends { readonly shouldStop: boolean }>(
   group: readonly T[],
   requestPart: (seriesPart: readonly T[]) => Promise<R | "stop" | null>,
 ): Promise<readonly SingleSeriesRefusal<T, R>[] | null> {
@@ -405,7 +405,7 @@ async function divideRefusedGroup<T, R extends { readonly isLast: boolean }>(
         continue;
       }
       if (members.length === 1 && member !== undefined) singleRefusals.push({ member, refusal });
-      if (refusal.isLast) return singleRefusals;
+      if (refusal.shouldStop) return singleRefusals;
     }
     if (members.length <= 1) continue;
     const middleIndex = Math.floor(members.length / 2);

@@ -157,10 +157,10 @@ export function createHistorySeriesRegistry(options: {
     // Without any known tags, a backfill is not done.
     if (coveredSeries.length === 0 || !coveredSeries.every((series) => isBackfillDone(request, series, nowMs)))
       return null;
-    const counts = coveredSeries
+    const bucketCounts = coveredSeries
       .map((series) => bucketsWithoutLog(request, series, nowMs))
       .filter((buckets) => buckets > 0);
-    return { buckets: counts.reduce((sum, count) => sum + count, 0), tags: counts.length };
+    return { buckets: bucketCounts.reduce((sum, count) => sum + count, 0), tags: bucketCounts.length };
   }
 
   return {
@@ -170,7 +170,7 @@ export function createHistorySeriesRegistry(options: {
     changeClasses(classes: HistoryConfig): void {
       selectSeriesOfTag = createSeriesSelector(classes, options.timeZone);
     },
-    async refresh(): Promise<readonly Series[]> {
+    async refreshSeries(): Promise<readonly Series[]> {
       await refreshBackfills();
       await refreshLedgers(clock.now());
       const seriesWithRetractedLogs = await retractNoLogsOfUnseenSites();
@@ -247,18 +247,18 @@ export function backfillRules(resolution: Resolution, timeZone: string): SeriesR
 }
 
 export function prepareLedger(
-  storedBefore: StoredLedger | LegacyHistoryLedger | undefined,
+  storedLedger: StoredLedger | LegacyHistoryLedger | undefined,
   rules: SeriesRules,
-  total: boolean,
+  isTotal: boolean,
   nowMs: number,
 ): StoredLedger {
   const createdLedger = createLedger(rules, nowMs);
   const newLedger =
-    total && createdLedger.wished < createdLedger.since
+    isTotal && createdLedger.wished < createdLedger.since
       ? { ...createdLedger, watermark: createdLedger.wished }
       : createdLedger;
-  if (storedBefore === undefined) return newLedger;
-  const ledger = upgradeLegacyLedger(storedBefore, total);
+  if (storedLedger === undefined) return newLedger;
+  const ledger = upgradeLegacyLedger(storedLedger, isTotal);
   const { since, spans, watermark, state, refusal } = ledger;
   // The ledger starts in the future, because the clock was ahead when it was created: start again.
   const isStartInFuture = spans.length === 0 && watermark === since && Date.parse(since) > nowMs;
@@ -282,11 +282,11 @@ export interface LegacyHistoryLedger extends Omit<StoredLedger, "version" | "spa
 }
 
 /** Ledgers of the old format stored some refusals as responses, so the past is fetched again. */
-export function upgradeLegacyLedger(stored: StoredLedger | LegacyHistoryLedger, total: boolean): StoredLedger {
+export function upgradeLegacyLedger(stored: StoredLedger | LegacyHistoryLedger, isTotal: boolean): StoredLedger {
   if (stored.version !== undefined) return stored;
   const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = stored;
   const keptLedgerFields = { since, wished, resolution, timeZone, dailyAt, weeklyAt, rememberedFrom };
-  const fetchedFromTime = total ? stored.reached : since;
+  const fetchedFromTime = isTotal ? stored.reached : since;
   const isFollowedSeries = stored.state === "following" && parseTime(watermark) > parseTime(fetchedFromTime);
   return {
     ...{ version: 2, ...keptLedgerFields, refusal: null },

@@ -19,9 +19,9 @@ const MAX_SITES_RECHECKED_AT_ONCE = 5;
 
 /** Reads a site's gateways at once when many of its values turned null. The interface links no tag to a gateway. */
 export function createGatewayRecheck(options: {
-  readonly read: (siteId: number, signal: AbortSignal) => Promise<void>;
+  readonly readGateways: (siteId: number, signal: AbortSignal) => Promise<void>;
   readonly isFollowed: (siteId: number) => boolean;
-  readonly isExplained: (siteId: number) => boolean;
+  readonly hasOfflineGateway: (siteId: number) => boolean;
   readonly gateways: () => StoredGateways;
   readonly source: Pick<Source, "listRate" | "name">;
   readonly syncState: Pick<SyncState, "commit" | "get">;
@@ -48,7 +48,7 @@ export function createGatewayRecheck(options: {
       const reason = hasAlarm ? "the site has a new alarm" : "many values of the site turned null at once";
       log.info({ site: siteId, why: reason }, "the list of gateways of a site is read now");
       try {
-        await options.read(siteId, signal);
+        await options.readGateways(siteId, signal);
         hasLastReadFailed = false;
       } catch (error) {
         if (isOrderlyStop(error) || signal.aborted) throw error;
@@ -86,10 +86,10 @@ export function createGatewayRecheck(options: {
   return {
     name: "gateway_recheck",
     ability: "read:gateways",
-    request(siteId: number): void {
+    requestRecheck(siteId: number): void {
       if (!isRecheckDue(siteId, hasOfflineGateway(options.gateways(), siteId) ? EXPLAINED_RECHECK_MS : MIN_RECHECK_MS))
         return;
-      if (!options.isFollowed(siteId) || options.isExplained(siteId)) return;
+      if (!options.isFollowed(siteId) || options.hasOfflineGateway(siteId)) return;
       lastRecheckRequestMs.set(siteId, clock.monotonic());
       sitesWaitingForRecheck.add(siteId);
       gatewayRecheckRequested.wakeUp();
@@ -114,7 +114,7 @@ export function createGatewayRecheck(options: {
           await recheckSites(sitesWaitingForRecheck, signal);
           return Number.POSITIVE_INFINITY;
         },
-        fault: (error) => log.error({ err: error }, "the gateways of a site could not be rechecked"),
+        onFault: (error) => log.error({ err: error }, "the gateways of a site could not be rechecked"),
       });
     },
   };

@@ -16,10 +16,10 @@ export function createAlarmGatewayFinder(
   isOffline: boolean,
   findOnlyGateway: (siteId: number) => string | null,
 ): (alarm: Alarm) => string | null {
-  const candidateIds = new Set(
+  const candidateGatewayIds = new Set(
     presentObjects(gateways).flatMap(({ value }) => ((value.online === false) === isOffline ? [value.id] : [])),
   );
-  if (candidateIds.size === 0) return () => null;
+  if (candidateGatewayIds.size === 0) return () => null;
   const namedGatewaysAndHosts = [
     ...[...gateways.values()].map(({ siteId, value }) => ({ siteId, name: value.displayName, id: value.id })),
     ...presentObjects(hosts).flatMap(({ siteId, value: { displayName: name, gateway } }) =>
@@ -29,10 +29,10 @@ export function createAlarmGatewayFinder(
   const gatewaysByName = Map.groupBy(namedGatewaysAndHosts, ({ siteId, name }) => `${siteId} ${name}`);
   return (alarm) => {
     for (const alarmSourceName of [alarm.source, alarm.lastActiveEvent?.source]) {
-      const [singleGatewayId, ...others] = new Set(
+      const [singleGatewayId, ...otherGatewayIds] = new Set(
         (gatewaysByName.get(`${alarm.site.id} ${alarmSourceName}`) ?? []).map(({ id }) => id),
       );
-      if (singleGatewayId !== undefined && others.length === 0 && candidateIds.has(singleGatewayId))
+      if (singleGatewayId !== undefined && otherGatewayIds.length === 0 && candidateGatewayIds.has(singleGatewayId))
         return singleGatewayId;
     }
     return findOnlyGateway(alarm.site.id);
@@ -51,16 +51,16 @@ export function findHostsBehind(hosts: StoredHosts, gatewayId: string) {
 }
 
 export function findOfflineGatewayBySite(gateways: StoredGateways): ReadonlyMap<number, string> {
-  const result = new Map<number, string>();
+  const gatewayIdBySite = new Map<number, string>();
   for (const [siteId, [singleGateway, ...others]] of Map.groupBy(presentObjects(gateways), ({ siteId }) => siteId))
     if (siteId !== null && singleGateway?.value.online === false && others.length === 0)
-      result.set(siteId, singleGateway.value.id);
-  return result;
+      gatewayIdBySite.set(siteId, singleGateway.value.id);
+  return gatewayIdBySite;
 }
 
 export function findOnlyOnlineGateway(gateways: StoredGateways, siteId: number): string | null {
-  const [singleGateway, ...others] = presentObjects(gateways).filter((gateway) => gateway.siteId === siteId);
-  return singleGateway?.value.online === false || others.length > 0 ? null : (singleGateway?.value.id ?? null);
+  const [singleGateway, ...otherGateways] = presentObjects(gateways).filter((gateway) => gateway.siteId === siteId);
+  return singleGateway?.value.online === false || otherGateways.length > 0 ? null : (singleGateway?.value.id ?? null);
 }
 
 export function hasOfflineGateway(gateways: StoredGateways, siteId: number): boolean {

@@ -32,12 +32,12 @@ export function parseNamesFile(content: Uint8Array, knownIds: KnownTagIds): Name
     problems.push(`Line 1: The header must be ${NAMES_FILE_HEADER}, in UTF-8 and separated by commas.`);
   for (const [index, text] of problems.length > 0 ? [] : lines.entries()) {
     if (text === "") continue;
-    const line = index + 2;
-    const row = parseNamesRow(text, line);
+    const lineNumber = index + 2;
+    const row = parseNamesRow(text, lineNumber);
     const earlierRow = typeof row === "string" ? undefined : rowById.get(row.id);
-    if (typeof row === "string") problems.push(`Line ${line}: ${row}`);
+    if (typeof row === "string") problems.push(`Line ${lineNumber}: ${row}`);
     else if (earlierRow !== undefined)
-      problems.push(`Line ${line}: The tag ${row.id} is already in line ${earlierRow.line}.`);
+      problems.push(`Line ${lineNumber}: The tag ${row.id} is already in line ${earlierRow.line}.`);
     else {
       rows.push(row);
       rowById.set(row.id, row);

@@ -77,14 +77,14 @@ export function createInventoryPoll<N extends SiteObjectKind>(
     progress: { readonly site: number; readonly sites: number } | null = null,
   ): Promise<Listing<T>> {
     const siteListFilter = { siteId, ...(progress === null && { isUrgent: true as const }) };
-    async function* pages(): AsyncGenerator<ListPage<T>, void> {
+    async function* readSitePages(): AsyncGenerator<ListPage<T>, void> {
       for await (const page of readSiteList(siteListFilter, signal, storedObjects<T>(pollContext, noun))) {
         if (noun === "tag") await commitList(pollContext, job, noun, siteId, page.items, signal);
         if (progress !== null) pollContext.firstInventory.page(job, progress, page);
         yield page;
       }
     }
-    const siteList = await readInventoryList(pages);
+    const siteList = await readInventoryList(readSitePages);
     sitesPolledMeanwhile.delete(siteId);
     if (siteList.complete && noun !== "tag") await commitList(pollContext, job, noun, siteId, siteList.items, signal);
     return siteList;
@@ -123,28 +123,28 @@ export function createInventoryPoll<N extends SiteObjectKind>(
         if (isFirstTagList) await commitCompleteListTimes(new Map([[siteId, siteList]]), startTimes);
         return siteList;
       };
-      const { seen, failures } = await pollEachSite(siteIdsToPoll, readListOfVisitedSite, signal);
+      const { results: listsBySite, failures } = await pollEachSite(siteIdsToPoll, readListOfVisitedSite, signal);
       const unconfirmedSites = new Set<number>();
-      for (const [siteId, list] of seen) {
+      for (const [siteId, list] of listsBySite) {
         if (!list.complete) continue;
         const dropDetails = { job, site: siteId, shown: list.items.length };
         if (isDropPending(String(siteId), findDrop(storedItems, siteId, list.items), dropDetails))
           unconfirmedSites.add(siteId);
       }
-      const removal = { at: isoUtc(clock.now()), removeAfterMs: absenceUntilRemovalMs(pollContext) };
-      const newScope = needsScopeRefresh(storedItems, seen, unconfirmedSites, removal)
+      const removalOptions = { at: isoUtc(clock.now()), removeAfterMs: absenceUntilRemovalMs(pollContext) };
+      const newScope = needsScopeRefresh(storedItems, listsBySite, unconfirmedSites, removalOptions)
         ? await scope.tryRefresh(signal)
         : null;
-      const latestSiteLists = [...seen].filter(([siteId]) => !sitesPolledMeanwhile.has(siteId));
+      const latestSiteLists = [...listsBySite].filter(([siteId]) => !sitesPolledMeanwhile.has(siteId));
       const observedLists = latestSiteLists.map(([siteId, list]): ObservedInventoryList<T> => {
         const isListComplete = list.complete && !unconfirmedSites.has(siteId) && staysVisible(newScope, siteId);
         return { siteId, items: listItems(list), complete: isListComplete };
       });
       await commitDiff(pollContext, job, noun, observedLists, signal);
       await yieldIfManyObjects(storedItems.size);
-      if (noun === "tag") await commitCompleteListTimes(seen, startTimes);
+      if (noun === "tag") await commitCompleteListTimes(listsBySite, startTimes);
       await yieldIfManyObjects(storedItems.size);
-      const incompleteReasons = [...seen.values()].flatMap((list) => (list.complete ? [] : [list.reason]));
+      const incompleteReasons = [...listsBySite.values()].flatMap((list) => (list.complete ? [] : [list.reason]));
       const dropReasons = [...unconfirmedSites].map(
         (siteId) => `Most of the ${job} of site ${siteId} are gone at once.`,
       );
@@ -172,11 +172,11 @@ export async function commitListTimes(
   { syncState, source, commit }: PollContext,
   job: string,
   field: keyof StoredTagListTimes,
-  sites: ReadonlyMap<number, string | null>,
+  timesBySite: ReadonlyMap<number, string | null>,
 ): Promise<void> {
   const documentSetName = syncSet("tag-seen", source.name);
   const storedTimes = syncState.get<StoredTagListTimes>(documentSetName);
-  const put = [...sites].map(([siteId, at]) => {
+  const put = [...timesBySite].map(([siteId, at]) => {
     const listTimesOfSite = storedTimes.get(String(siteId)) ?? { tags: null, systems: null };
     return [String(siteId), { ...listTimesOfSite, [field]: at }] as const;
   });
@@ -214,9 +214,9 @@ export async function commitChangedTagNames(pollContext: PollContext, signal: Ab
   await commitDiff(pollContext, "tags", "tag", renamedLists, signal);
 }
 
-function commitDiff<N extends InventoryObjectKind>(...diff: Parameters<typeof commitDiffNow<N>>): Promise<void> {
-  const [parts, , noun] = diff;
-  return noun === "tag" ? parts.tagNaming.runSerially(() => commitDiffNow(...diff)) : commitDiffNow(...diff);
+function commitDiff<N extends InventoryObjectKind>(...args: Parameters<typeof commitDiffNow<N>>): Promise<void> {
+  const [pollContext, , noun] = args;
+  return noun === "tag" ? pollContext.tagNaming.runSerially(() => commitDiffNow(...args)) : commitDiffNow(...args);
 }
 
 /** Commits the differences in parts. Commits at least once, because a commit records that the job succeeded. */
@@ -299,7 +299,7 @@ function needsScopeRefresh<T extends WithId>(
   stored: ReadonlyMap<string, StoredObject<T>>,
   listsBySite: ReadonlyMap<number, Listing<T>>,
   unconfirmedSiteIds: ReadonlySet<number>,
-  removal: Parameters<typeof isAbsentObjectExpired>[1],
+  removalOptions: Parameters<typeof isAbsentObjectExpired>[1],
 ): boolean {
   const isListRead = (siteId: number | null) => siteId !== null && listsBySite.get(siteId)?.complete === true;
   let absentCount = stored.values().reduce((count, { siteId }) => count + (isListRead(siteId) ? 1 : 0), 0);
@@ -313,7 +313,7 @@ function needsScopeRefresh<T extends WithId>(
     const { missingSince, siteId } = storedObject;
     if (siteId === null || unconfirmedSiteIds.has(siteId) || !isListRead(siteId) || siteIds.get(id)?.has(siteId))
       return false;
-    return missingSince === null || siteIds.has(id) || isAbsentObjectExpired(storedObject, removal);
+    return missingSince === null || siteIds.has(id) || isAbsentObjectExpired(storedObject, removalOptions);
   });
 }
 

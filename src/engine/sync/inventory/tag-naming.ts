@@ -1,5 +1,5 @@
 import type { Tag, TagNames } from "../../../core/model/building.ts";
-import { serialRunner } from "../../../core/runtime/waiting.ts";
+import { createSerialRunner } from "../../../core/runtime/waiting.ts";
 
 export type TagNamesById = ReadonlyMap<string, TagNames>;
 export type TagNaming = ReturnType<typeof createTagNaming>;
@@ -9,7 +9,7 @@ export function createTagNaming() {
   let namesById: TagNamesById | null = null;
   return {
     /** Runs commits of tags one after the other, so that an older list cannot revert changed names. */
-    runSerially: serialRunner(),
+    runSerially: createSerialRunner(),
     changeNames(newNamesById: TagNamesById): void {
       namesById = newNamesById;
     },

@@ -46,13 +46,14 @@ export function createTagPoll(pollContext: PollContext, systemsReadPromise: Prom
       }
       return tagListsBySystem;
     };
-    const { seen, failures } = await pollEachSite(getFollowedSiteIds(pollContext), readTagListsOfSite, signal);
-    const listDropsBySystem = findDrops(new Map([...seen.values()].flatMap((lists) => [...lists])), storedTagContext);
+    const { results, failures } = await pollEachSite(getFollowedSiteIds(pollContext), readTagListsOfSite, signal);
+    const listsBySystem = new Map([...results.values()].flatMap((lists) => [...lists]));
+    const listDropsBySystem = findDrops(listsBySystem, storedTagContext);
     const hasAbsentTags = [...listDropsBySystem.values()].some(({ goneCount }) => goneCount > 0);
     const newScope = hasAbsentTags ? await scope.tryRefresh(signal) : null;
     const incompleteReasons: string[] = [];
     const observations: ObservedSystemTags[] = [];
-    for (const [siteId, lists] of seen) {
+    for (const [siteId, lists] of results) {
       for (const [systemId, list] of lists) {
         if (!list.complete) incompleteReasons.push(list.reason);
         const listDrop = listDropsBySystem.get(systemId) ?? { countBefore: 0, goneCount: 0 };
@@ -66,7 +67,8 @@ export function createTagPoll(pollContext: PollContext, systemsReadPromise: Prom
     }
     await commitChanges(observations, signal);
     const incompleteSiteIds = new Set(observations.filter((list) => !list.complete).map(({ siteId }) => siteId));
-    const completeSiteTimes = [...startTimes].filter(([siteId]) => seen.has(siteId) && !incompleteSiteIds.has(siteId));
+    const isSiteComplete = (siteId: number) => results.has(siteId) && !incompleteSiteIds.has(siteId);
+    const completeSiteTimes = [...startTimes].filter(([siteId]) => isSiteComplete(siteId));
     await commitListTimes(pollContext, "tags", "systems", new Map(completeSiteTimes));
     return buildJobOutcome(failures, incompleteReasons);
   }

@@ -33,20 +33,20 @@ export function assignGroupPhases(
 ): GroupPhases {
   const phases = new Map<string, number[]>();
   const sharedGroups = shareRemainders(classes, tagsPerRequest);
-  const placedClasses: { readonly intervalMs: number; readonly offsetsMs: readonly number[] }[] = [];
+  const scheduledClasses: { readonly intervalMs: number; readonly offsetsMs: readonly number[] }[] = [];
   for (const { name, intervalMs, tags } of sortByInterval(classes)) {
     // Reserve the first offset for the incomplete last group, so that new tags change no offset of a full group.
     const [remainderMs = 0, ...fullOffsetsMs] = spreadOffsets(
       intervalMs,
       Math.floor(tags / tagsPerRequest) + 1,
       slotMs,
-      placedClasses,
+      scheduledClasses,
     );
     const sharedGroup = sharedGroups.find(({ classNames }) => classNames.includes(name));
     const isFirst = sharedGroup?.firstClass === name;
     const sharedMs = isFirst || sharedGroup === undefined ? remainderMs : phases.get(sharedGroup.firstClass)?.at(-1);
     phases.set(name, sharedGroup === undefined ? fullOffsetsMs : [...fullOffsetsMs, sharedMs ?? remainderMs]);
-    placedClasses.push({ intervalMs, offsetsMs: isFirst ? [remainderMs, ...fullOffsetsMs] : fullOffsetsMs });
+    scheduledClasses.push({ intervalMs, offsetsMs: isFirst ? [remainderMs, ...fullOffsetsMs] : fullOffsetsMs });
   }
   return phases;
 }
@@ -116,24 +116,24 @@ function spreadOffsets(
   intervalMs: number,
   groupCount: number,
   slotMs: number,
-  placedClasses: readonly { readonly intervalMs: number; readonly offsetsMs: readonly number[] }[],
+  scheduledClasses: readonly { readonly intervalMs: number; readonly offsetsMs: readonly number[] }[],
 ): readonly number[] {
   const slotCount = Math.max(1, Math.floor(intervalMs / slotMs));
   const spreadSlots = listSpreadSlots(slotCount, 4 * groupCount + OTHER_OFFSETS_MAX);
   // Offsets are the middles of slots, so that readings keep a distance from the interval's boundary.
   const offsetMs = (slot: number) => (slot + 0.5) * slotMs;
-  const costs = new Map(spreadSlots.map((slot) => [slot, 0]));
-  for (const { intervalMs: otherIntervalMs, offsetsMs } of placedClasses) {
+  const costBySlot = new Map(spreadSlots.map((slot) => [slot, 0]));
+  for (const { intervalMs: otherIntervalMs, offsetsMs } of scheduledClasses) {
     // Readings of two classes meet at differences that are multiples of the common divisor of their intervals.
     const commonMs = commonDivisor(intervalMs, otherIntervalMs, slotMs / 10);
     const usedSlots = Map.groupBy(offsetsMs, (ms) => Math.floor((ms % commonMs) / slotMs));
     if (commonMs < 2 * slotMs) continue;
-    for (const [slot, cost] of costs) {
+    for (const [slot, cost] of costBySlot) {
       const collisions = usedSlots.get(Math.floor((offsetMs(slot) % commonMs) / slotMs))?.length ?? 0;
-      costs.set(slot, cost + (collisions * commonMs) / otherIntervalMs);
+      costBySlot.set(slot, cost + (collisions * commonMs) / otherIntervalMs);
     }
   }
-  return chooseSlots(spreadSlots, costs, groupCount).map(offsetMs);
+  return chooseSlots(spreadSlots, costBySlot, groupCount).map(offsetMs);
 }
 
 /** Lists the slots so that each next one is far from those before; the slots at the interval's boundary come last. */
@@ -154,8 +154,8 @@ function findCoprimeStride(slotCount: number): number {
 }
 
 /** Gives group n the n-th slot if it is free, otherwise one of the cheapest slots that are left. */
-function chooseSlots(spreadSlots: readonly number[], costs: ReadonlyMap<number, number>, groupCount: number) {
-  const costOf = (slot: number) => costs.get(slot) ?? 0;
+function chooseSlots(spreadSlots: readonly number[], costBySlot: ReadonlyMap<number, number>, groupCount: number) {
+  const costOf = (slot: number) => costBySlot.get(slot) ?? 0;
   const chosenSlots: (number | undefined)[] = Array.from({ length: groupCount }, (_, group) => {
     const slot = spreadSlots[group];
     return slot !== undefined && costOf(slot) === 0 ? slot : undefined;

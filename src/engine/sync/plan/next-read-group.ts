@@ -36,14 +36,14 @@ export type WritablePlannedTags = { count: number } & Omit<PlannedTags, "count" 
     readonly isolated: Map<number, IsolatedTag>;
   };
 
-export function createPlannedTags(rows: number): WritablePlannedTags {
+export function createPlannedTags(rowCount: number): WritablePlannedTags {
   return {
     ...{ count: 0, ids: [], isolated: new Map() },
-    intervalMs: new Float64Array(rows),
-    earliestReadAge: new Float64Array(rows),
-    ageStartMs: new Float64Array(rows),
-    scheduledSinceMs: new Float64Array(rows),
-    isUnderWay: new Uint8Array(rows),
+    intervalMs: new Float64Array(rowCount),
+    earliestReadAge: new Float64Array(rowCount),
+    ageStartMs: new Float64Array(rowCount),
+    scheduledSinceMs: new Float64Array(rowCount),
+    isUnderWay: new Uint8Array(rowCount),
   };
 }
 
@@ -122,28 +122,28 @@ export function msUntilNextDue(
   nowMs: number,
   { slotMs, expectedReplyMs, isSpareSlot }: ReadPlanRules,
 ): number {
-  let untilMs = slotMs;
+  let msUntilDue = slotMs;
   for (let row = 0; row < tags.count; row++) {
     if (tags.isUnderWay[row] === 1) continue;
     const ageMs = nowMs - (tags.ageStartMs[row] as number);
     const intervalMs = tags.intervalMs[row] as number;
     const msUntilRowDue = intervalMs - expectedReplyMs - ageMs - slotMs;
-    if (msUntilRowDue >= 0 && msUntilRowDue < untilMs) untilMs = msUntilRowDue;
+    if (msUntilRowDue >= 0 && msUntilRowDue < msUntilDue) msUntilDue = msUntilRowDue;
     const msUntilReadable = intervalMs * (tags.earliestReadAge[row] as number) - ageMs;
-    if (isSpareSlot && msUntilReadable > 0 && msUntilReadable < untilMs) untilMs = msUntilReadable;
+    if (isSpareSlot && msUntilReadable > 0 && msUntilReadable < msUntilDue) msUntilDue = msUntilReadable;
   }
-  return untilMs + 1;
+  return msUntilDue + 1;
 }
 
-function createTagUrgencies(count: number) {
+function createTagUrgencies(rowCount: number) {
   return {
     /** Request slots left until the tag is late; 0: the tag must be read now. */
-    slotsLeft: new Float64Array(count),
-    periodSlots: new Float64Array(count),
-    relativeAge: new Float64Array(count),
-    ordinaryRows: new Uint32Array(count),
-    readableRows: new Uint32Array(count),
-    underWayRows: new Uint32Array(count),
+    slotsLeft: new Float64Array(rowCount),
+    periodSlots: new Float64Array(rowCount),
+    relativeAge: new Float64Array(rowCount),
+    ordinaryRows: new Uint32Array(rowCount),
+    readableRows: new Uint32Array(rowCount),
+    underWayRows: new Uint32Array(rowCount),
   };
 }
 
@@ -205,7 +205,7 @@ function fillUnderWayTagRows(targetRows: TagRows, { count, isUnderWay }: Planned
 
 interface SlotNeed {
   readonly slotsLeft: number;
-  readonly count: number;
+  readonly tagCount: number;
 }
 
 /** Counts tags that must be read now: if 45 tags are due within 2 later slots of 20 tags each, 5 must be read now. */
@@ -222,7 +222,7 @@ function countTagsNeededBySlot(ordinaryRows: TagRows, underWayRows: TagRows, rul
     const excessTags = Math.min(rules.tagsPerRequest, Math.ceil(tagsNeeded - rules.tagsPerRequest * usableSlots));
     if (excessTags <= maxExcess) continue;
     maxExcess = excessTags;
-    slotNeeds.push({ slotsLeft: slot, count: excessTags });
+    slotNeeds.push({ slotsLeft: slot, tagCount: excessTags });
   }
   return slotNeeds;
 }
@@ -252,15 +252,15 @@ function pickRows(
   isBefore = rowOrder.isOlder,
 ) {
   const chosenTagRows = new Set<number>();
-  for (const { slotsLeft, count } of slotNeeds) {
-    let missingRows = count;
-    for (const row of chosenTagRows) if (savesLaterReading(row, slotsLeft)) missingRows--;
-    missingRows = Math.min(missingRows, tagsPerRequest - chosenTagRows.size);
-    if (missingRows <= 0) continue;
+  for (const { slotsLeft, tagCount } of slotNeeds) {
+    let missingRowCount = tagCount;
+    for (const row of chosenTagRows) if (savesLaterReading(row, slotsLeft)) missingRowCount--;
+    missingRowCount = Math.min(missingRowCount, tagsPerRequest - chosenTagRows.size);
+    if (missingRowCount <= 0) continue;
     const helpsNow = (row: number) => !chosenTagRows.has(row) && savesLaterReading(row, slotsLeft);
-    const pickLateTagRows = () => sortLateTagRows(rows, rowOrder).filter(helpsNow).slice(0, missingRows);
+    const pickLateTagRows = () => sortLateTagRows(rows, rowOrder).filter(helpsNow).slice(0, missingRowCount);
     const helpfulTagRows =
-      slotsLeft === 0 ? pickLateTagRows() : selectFirstRows(rows, missingRows, rowOrder.isOlder, helpsNow);
+      slotsLeft === 0 ? pickLateTagRows() : selectFirstRows(rows, missingRowCount, rowOrder.isOlder, helpsNow);
     for (const row of helpfulTagRows) chosenTagRows.add(row);
   }
   const fillerTagRows = selectFirstRows(
@@ -291,9 +291,9 @@ function alternateTagIntervals(rows: readonly number[], { isOlder }: RowOrder): 
   const lateTagRows = rows.toSorted((a, b) => (isOlder(a, b) ? -1 : 1));
   return [...Map.groupBy(lateTagRows, (row) => periodSlots[row] as number)]
     .flatMap(([period, rowsOfPeriod]) =>
-      rowsOfPeriod.map((row, indexInPeriod) => ({ row, turn: indexInPeriod, period })),
+      rowsOfPeriod.map((row, indexInPeriod) => ({ row, position: indexInPeriod, period })),
     )
-    .sort((a, b) => a.turn - b.turn || a.period - b.period)
+    .sort((a, b) => a.position - b.position || a.period - b.period)
     .map(({ row }) => row);
 }
 

@@ -44,14 +44,14 @@ export function computeQuotaOverload(
   const totalDemand = sumDemand(classes, () => 1);
   const firmClasses = classes.filter((readClass) => readClass.firm);
   const areFirmIntervalsKept = sumDemand(firmClasses, () => 1) <= Math.min(MAX_FIRM_CLASSES_SHARE, liveQuotaShare);
-  const classFactor = (scale: number) => (readClass: ReadClassDemand) =>
-    readClass.firm && areFirmIntervalsKept ? 1 : 1 + (scale - 1) / readClass.importance;
+  const classFactor = (stretchScale: number) => (readClass: ReadClassDemand) =>
+    readClass.firm && areFirmIntervalsKept ? 1 : 1 + (stretchScale - 1) / readClass.importance;
   const wasStretched = factorsBefore.values().some((factor) => factor > 1);
   const fitsQuota = totalDemand <= (wasStretched ? liveQuotaShare * (1 - STRETCH_CHANGE_MIN) : liveQuotaShare);
-  const scale = fitsQuota
+  const stretchScale = fitsQuota
     ? 1
     : findSmallestScale((candidate) => sumDemand(classes, classFactor(candidate)), liveQuotaShare);
-  const factors = new Map(classes.map((readClass) => [readClass.name, classFactor(scale)(readClass)]));
+  const factors = new Map(classes.map((readClass) => [readClass.name, classFactor(stretchScale)(readClass)]));
   return { demand: totalDemand, factors: keepSimilarFactors(factorsBefore, factors) };
 }
 
@@ -80,41 +80,41 @@ function keepSimilarFactors(factorsBefore: ReadonlyMap<string, number>, neededFa
  */
 export function requestsPerSlot(
   { tags, everyMs, fresher }: ReadClassDemand,
-  factor: number,
+  stretchFactor: number,
   slotMs: number,
   tagsPerRequest: number,
   expectedReplyMs = 0,
 ): number {
-  const slotsPerInterval = (everyMs * factor) / slotMs;
+  const slotsPerInterval = (everyMs * stretchFactor) / slotMs;
   const wholeSlots = Math.floor(
-    slotsPerInterval - expectedReplyMs / slotMs - (factor > 1 ? STRETCHED_INTERVAL_JITTER_SLOTS : 0),
+    slotsPerInterval - expectedReplyMs / slotMs - (stretchFactor > 1 ? STRETCHED_INTERVAL_JITTER_SLOTS : 0),
   );
-  return tags / (Math.max(1, fresher || factor > 1 ? wholeSlots : slotsPerInterval) * tagsPerRequest);
+  return tags / (Math.max(1, fresher || stretchFactor > 1 ? wholeSlots : slotsPerInterval) * tagsPerRequest);
 }
 
-function findSmallestScale(demandAt: (scale: number) => number, share: number): number {
+function findSmallestScale(demandAt: (scale: number) => number, quotaShare: number): number {
   let highScale = 2;
-  while (demandAt(highScale) > share && highScale < 1e6) highScale *= 2;
-  return bisectFit(1, highScale, 40, (scale) => demandAt(scale) <= share);
+  while (demandAt(highScale) > quotaShare && highScale < 1e6) highScale *= 2;
+  return findSmallestFit(1, highScale, 40, (scale) => demandAt(scale) <= quotaShare);
 }
 
-export function bisectFit(
-  low: number,
-  high: number,
+export function findSmallestFit(
+  lowerBound: number,
+  upperBound: number,
   remainingSteps: number,
   fits: (middle: number) => boolean,
 ): number {
-  const midpoint = (low + high) / 2;
-  if (remainingSteps === 0) return high;
+  const midpoint = (lowerBound + upperBound) / 2;
+  if (remainingSteps === 0) return upperBound;
   return fits(midpoint)
-    ? bisectFit(low, midpoint, remainingSteps - 1, fits)
-    : bisectFit(midpoint, high, remainingSteps - 1, fits);
+    ? findSmallestFit(lowerBound, midpoint, remainingSteps - 1, fits)
+    : findSmallestFit(midpoint, upperBound, remainingSteps - 1, fits);
 }
 
 /** Doubles a tag's interval from the third null on: 60, 60, 120 … 600 s; tenfold at once behind an offline gateway. */
-export function backOffInterval(intervalMs: number, nulls: number, gatewayOffline: boolean): number {
+export function backOffInterval(intervalMs: number, nullCount: number, gatewayOffline: boolean): number {
   if (gatewayOffline) return intervalMs * 10;
-  return nulls < 3 ? intervalMs : intervalMs * Math.min(10, 2 ** (nulls - 2));
+  return nullCount < 3 ? intervalMs : intervalMs * Math.min(10, 2 ** (nullCount - 2));
 }
 
 export interface FollowedHistory {
@@ -141,8 +141,8 @@ export function historyRequestsPerMinute(
 }
 
 /** Minimum requests per minute for finding tags that have a history: 0.6 of 20, which checks 720 tags an hour. */
-export function logDiscoveryPerMinute(tags: number, perMinute: number): number {
-  return tags === 0 ? 0 : (1 - PLANNABLE_QUOTA_SHARE) * perMinute;
+export function logDiscoveryPerMinute(tagCount: number, perMinute: number): number {
+  return tagCount === 0 ? 0 : (1 - PLANNABLE_QUOTA_SHARE) * perMinute;
 }
 
 /** Share of the quota for live reads: the plannable 0.97 minus the share of history, but at least 0.5. */

@@ -1,10 +1,10 @@
-import { formatDuration, secondsText } from "../../../core/values/duration.ts";
+import { formatDuration, formatSeconds } from "../../../core/values/duration.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { cadenceRequestsPerMinute } from "./cadence.ts";
 import {
-  bisectFit,
   computeQuotaOverload,
   type FollowedHistory,
+  findSmallestFit,
   historyRequestsPerMinute,
   liveQuotaShare,
   logDiscoveryPerMinute,
@@ -96,8 +96,8 @@ export function reportPlan(facts: PollingPlanFacts) {
     requestsPerMinute: roundTo(requestsPerMinute),
     share: roundTo(requestsPerMinute / quota.perMinute, 4),
   });
-  const backfillDoneAt = (requests: number) =>
-    backfill.paused ? null : isoUtc(nowMs + (requests / backfillRequestRate) * 60_000);
+  const backfillDoneAt = (requestCount: number) =>
+    backfill.paused ? null : isoUtc(nowMs + (requestCount / backfillRequestRate) * 60_000);
   const backfillPlan = {
     ...{ ...backfill, requestsPerMinute: roundTo(backfillRequestRate), doneAt: backfillDoneAt(backfill.requestsLeft) },
     atBestDoneAt: backfillDoneAt(backfill.requestsAtBest),
@@ -162,13 +162,13 @@ function describeAlarmInterval({ alarms, pages, everyMs, listsPerMinute }: Alarm
   const alarmListNeededMs = (pages / listsPerMinute) * 60_000;
   if (alarmListNeededMs <= everyMs) return null;
   const expectedPollIntervalMs = Math.ceil(alarmListNeededMs / everyMs) * everyMs;
-  return `${alarms} active alarms are ${pages} pages, and ${listsPerMinute} lists a minute are allowed: expect a poll of the alarms every ${secondsText(expectedPollIntervalMs / 1_000)} instead of every ${secondsText(everyMs / 1_000)}.`;
+  return `${alarms} active alarms are ${pages} pages, and ${listsPerMinute} lists a minute are allowed: expect a poll of the alarms every ${formatSeconds(expectedPollIntervalMs / 1_000)} instead of every ${formatSeconds(everyMs / 1_000)}.`;
 }
 
 /** True if the measured age exceeds the target by more than 1.5 slots, and the rounded texts of both differ. */
 function isMeasuredAgeTooHigh(valueAgeMs: number | null, targetMs: number, slotMs: number): boolean {
   if (valueAgeMs === null || valueAgeMs <= targetMs + slotMs * MAX_EXTRA_AGE_SLOTS) return false;
-  return secondsText(roundTo(valueAgeMs / 1_000)) !== secondsText(targetMs / 1_000);
+  return formatSeconds(roundTo(valueAgeMs / 1_000)) !== formatSeconds(targetMs / 1_000);
 }
 
 interface ProposedQuotaChange extends Pick<ProposedPlanChange, "text" | "yaml"> {
@@ -240,7 +240,7 @@ export function proposePlanChanges(facts: PlanAdviceFacts): readonly ProposedPla
     const fitsWithFactor = (factor: number) =>
       requestsPerSlotWith((readClass) => (readClass === changedClass ? factor : 1)) <= share;
     if (!fitsWithFactor(MAX_INTERVAL_STRETCH_FACTOR)) return [];
-    const smallestFittingMs = bisectFit(
+    const smallestFittingMs = findSmallestFit(
       changedClass.everyMs,
       changedClass.everyMs * MAX_INTERVAL_STRETCH_FACTOR,
       50,

@@ -37,7 +37,7 @@ const SUSPECT_TAG_GROUPS_MAX = 4;
  */
 export function createBisection(siteOf: (id: string) => number | undefined) {
   const suspicions = new Map<string, TagSuspicion>();
-  const suspectSites = new Map<number | undefined, number>();
+  const failuresBySite = new Map<number | undefined, number>();
   let suspectGroupCount = 0;
 
   function nextSuspectGroupLabel(): string {
@@ -45,10 +45,10 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
     return `suspects ${suspectGroupCount}`;
   }
 
-  function moveToSuspectGroup(ids: readonly string[], label: string, sibling: string | null = null): void {
+  function moveToSuspectGroup(ids: readonly string[], label: string, siblingLabel: string | null = null): void {
     for (const id of ids) {
       const { firstSingleRefusalMs = null, lastSingleRefusalMs = null } = suspicions.get(id) ?? {};
-      suspicions.set(id, { label, siblingGroupLabel: sibling, firstSingleRefusalMs, lastSingleRefusalMs });
+      suspicions.set(id, { label, siblingGroupLabel: siblingLabel, firstSingleRefusalMs, lastSingleRefusalMs });
     }
   }
 
@@ -82,7 +82,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
 
   function narrowDownSuspects(ids: readonly string[], namedTag: string | null): void {
     const sites = new Set(ids.map(siteOf));
-    for (const site of sites) suspectSites.set(site, (suspectSites.get(site) ?? 0) + (sites.size > 1 ? 0 : 1));
+    for (const site of sites) failuresBySite.set(site, (failuresBySite.get(site) ?? 0) + (sites.size > 1 ? 0 : 1));
     if (sites.size > 1) return;
     markSiblingsLikelyClean(ids);
     if (namedTag !== null && ids.includes(namedTag)) {
@@ -93,7 +93,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
   }
 
   return {
-    hasSuspects: () => suspicions.size > 0 || suspectSites.size > 0,
+    hasSuspects: () => suspicions.size > 0 || failuresBySite.size > 0,
 
     isolationOf(id: string): TagIsolation | null {
       const tagSuspicion = suspicions.get(id);
@@ -103,19 +103,19 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
           lastSingleRefusalMs === null ? {} : { notBeforeMs: lastSingleRefusalMs + SECOND_REFUSAL_MIN_MS };
         return { label, timing: "patient", isSuspect: true, ...retryNotBefore };
       }
-      if (suspectSites.size === 0) return null;
+      if (failuresBySite.size === 0) return null;
       const site = siteOf(id);
-      const siteFailureCount = suspectSites.get(site);
+      const siteFailureCount = failuresBySite.get(site);
       if (siteFailureCount === undefined) return null;
       return { label: `site ${site}`, timing: siteFailureCount < SUSPECT_SITE_FAILURES_MIN ? "punctual" : "patient" };
     },
 
     requestSucceeded(ids: readonly string[]): void {
-      if (suspicions.size === 0 && suspectSites.size === 0) return;
+      if (suspicions.size === 0 && failuresBySite.size === 0) return;
       const siblingGroups = findSiblingGroups(ids);
       for (const id of ids) {
         suspicions.delete(id);
-        suspectSites.delete(siteOf(id));
+        failuresBySite.delete(siteOf(id));
       }
       for (const siblings of siblingGroups.map((siblingIds) => siblingIds.filter((id) => suspicions.has(id))))
         if (siblings.length > 1) divideSuspects(siblings);
@@ -154,9 +154,9 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
       return null;
     },
 
-    clearAll(): void {
+    clearSuspicions(): void {
       suspicions.clear();
-      suspectSites.clear();
+      failuresBySite.clear();
     },
   };
 }
@@ -196,7 +196,7 @@ export function createSlowTagSearch() {
   const requestLatencies = createMovingMedian(REQUEST_LATENCIES_MAX);
   let suspectGroupCount = 0;
 
-  const typicalLatencyMs = () => requestLatencies.value() ?? 0;
+  const typicalLatencyMs = () => requestLatencies.median() ?? 0;
   function suspectSlowTags(ids: readonly string[]): void {
     suspectGroupCount += 1;
     for (const id of ids) groupLabels.set(id, `suspects ${suspectGroupCount}`);

@@ -121,7 +121,7 @@ export function createLiveReadCommit(
         countsByQuality.set(stored.quality, (countsByQuality.get(stored.quality) ?? 0) + 1);
       }
       for (const [quality, count] of countsByQuality) metrics.tagsRead.inc({ source: source.name, quality }, count);
-      for (const siteId of suddenChanges.readingsCommitted(readings)) options.onSuddenNulls?.(siteId);
+      for (const siteId of suddenChanges.noteCommittedReadings(readings)) options.onSuddenNulls?.(siteId);
     };
     return { change, onCommitted };
   }
@@ -156,7 +156,7 @@ export function createLiveReadCommit(
       const prepareChange = async () => {
         const uncachedTagValues = await readUncachedValues(ids);
         const time = isoUtc(clock.now());
-        const outcomes = ids.flatMap((id) => {
+        const staleOutcomes = ids.flatMap((id) => {
           const staleTag = findStaleTag(id);
           const before = cachedValues.get(id) ?? uncachedTagValues.get(id);
           if (staleTag === null || before === undefined || before.quality === "bad") return [];
@@ -166,9 +166,9 @@ export function createLiveReadCommit(
             { id, ...buildStaleValueEvent(siteTag, before, reason, { source: source.name, time, behindGateway }) },
           ];
         });
-        committedValues = outcomes;
-        const put = outcomes.map(({ id, stored }) => [id, stored] as const);
-        return { documents: [{ set: valueDocumentSet, put }], events: outcomes.map(({ event }) => event) };
+        committedValues = staleOutcomes;
+        const put = staleOutcomes.map(({ id, stored }) => [id, stored] as const);
+        return { documents: [{ set: valueDocumentSet, put }], events: staleOutcomes.map(({ event }) => event) };
       };
       await options.groupCommit.commit(source.name, prepareChange, COMMIT_AT_ONCE);
       for (const { id, stored } of committedValues) cacheTagValue(id, stored);
@@ -177,7 +177,7 @@ export function createLiveReadCommit(
       );
     }) satisfies CommitStaleValues,
 
-    async quarantine(id: string, reason: unknown): Promise<void> {
+    async quarantineTag(id: string, reason: unknown): Promise<void> {
       const previousQuarantine = await store.document<StoredTagQuarantine>(quarantineDocumentSet, id);
       const quarantineCount = (previousQuarantine?.times ?? 0) + 1;
       const waitMs = tagQuarantineMs(quarantineCount);
@@ -188,7 +188,7 @@ export function createLiveReadCommit(
         times: quarantineCount,
       };
       await store.commit({ documents: [{ set: quarantineDocumentSet, put: [[id, quarantineEntry]] }] });
-      schedule.quarantine(id, clock.monotonic() + waitMs);
+      schedule.quarantineTag(id, clock.monotonic() + waitMs);
     },
   };
 }
@@ -196,7 +196,7 @@ export function createLiveReadCommit(
 /** Commits several sources in one transaction, because each transaction is a disk sync. A single source never waits. */
 export interface GroupCommit {
   /** `change` runs just before the transaction, so that it can use the results of earlier commits. */
-  commit(source: string, change: () => Promise<StoreChange>, commitNow: AbortSignal): Promise<void>;
+  commit(source: string, prepareChange: () => Promise<StoreChange>, commitNow: AbortSignal): Promise<void>;
 }
 
 const COMMIT_INTERVAL_MS = 1_000;
@@ -207,7 +207,7 @@ const REPLIES_PER_COMMIT_MAX = 20;
 
 interface WaitingStoreChange {
   readonly source: string;
-  readonly change: () => Promise<StoreChange>;
+  readonly prepareChange: () => Promise<StoreChange>;
   readonly commitNow: AbortSignal;
   readonly completion: PromiseWithResolvers<void>;
 }
@@ -256,9 +256,9 @@ export function createGroupCommit({ store, clock, sourceCount }: GroupCommitOpti
 
   async function commitStoreChanges(changesToCommit: readonly WaitingStoreChange[]): Promise<void> {
     const preparedChanges = await Promise.all(
-      changesToCommit.map(async ({ change, completion }) => {
+      changesToCommit.map(async ({ prepareChange, completion }) => {
         try {
-          return [{ done: completion, change: await change() }];
+          return [{ done: completion, change: await prepareChange() }];
         } catch (error) {
           completion.reject(error);
           return [];
@@ -275,9 +275,9 @@ export function createGroupCommit({ store, clock, sourceCount }: GroupCommitOpti
   }
 
   return {
-    commit(source, change, commitNow) {
+    commit(source, prepareChange, commitNow) {
       const commitDone = Promise.withResolvers<void>();
-      waitingChanges.push({ source, change, commitNow, completion: commitDone });
+      waitingChanges.push({ source, prepareChange, commitNow, completion: commitDone });
       if (!isCommitLoopRunning) void runCommitLoop();
       return commitDone.promise;
     },

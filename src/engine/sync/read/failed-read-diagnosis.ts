@@ -64,7 +64,7 @@ export function createControlReads(pickControlTag: (triedTags: readonly string[]
     noteReadEnd(group: readonly string[]): void {
       if (group === controlTagsUnderWay) controlTagsUnderWay = null;
     },
-    restart(): void {
+    restartDiagnosis(): void {
       readState = { ...WORKING_READ_STATE, readsOnlyControlTags: readState.readsOnlyControlTags };
       controlTagsUnderWay = null;
     },

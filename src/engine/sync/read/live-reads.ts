@@ -57,15 +57,15 @@ export function createLiveReads(options: LiveReadOptions) {
     wallOffsetMs: () => clock.now() - clock.monotonic(),
   });
   const readCommit = createLiveReadCommit(options, schedule, (...reading) => staleValues.readingCommitted(...reading));
-  const { leftOut } = readCommit;
+  const { leftOut: leftOutTags } = readCommit;
   const controlReads = createControlReads((triedTags) => schedule.pickControlTag(triedTags));
   const unansweredReads = createUnansweredReads(clock, () => scheduleRefresh.slotMs());
-  const isBisectingTags = () => tagBisection.hasSuspects() || leftOut.hasSinglyReadTags();
+  const isBisectingTags = () => tagBisection.hasSuspects() || leftOutTags.hasSinglyReadTags();
   const staleValues: StaleValues = createStaleValues({
     ...{ source: source.name, schedule, scope, clock, log, metrics: options.metrics },
     slotMs: () => scheduleRefresh.slotMs(),
     isServiceDown: () => options.isServiceDown?.() === true,
-    isUnanswered: (id) => unansweredReads.isTagUnanswered(id) || leftOut.get(id) !== undefined,
+    isUnanswered: (id) => unansweredReads.isTagUnanswered(id) || leftOutTags.get(id) !== undefined,
     forgetFailuresOf: (ids) => unansweredReads.forgetFailuresOf(ids),
     refresh: () => scheduleRefresh.run(),
     commit: readCommit.commitStaleValues,
@@ -75,13 +75,13 @@ export function createLiveReads(options: LiveReadOptions) {
   function findTagIsolation(id: string): TagIsolation | null {
     const suspectIsolation = tagBisection.isolationOf(id);
     if (suspectIsolation !== null) return suspectIsolation;
-    const singleLabel = leftOut.labelOf(id);
+    const singleLabel = leftOutTags.labelOf(id);
     const tagLabel = slowTags.labelOf(id) ?? singleLabel;
     return tagLabel === null ? null : { label: tagLabel, timing: singleLabel === null ? null : "patient" };
   }
 
   function clearTagSuspicions(): void {
-    tagBisection.clearAll();
+    tagBisection.clearSuspicions();
     slowTags.clearAll();
   }
 
@@ -154,37 +154,37 @@ export function createLiveReads(options: LiveReadOptions) {
     signal: AbortSignal,
     { draining, reportSuccess }: LoopJobRun,
   ) {
-    let group: readonly string[] = [];
+    let requestedIds: readonly string[] = [];
     let requestStartedAtMs = 0;
     const releaseRequestedTags = () => {
-      controlReads.noteReadEnd(group);
-      unansweredReads.requestEnded(group);
-      schedule.requestEnded(group);
+      controlReads.noteReadEnd(requestedIds);
+      unansweredReads.requestEnded(requestedIds);
+      schedule.requestEnded(requestedIds);
     };
     const chooseTagsForRequest = () => {
       releaseRequestedTags();
       const slotMs = scheduleRefresh.slotMs();
-      group = selectTagsForSlot(lane === "spare", slotMs);
-      if (group.length > 0 && lane === "live" && leavesSlotToHistory(group)) group = [];
-      if (group.length === 0) return { declineForMs: msUntilNextRead(lane === "spare", slotMs) };
+      requestedIds = selectTagsForSlot(lane === "spare", slotMs);
+      if (requestedIds.length > 0 && lane === "live" && leavesSlotToHistory(requestedIds)) requestedIds = [];
+      if (requestedIds.length === 0) return { declineForMs: msUntilNextRead(lane === "spare", slotMs) };
       requestStartedAtMs = clock.monotonic();
-      schedule.requestSent(group, requestStartedAtMs);
-      unansweredReads.requestSent(group);
+      schedule.requestSent(requestedIds, requestStartedAtMs);
+      unansweredReads.requestSent(requestedIds);
       onRequestStarted();
-      return { content: group };
+      return { content: requestedIds };
     };
     try {
       const reply = await source.read(chooseTagsForRequest, lane, signal);
-      slowTags.recordLatency(group, reply.latencyMs);
-      unansweredReads.requestReplied(group, reply.latencyMs);
-      await readCommit.commitReply(group, reply, draining);
-      if (group.some((id) => leftOut.get(id) !== undefined)) staleValues.readsFailed();
-      tagBisection.requestSucceeded(group);
+      slowTags.recordLatency(requestedIds, reply.latencyMs);
+      unansweredReads.requestReplied(requestedIds, reply.latencyMs);
+      await readCommit.commitReply(requestedIds, reply, draining);
+      if (requestedIds.some((id) => leftOutTags.get(id) !== undefined)) staleValues.readsFailed();
+      tagBisection.requestSucceeded(requestedIds);
       controlReads.noteReadSuccess();
       reportSuccess();
     } catch (error) {
       signal.throwIfAborted();
-      await settleFailure(group, requestStartedAtMs, asFailure(error), signal).finally(staleValues.readsFailed);
+      await settleFailure(requestedIds, requestStartedAtMs, asFailure(error), signal).finally(staleValues.readsFailed);
     } finally {
       releaseRequestedTags();
     }
@@ -221,7 +221,7 @@ export function createLiveReads(options: LiveReadOptions) {
     if (refusalKind === "invalid")
       log.error({ tags: group.length, err: failure }, "the service rejected a read request as invalid");
     if (controlReads.noteReadRefusal(group)) {
-      tagBisection.clearAll();
+      tagBisection.clearSuspicions();
       throw failure;
     }
     const faultyTag = tagBisection.requestRefused(group, {
@@ -234,7 +234,7 @@ export function createLiveReads(options: LiveReadOptions) {
     const refusedTag =
       faultyTag ?? (singleTagId !== null && schedule.quarantinedIds().includes(singleTagId) ? singleTagId : null);
     if (refusedTag === null) return;
-    await readCommit.quarantine(refusedTag, failure);
+    await readCommit.quarantineTag(refusedTag, failure);
     log.warn({ tag: refusedTag, err: failure }, "the service refuses to read a tag: it is quarantined");
   }
 
@@ -247,10 +247,10 @@ export function createLiveReads(options: LiveReadOptions) {
     if (endSignal.aborted) return;
     const readStopController = new AbortController();
     stopReading = () => readStopController.abort(new OrderlyStop());
-    controlReads.restart();
+    controlReads.restartDiagnosis();
     await scheduleRefresh.run();
     const requestLoops = (["live", "spare"] as const).map(
-      (lane) => (begun: () => void, signal: AbortSignal) => readTagsOnce(lane, begun, signal, run),
+      (lane) => (onStart: () => void, signal: AbortSignal) => readTagsOnce(lane, onStart, signal, run),
     );
     await keepLanesBusy(requestLoops, {
       maxInFlight: () => LIVE_READ_REQUESTS_MAX[controlReads.readsOnlyControlTags() ? "trying" : "working"],
@@ -258,7 +258,7 @@ export function createLiveReads(options: LiveReadOptions) {
       forced,
       lookups: {
         ...{ clock, wakeup: readClassesChanged, step: scheduleRefresh.refreshIfDue },
-        fault: (error) => log.warn({ err: error }, "the tag schedule could not be refreshed"),
+        onFault: (error) => log.warn({ err: error }, "the tag schedule could not be refreshed"),
       },
     });
     if (options.isServiceDown?.() !== true) return;
@@ -275,13 +275,13 @@ export function createLiveReads(options: LiveReadOptions) {
     }),
     lastRead: readCommit.lastRead,
     /** Emits stale values until the signal aborts, also while no tag can be read. */
-    watchStaleValues: staleValues.run,
+    watchStaleValues: staleValues.watchStaleValues,
     unreadableSites: staleValues.unreadableSites,
     unreadableSitesChanged: staleValues.unreadableSitesChanged,
-    leftOut: leftOut.getAll,
+    getLeftOutTags: leftOutTags.getAll,
     suddenChanges: readCommit.suddenChanges,
     updateFreshnessMetrics: scheduleRefresh.updateMetricsIfDue,
-    change(classes: ReadConfig): void {
+    changeClasses(classes: ReadConfig): void {
       scheduleRefresh.changeClasses(classes);
       staleValues.classesChanged();
       readClassesChanged.wakeUp();
@@ -289,7 +289,7 @@ export function createLiveReads(options: LiveReadOptions) {
     },
     known(id: string) {
       const tagState = schedule.tagState(id);
-      return tagState && { ...tagState, isolation: findTagIsolation(id)?.label ?? null, leftOut: leftOut.get(id) };
+      return tagState && { ...tagState, isolation: findTagIsolation(id)?.label ?? null, leftOut: leftOutTags.get(id) };
     },
   };
 }

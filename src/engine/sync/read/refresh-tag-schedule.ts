@@ -1,4 +1,4 @@
-import { serialRunner, yieldIfManyObjects } from "../../../core/runtime/waiting.ts";
+import { createSerialRunner, yieldIfManyObjects } from "../../../core/runtime/waiting.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
 import { loadRequestableTags, tagInventorySets } from "../inventory/requestable-tags.ts";
@@ -48,7 +48,7 @@ export function createScheduleRefresh(
     liveQuotaShare(60_000 / sustainedSlotMs(), historyDemand.requestsPerMinute(), source.quota().buckets.length === 1);
   const expectedReplyMs = (slotMs: number) => Math.min(slotMs, typicalLatencyMs());
 
-  const runSerially = serialRunner();
+  const runSerially = createSerialRunner();
   const run = () => runSerially(refreshSchedule);
 
   async function refreshSchedule(): Promise<void> {
@@ -155,9 +155,9 @@ export function createScheduleRefresh(
     updateMetricsIfDue(): void {
       if (clock.monotonic() - publishedFreshness.publishedAtMs >= schedule.size()) setFreshnessMetrics();
     },
-    changeClasses(next: ReadConfig): void {
-      classes = next;
-      findReadClass = createClassFinder(next);
+    changeClasses(newClasses: ReadConfig): void {
+      classes = newClasses;
+      findReadClass = createClassFinder(newClasses);
       inventory.scheduledVersions = null;
     },
   };

@@ -28,7 +28,7 @@ export interface ScheduledTag {
   retryAtMs: number;
   isRequestUnderWay: boolean;
   quarantinedUntilMs: number | null;
-  gatewayWasOffline: boolean;
+  wasGatewayOffline: boolean;
   /** True if the tag returned a value although its gateway is listed as offline. */
   repliesWhileOffline: boolean;
 }
@@ -54,7 +54,7 @@ export function createScheduledTag(watched: WatchedTag, stored: StoredTagReads):
         ? null
         : Math.min(stored.toMonotonic(quarantine.until), stored.nowMs + tagQuarantineMs(quarantine.times)),
     isRequestUnderWay: false,
-    gatewayWasOffline: storedValue?.behindGateway !== undefined,
+    wasGatewayOffline: storedValue?.behindGateway !== undefined,
     repliesWhileOffline: false,
   };
 }

@@ -126,7 +126,7 @@ export function createStaleValues(options: StaleValueOptions) {
   }
 
   /** Moves the tags of due buckets to `overdueIds`, or to a later bucket if they were read meanwhile. */
-  function emptyDueBuckets(): void {
+  function drainDueBuckets(): void {
     const nowMs = clock.monotonic();
     const dueIds: string[] = [];
     for (; nextBucket <= bucketAt(nowMs) && dueBuckets.size > 0; nextBucket += 1) {
@@ -151,7 +151,7 @@ export function createStaleValues(options: StaleValueOptions) {
     return bucket * DUE_BUCKET_MS - clock.monotonic();
   }
 
-  async function checkReasons(): Promise<void> {
+  async function checkStaleReasons(): Promise<void> {
     await yieldIfManyObjects(trackedValues.size + staleReasons.size);
     for (const [id, { readMs }] of trackedValues)
       if (readMs !== null && findNoAccessReason(id) !== null) overdueIds.add(id);
@@ -159,11 +159,11 @@ export function createStaleValues(options: StaleValueOptions) {
     if (staleReasons.size > 0) setUnreadableSites(findUnreadableSites());
   }
 
-  async function commitBatch(ids: readonly string[]): Promise<void> {
-    const stored = await options.commit(ids, findStaleTag);
+  async function commitStaleBatch(ids: readonly string[]): Promise<void> {
+    const storedReasons = await options.commit(ids, findStaleTag);
     for (const id of ids) {
       overdueIds.delete(id);
-      const reason = stored.get(id);
+      const reason = storedReasons.get(id);
       const trackedValue = trackedValues.get(id);
       if (reason !== undefined) {
         trackedValues.delete(id);
@@ -179,15 +179,15 @@ export function createStaleValues(options: StaleValueOptions) {
     wakeUpBucket = 0;
     if (!areReasonsChecked) {
       areReasonsChecked = true;
-      await checkReasons();
+      await checkStaleReasons();
     }
-    emptyDueBuckets();
+    drainDueBuckets();
     if (overdueIds.size > 0) {
       const ids = [...overdueIds];
       const batches = Array.from({ length: Math.ceil(ids.length / STALE_VALUES_PER_COMMIT) }, (_, batchIndex) =>
         ids.slice(batchIndex * STALE_VALUES_PER_COMMIT, (batchIndex + 1) * STALE_VALUES_PER_COMMIT),
       );
-      const outcomes = await Promise.allSettled(batches.map((batchIds) => commitBatch(batchIds)));
+      const outcomes = await Promise.allSettled(batches.map((batchIds) => commitStaleBatch(batchIds)));
       setStaleMetrics();
       setUnreadableSites(findUnreadableSites());
       const failedOutcome = outcomes.find((outcome) => outcome.status === "rejected");
@@ -199,21 +199,21 @@ export function createStaleValues(options: StaleValueOptions) {
   }
 
   function setStaleMetrics(): void {
-    const counts = new Map<StaleReason, number>();
-    for (const reason of staleReasons.values()) counts.set(reason, (counts.get(reason) ?? 0) + 1);
-    for (const reason of STALE_REASONS) metrics.tagsStale.set({ source, reason }, counts.get(reason) ?? 0);
+    const countsByReason = new Map<StaleReason, number>();
+    for (const reason of staleReasons.values()) countsByReason.set(reason, (countsByReason.get(reason) ?? 0) + 1);
+    for (const reason of STALE_REASONS) metrics.tagsStale.set({ source, reason }, countsByReason.get(reason) ?? 0);
   }
 
   const siteIdOf = (id: string) => (schedule.watchedTag(id) ?? unscheduledTags.get(id))?.siteId ?? Number.NaN;
 
   function findUnreadableSites(): UnreadableSites {
-    const sites = new Map<number, UnreadableReason | null>();
+    const reasons = new Map<number, UnreadableReason | null>();
     for (const [id, reason] of staleReasons)
       if (reason === "no-ability" || (reason === "source-unavailable" && options.isUnanswered(id)))
-        sites.set(siteIdOf(id), reason);
-      else if (reason === "source-unavailable" && !sites.has(siteIdOf(id))) sites.set(siteIdOf(id), null);
-    if (sites.size > 0) for (const id of trackedValues.keys()) sites.delete(siteIdOf(id));
-    return sites;
+        reasons.set(siteIdOf(id), reason);
+      else if (reason === "source-unavailable" && !reasons.has(siteIdOf(id))) reasons.set(siteIdOf(id), null);
+    if (reasons.size > 0) for (const id of trackedValues.keys()) reasons.delete(siteIdOf(id));
+    return reasons;
   }
 
   function setUnreadableSites(sites: UnreadableSites): void {
@@ -221,7 +221,7 @@ export function createStaleValues(options: StaleValueOptions) {
     unreadableSitesChanged.wakeUp();
   }
 
-  function rebuildBuckets(): void {
+  function rebuildDueBuckets(): void {
     areBucketsComplete = true;
     dueBuckets.clear();
     const slotMs = options.slotMs();
@@ -279,7 +279,7 @@ export function createStaleValues(options: StaleValueOptions) {
     intervalsChanged(promisedMsByClass: ReadonlyMap<string, number>): void {
       const isAnyShorter = promisedMsByClass.entries().some(([name, ms]) => ms < (promisedMsOfBuckets.get(name) ?? ms));
       promisedMsOfBuckets = promisedMsByClass;
-      if (isAnyShorter || !areBucketsComplete) rebuildBuckets();
+      if (isAnyShorter || !areBucketsComplete) rebuildDueBuckets();
       dueTimesChanged.wakeUp();
     },
     readingCommitted(id: string, quality: TagValueQuality, readMs: number): void {
@@ -300,8 +300,8 @@ export function createStaleValues(options: StaleValueOptions) {
         putIntoBucket(id, newlyTracked, readMs);
       }
     },
-    async run(signal: AbortSignal): Promise<void> {
-      let seenScopeWakeups = scope.changes.wakeups();
+    async watchStaleValues(signal: AbortSignal): Promise<void> {
+      let seenScopeWakeups = scope.changes.wakeupCount();
       await runLoop({
         clock,
         signal,
@@ -312,11 +312,11 @@ export function createStaleValues(options: StaleValueOptions) {
             await options.refresh();
             classChanges.appliedCount = changeCount;
           }
-          if (scope.changes.wakeups() !== seenScopeWakeups) areReasonsChecked = false;
-          seenScopeWakeups = scope.changes.wakeups();
+          if (scope.changes.wakeupCount() !== seenScopeWakeups) areReasonsChecked = false;
+          seenScopeWakeups = scope.changes.wakeupCount();
           return emitStaleValues();
         },
-        fault: (error, inMs) => log.warn({ err: error, inMs }, "stale values could not be stored; Plenum retries"),
+        onFault: (error, inMs) => log.warn({ err: error, inMs }, "stale values could not be stored; Plenum retries"),
       });
     },
   };
@@ -331,18 +331,18 @@ function bucketAt(monotonicMs: number): number {
 /** Builds the event that a value is no longer confirmed, and the document that replaces the value. */
 export function buildStaleValueEvent(
   { tag, siteId }: SiteTag,
-  before: StoredValue,
+  storedBefore: StoredValue,
   reason: StaleReason,
   { source, time, behindGateway }: { source: string; time: string; behindGateway: string | null },
 ): { readonly stored: StoredValue; readonly event: Event<"tag-value"> } {
-  const lastGood = lastGoodOf(before);
+  const lastGood = lastGoodOf(storedBefore);
   const staleReading = { value: null, quality: "stale", time, lastGood, staleReason: reason } as const;
   const data = { tag, ...staleReading, latencyMs: 0, behindGateway };
   const eventFields = { source: sourceUri(source), subject: eventSubject("tag", siteId, tag.id), time, siteId };
   return {
     stored: {
       ...staleReading,
-      ...(before.typeDoubt !== undefined && { typeDoubt: before.typeDoubt }),
+      ...(storedBefore.typeDoubt !== undefined && { typeDoubt: storedBefore.typeDoubt }),
       told: "this",
       ...(behindGateway !== null && { behindGateway }),
     },

@@ -23,7 +23,7 @@ export interface ReadClassFreshness {
 }
 
 interface SiteState {
-  readonly offline: boolean;
+  readonly isGatewayOffline: boolean;
   readonly isVisible: boolean;
 }
 
@@ -53,7 +53,7 @@ export function createTagSchedule(context: TagScheduleContext) {
   };
 
   const readSiteState = (siteId: number): SiteState => ({
-    offline: context.isGatewayOffline(siteId),
+    isGatewayOffline: context.isGatewayOffline(siteId),
     isVisible: context.canSeeSite(siteId),
   });
   function createSiteStateCache() {
@@ -69,8 +69,8 @@ export function createTagSchedule(context: TagScheduleContext) {
     readClass.every * (stretchFactors.get(readClass.name) ?? 1);
   const earliestAgeOf = ({ watched: { readClass } }: ScheduledTag) =>
     readClass.fresher ? 0 : earliestStretchedReadAge(stretchFactors.get(readClass.name) ?? 1);
-  const intervalMsOf = (tag: ScheduledTag, { offline }: SiteState) =>
-    backOffInterval(stretchedIntervalMsOf(tag), tag.nullCount, offline && !tag.repliesWhileOffline);
+  const intervalMsOf = (tag: ScheduledTag, { isGatewayOffline }: SiteState) =>
+    backOffInterval(stretchedIntervalMsOf(tag), tag.nullCount, isGatewayOffline && !tag.repliesWhileOffline);
   const countsForFreshness = (tag: ScheduledTag, { isVisible }: SiteState) =>
     tag.nullCount < NULLS_OF_SILENT_TAG_MIN && tag.quarantinedUntilMs === null && isVisible;
 
@@ -97,12 +97,12 @@ export function createTagSchedule(context: TagScheduleContext) {
 
   function assignTagPhases(): void {
     const cadenceClasses = [...tagIdsByClass].flatMap(([name, ids]) => {
-      const [first] = ids.flatMap((id) => scheduledTags.get(id) ?? []);
-      if (first === undefined) return [];
-      const intervalMs = stretchedIntervalMsOf(first);
-      return [{ name, ids, hasFixedTimes: !Number.isFinite(earliestAgeOf(first)), intervalMs, tags: ids.length }];
+      const [firstTag] = ids.flatMap((id) => scheduledTags.get(id) ?? []);
+      if (firstTag === undefined) return [];
+      const intervalMs = stretchedIntervalMsOf(firstTag);
+      return [{ name, ids, hasFixedTimes: !Number.isFinite(earliestAgeOf(firstTag)), intervalMs, tags: ids.length }];
     });
-    const phaseInputs = JSON.stringify([grid.slotMs, cadenceClasses.map(({ ids: _, ...each }) => each)]);
+    const phaseInputs = JSON.stringify([grid.slotMs, cadenceClasses.map(({ ids: _, ...classInputs }) => classInputs)]);
     if (phaseInputs === grid.phaseInputs) return;
     grid.phaseInputs = phaseInputs;
     const fixedClasses = cadenceClasses.filter(({ hasFixedTimes }) => hasFixedTimes);
@@ -139,12 +139,12 @@ export function createTagSchedule(context: TagScheduleContext) {
   const awaitsFirstValue = (tag: ScheduledTag) =>
     tag.lastReadMs === null && tag.assumedReadMs === null && tag.failureCount === 0;
 
-  function countAwaitedTags(siteOf: (siteId: number) => SiteState): number {
+  function countAwaitedTags(getSiteState: (siteId: number) => SiteState): number {
     const isAnyTagIsolated = context.hasIsolatedTags();
     const isAwaited = (tag: ScheduledTag) =>
       awaitsFirstValue(tag) &&
       tag.quarantinedUntilMs === null &&
-      siteOf(tag.watched.siteId).isVisible &&
+      getSiteState(tag.watched.siteId).isVisible &&
       !(isAnyTagIsolated && context.isolationOf(tag.id) !== null);
     return scheduledTags.values().reduce((count, tag) => count + (isAwaited(tag) ? 1 : 0), 0);
   }
@@ -157,9 +157,9 @@ export function createTagSchedule(context: TagScheduleContext) {
   }
 
   function writeScheduleRow(tag: ScheduledTag, site: SiteState, nowMs: number): void {
-    const isGatewayOffline = site.offline && !tag.repliesWhileOffline;
-    if (tag.gatewayWasOffline && !isGatewayOffline) tag.nullCount = 0;
-    tag.gatewayWasOffline = isGatewayOffline;
+    const isGatewayOffline = site.isGatewayOffline && !tag.repliesWhileOffline;
+    if (tag.wasGatewayOffline && !isGatewayOffline) tag.nullCount = 0;
+    tag.wasGatewayOffline = isGatewayOffline;
     const isRetryPending = tag.retryAtMs > nowMs;
     const intervalMs = intervalMsOf(tag, site);
     columns.intervalMs[tag.rowIndex] = intervalMs;
@@ -212,7 +212,7 @@ export function createTagSchedule(context: TagScheduleContext) {
   const hasAnySiteChanged = () =>
     [...writtenSiteStates.sites].some(
       ([siteId, site]) =>
-        context.isGatewayOffline(siteId) !== site.offline || context.canSeeSite(siteId) !== site.isVisible,
+        context.isGatewayOffline(siteId) !== site.isGatewayOffline || context.canSeeSite(siteId) !== site.isVisible,
     );
 
   return {
@@ -259,15 +259,15 @@ export function createTagSchedule(context: TagScheduleContext) {
       });
     },
 
-    /** Returns a tag that was never refused singly, preferably not suspected and of another site than `tried`. */
-    pickControlTag(tried: readonly string[]): string | undefined {
-      const triedSiteIds = new Set(tried.map((id) => scheduledTags.get(id)?.watched.siteId));
+    /** Returns a tag that was never refused singly, preferably not suspected and of another site than `triedTagIds`. */
+    pickControlTag(triedTagIds: readonly string[]): string | undefined {
+      const triedSiteIds = new Set(triedTagIds.map((id) => scheduledTags.get(id)?.watched.siteId));
       const { siteStateOf } = createSiteStateCache();
       const [bestControlTag] = [...scheduledTags.values()]
         .filter(
           (tag) =>
             !tag.isRequestUnderWay &&
-            !tried.includes(tag.id) &&
+            !triedTagIds.includes(tag.id) &&
             countsForFreshness(tag, siteStateOf(tag.watched.siteId)),
         )
         .flatMap(({ id, watched: { siteId }, lastReadMs }) => {
@@ -297,7 +297,7 @@ export function createTagSchedule(context: TagScheduleContext) {
           tag.lastReadMs !== null && !tag.watched.readClass.on_change && !startsInterval(tag, nowMs, tag.lastReadMs);
         if (!isExtraReading) tag.intervalFirstReadMs = nowMs;
         tag.lastReadMs = nowMs;
-        tag.repliesWhileOffline = answer === "value" && site.offline;
+        tag.repliesWhileOffline = answer === "value" && site.isGatewayOffline;
         if (answer === "value") tag.nullCount = 0;
         else if (nowMs - tag.lastNullMs >= stretchedIntervalMsOf(tag) / 2) {
           tag.nullCount += 1;
@@ -323,7 +323,7 @@ export function createTagSchedule(context: TagScheduleContext) {
       changeScheduledTags(ids, (tag) => (tag.isRequestUnderWay = false));
     },
 
-    quarantine(id: string, untilMs: number): void {
+    quarantineTag(id: string, untilMs: number): void {
       changeScheduledTags([id], (tag) => {
         tag.quarantinedUntilMs = untilMs;
         quarantinedTagIds.add(id);
@@ -417,7 +417,7 @@ export function createTagSchedule(context: TagScheduleContext) {
         quarantinedUntilMs,
         isVisible: site.isVisible,
         countedMs: lastReadMs === null ? tag.assumedReadMs : null,
-        gatewayOffline: site.offline && !tag.repliesWhileOffline,
+        gatewayOffline: site.isGatewayOffline && !tag.repliesWhileOffline,
         configuredMs: watched.readClass.every,
         stretchedMs: stretchedIntervalMsOf(tag),
         intervalMs: intervalMsOf(tag, site),

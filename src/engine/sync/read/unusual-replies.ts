@@ -12,7 +12,7 @@ const UNREADABLE_TAGS_MIN = 5;
 
 interface SinglyReadTagState {
   singleReadCount: number;
-  aloneUntilMs: number;
+  singleUntilMs: number;
 }
 
 /** Tracks tags without a usable value in a reply. Requests a tag singly if it is unreadable together with others. */
@@ -28,52 +28,52 @@ export function createLeftOutTags(options: {
   const singlyReadTags = new Map<string, SinglyReadTagState>();
 
   function updateSinglyReadTags(
-    requested: readonly string[],
+    requestedIds: readonly string[],
     unreadableIds: readonly string[],
     leftOutIdsBefore: ReadonlySet<string>,
   ): void {
-    const [singleId] = requested;
-    if (requested.length === 1 && singleId !== undefined) {
+    const [singleId] = requestedIds;
+    if (requestedIds.length === 1 && singleId !== undefined) {
       const singlyReadTag = singlyReadTags.get(singleId);
       if (unreadableIds.length > 0) singlyReadTags.delete(singleId);
-      else if (singlyReadTag?.aloneUntilMs === Number.POSITIVE_INFINITY) {
+      else if (singlyReadTag?.singleUntilMs === Number.POSITIVE_INFINITY) {
         singlyReadTag.singleReadCount += 1;
-        singlyReadTag.aloneUntilMs = clock.monotonic() + tagQuarantineMs(singlyReadTag.singleReadCount);
+        singlyReadTag.singleUntilMs = clock.monotonic() + tagQuarantineMs(singlyReadTag.singleReadCount);
       }
       return;
     }
-    for (const id of requested) if (!unreadableIds.includes(id)) singlyReadTags.delete(id);
-    if (unreadableIds.length >= UNREADABLE_TAGS_MIN && 3 * unreadableIds.length > requested.length) return;
+    for (const id of requestedIds) if (!unreadableIds.includes(id)) singlyReadTags.delete(id);
+    if (unreadableIds.length >= UNREADABLE_TAGS_MIN && 3 * unreadableIds.length > requestedIds.length) return;
     for (const id of unreadableIds.filter((id) => !leftOutIdsBefore.has(id)))
       singlyReadTags.set(id, {
         singleReadCount: singlyReadTags.get(id)?.singleReadCount ?? 0,
-        aloneUntilMs: Number.POSITIVE_INFINITY,
+        singleUntilMs: Number.POSITIVE_INFINITY,
       });
   }
 
   return {
     async prepareChange(
-      requested: readonly string[],
+      requestedIds: readonly string[],
       values: ReadonlyMap<string, unknown>,
       reply: Pick<TagReadReply, "unreadTags" | "receivedAtMs">,
     ) {
       const storedLeftOut = leftOutById ?? new Map(await store.documents<StoredLeftOut>(leftOutDocumentSet));
       leftOutById = storedLeftOut;
       const leftOutReasonsById = new Map((reply.unreadTags ?? []).map((unreadTag) => [unreadTag.id, unreadTag]));
-      const at = isoUtc(reply.receivedAtMs);
-      const missingTagIds = requested.filter((id) => !values.has(id));
-      const put = missingTagIds.flatMap((id): [string, StoredLeftOut][] => {
+      const receivedAt = isoUtc(reply.receivedAtMs);
+      const missingTagIds = requestedIds.filter((id) => !values.has(id));
+      const changedEntries = missingTagIds.flatMap((id): [string, StoredLeftOut][] => {
         const { kind, reason } = leftOutReasonsById.get(id) ?? NOT_LISTED_IN_REPLY;
         const previousEntry = storedLeftOut.get(id);
         if (previousEntry?.kind === kind && previousEntry.reason === reason) return [];
-        return [[id, { since: previousEntry?.since ?? at, kind, reason }]];
+        return [[id, { since: previousEntry?.since ?? receivedAt, kind, reason }]];
       });
-      const recoveredTagIds = requested.filter((id) => values.has(id) && storedLeftOut.has(id));
+      const recoveredTagIds = requestedIds.filter((id) => values.has(id) && storedLeftOut.has(id));
       const onCommitted = () => {
         const unreadableTagIds = missingTagIds.filter((id) => leftOutReasonsById.get(id)?.kind === "unreadable");
-        updateSinglyReadTags(requested, unreadableTagIds, new Set(storedLeftOut.keys()));
-        const newlyUnusableTags = put.filter(([id, { kind }]) => storedLeftOut.get(id)?.kind !== kind);
-        for (const [id, entry] of put) storedLeftOut.set(id, entry);
+        updateSinglyReadTags(requestedIds, unreadableTagIds, new Set(storedLeftOut.keys()));
+        const newlyUnusableTags = changedEntries.filter(([id, { kind }]) => storedLeftOut.get(id)?.kind !== kind);
+        for (const [id, entry] of changedEntries) storedLeftOut.set(id, entry);
         for (const id of recoveredTagIds) storedLeftOut.delete(id);
         if (newlyUnusableTags.length > 0) {
           const loggedTags = newlyUnusableTags.slice(0, LOGGED_TAGS_MAX);
@@ -83,12 +83,12 @@ export function createLeftOutTags(options: {
         if (recoveredTagIds.length > 0)
           log.info({ tags: recoveredTagIds }, "tags that had no value in the replies have one again");
       };
-      return { documents: { set: leftOutDocumentSet, put, remove: recoveredTagIds }, onCommitted };
+      return { documents: { set: leftOutDocumentSet, put: changedEntries, remove: recoveredTagIds }, onCommitted };
     },
     get: (id: string): StoredLeftOut | undefined => leftOutById?.get(id),
     getAll: (): ReadonlyMap<string, StoredLeftOut> | null => leftOutById,
     hasSinglyReadTags: () => singlyReadTags.size > 0,
-    labelOf: (id: string) => (clock.monotonic() < (singlyReadTags.get(id)?.aloneUntilMs ?? 0) ? `single ${id}` : null),
+    labelOf: (id: string) => (clock.monotonic() < (singlyReadTags.get(id)?.singleUntilMs ?? 0) ? `single ${id}` : null),
   };
 }
 
@@ -131,7 +131,7 @@ interface OpenSuddenChange {
   readonly what: SuddenValueChange["what"];
   readonly sinceMs: number;
   readonly siteIds: Set<number>;
-  readonly ids: Set<string>;
+  readonly tagIds: Set<string>;
   maxTagCount: number;
 }
 
@@ -146,20 +146,20 @@ export function watchSuddenChanges(
   let typeChange: OpenSuddenChange | null = null;
 
   const createSuddenChange = (what: SuddenValueChange["what"]): OpenSuddenChange => ({
-    ...{ what, sinceMs: clock.now(), siteIds: new Set(), ids: new Set(), maxTagCount: 0 },
+    ...{ what, sinceMs: clock.now(), siteIds: new Set(), tagIds: new Set(), maxTagCount: 0 },
   });
   function addReadingToChange(change: OpenSuddenChange, siteId: number, id: string): void {
     change.siteIds.add(siteId);
-    change.ids.add(id);
-    change.maxTagCount = Math.max(change.maxTagCount, change.ids.size);
+    change.tagIds.add(id);
+    change.maxTagCount = Math.max(change.maxTagCount, change.tagIds.size);
   }
   function removeSettledTags(
-    { ids }: OpenSuddenChange,
+    { tagIds }: OpenSuddenChange,
     readings: readonly JudgedReading[],
     isSettled: (reading: JudgedReading) => boolean,
   ) {
-    for (const reading of readings) if (isSettled(reading)) ids.delete(reading.id);
-    for (const id of ids) if (!isWatched(id)) ids.delete(id);
+    for (const reading of readings) if (isSettled(reading)) tagIds.delete(reading.id);
+    for (const id of tagIds) if (!isWatched(id)) tagIds.delete(id);
   }
 
   function noteTypeChanges(readings: readonly JudgedReading[]): void {
@@ -173,7 +173,7 @@ export function watchSuddenChanges(
         { tags: changedReadings.map(({ id }) => id), read: readings.length },
         "more than a third of the values of a reply changed between number and boolean: they are uncertain until a further reading confirms them",
       );
-    } else if (typeChange?.ids.size === 0) {
+    } else if (typeChange?.tagIds.size === 0) {
       typeChange = null;
       log.info({}, "values that changed their type together are confirmed or have their former type again");
     }
@@ -195,21 +195,21 @@ export function watchSuddenChanges(
     if (openNullChange !== undefined) {
       removeSettledTags(openNullChange, readings, ({ isNull }) => !isNull);
       for (const { id } of nullReadings) addReadingToChange(openNullChange, siteId, id);
-      if (2 * openNullChange.ids.size >= openNullChange.maxTagCount) return haveManyTurnedNull;
+      if (2 * openNullChange.tagIds.size >= openNullChange.maxTagCount) return haveManyTurnedNull;
       nullChangesBySite.delete(siteId);
       log.info({ site: siteId }, "most of the values that turned null at once can be read again");
     } else if (haveManyTurnedNull) {
       const newNullChange = createSuddenChange("nulls");
       for (const [id, hasTurnedNull] of tags) if (hasTurnedNull) addReadingToChange(newNullChange, siteId, id);
       nullChangesBySite.set(siteId, newNullChange);
-      const logFields = { site: siteId, tags: [...newNullChange.ids], read: tags.size };
+      const logFields = { site: siteId, tags: [...newNullChange.tagIds], read: tags.size };
       log.warn(logFields, "many values of a site turned null at once: they are published as bad");
     }
     return haveManyTurnedNull;
   }
 
   return {
-    readingsCommitted(readings: readonly JudgedReading[]): ReadonlySet<number> {
+    noteCommittedReadings(readings: readonly JudgedReading[]): ReadonlySet<number> {
       noteTypeChanges(readings);
       return new Set(
         [...Map.groupBy(readings, ({ siteId }) => siteId)].flatMap(([siteId, siteReadings]) =>
@@ -219,8 +219,8 @@ export function watchSuddenChanges(
     },
     openChanges(): readonly SuddenValueChange[] {
       const openChanges = [...(typeChange === null ? [] : [typeChange]), ...nullChangesBySite.values()];
-      return openChanges.flatMap(({ what, sinceMs, siteIds, ids }) => {
-        const tags = [...ids].filter(isWatched).length;
+      return openChanges.flatMap(({ what, sinceMs, siteIds, tagIds }) => {
+        const tags = [...tagIds].filter(isWatched).length;
         return tags === 0 ? [] : [{ what, siteIds: [...siteIds], since: isoUtc(sinceMs), tags }];
       });
     },

@@ -77,8 +77,8 @@ function isValueWorthEmitting(
   return reading.value !== emitted.value;
 }
 
-export function tagValuesById(requested: readonly string[], readings: readonly TagReading[]): Map<string, TagValue> {
-  const requestedIds = new Set(requested);
+export function tagValuesById(ids: readonly string[], readings: readonly TagReading[]): Map<string, TagValue> {
+  const requestedIds = new Set(ids);
   const values = new Map<string, TagValue>();
   for (const { id, value } of readings) {
     if (!requestedIds.has(id)) continue;
@@ -129,10 +129,10 @@ export function judgeType(unit: string | null, before: StoredValue | undefined, 
 }
 
 /** Type of the last good value; null if there is none or its type contradicts the unit. */
-function lastVerifiedType(last: TagValue, doubt: UnverifiedType | null): TagValueType | null {
-  if (last === null || doubt === "unit") return null;
-  const lastValueType = valueTypeOf(last);
-  return doubt === "changed" ? ({ number: "boolean", boolean: "number" } as const)[lastValueType] : lastValueType;
+function lastVerifiedType(lastValue: TagValue, reason: UnverifiedType | null): TagValueType | null {
+  if (lastValue === null || reason === "unit") return null;
+  const lastValueType = valueTypeOf(lastValue);
+  return reason === "changed" ? ({ number: "boolean", boolean: "number" } as const)[lastValueType] : lastValueType;
 }
 
 const valueTypeOf = (value: TagScalar): TagValueType => (typeof value === "number" ? "number" : "boolean");

@@ -1,6 +1,6 @@
 import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
 import type { SensorFinding, SensorFindingKind } from "../../../core/model/tag-event-data.ts";
-import { secondsText } from "../../../core/values/duration.ts";
+import { formatSeconds } from "../../../core/values/duration.ts";
 import type { SiteTag } from "../inventory/requestable-tags.ts";
 import type { SensorRow } from "./sensor-statistics.ts";
 
@@ -93,7 +93,7 @@ function findLogWithUnusualLag({ siteTag, row }: WatchedSensor, usualMs: number 
   if (log === null || usualMs === undefined || log.replies < MIN_LOG_REPLIES) return [];
   const unusualLagMs = Math.round(log.leastLagMs - usualMs);
   if (Math.abs(unusualLagMs) <= Math.max(MIN_UNUSUAL_LOG_LAG_MS, 1.5 * BUCKET_MS[log.resolution])) return [];
-  const lag = secondsText(Math.abs(unusualLagMs) / 1_000);
+  const lag = formatSeconds(Math.abs(unusualLagMs) / 1_000);
   const side = unusualLagMs > 0 ? "behind" : "ahead of";
   const message = `The newest value of its log was never less than ${lag} ${side} those of the other tags of the site.`;
   return [makeFinding(siteTag, row, "log-clock-off", message, { lagMs: unusualLagMs, resolution: log.resolution })];
@@ -102,8 +102,8 @@ function findLogWithUnusualLag({ siteTag, row }: WatchedSensor, usualMs: number 
 function computeUsualLogLags(sensors: readonly WatchedSensor[]): ReadonlyMap<Resolution, number> {
   const logs = sensors.flatMap(({ row: { log } }) => (log === null || log.replies < MIN_LOG_REPLIES ? [] : [log]));
   return new Map(
-    [...Map.groupBy(logs, ({ resolution }) => resolution)].flatMap(([resolution, all]) => {
-      const sortedLags = all.map(({ leastLagMs }) => leastLagMs).sort((a, b) => a - b);
+    [...Map.groupBy(logs, ({ resolution }) => resolution)].flatMap(([resolution, logsOfResolution]) => {
+      const sortedLags = logsOfResolution.map(({ leastLagMs }) => leastLagMs).sort((a, b) => a - b);
       const median = sortedLags[Math.floor(sortedLags.length / 2)];
       return sortedLags.length < MIN_SERIES_FOR_MEDIAN || median === undefined ? [] : [[resolution, median] as const];
     }),
@@ -115,10 +115,10 @@ function makeFinding(
   { readings }: SensorRow,
   kind: SensorFindingKind,
   message: string,
-  more: Partial<SensorFinding>,
+  extraFields: Partial<SensorFinding>,
 ): SensorFinding {
   const emptyFindingFields = { value: null, logged: null, pairs: null, lagMs: null, resolution: null };
-  return { finding: kind, tag, message, readings, ...emptyFindingFields, ...more };
+  return { finding: kind, tag, message, readings, ...emptyFindingFields, ...extraFields };
 }
 
 const roundToSixDigits = (value: number): number => Number(value.toPrecision(6));

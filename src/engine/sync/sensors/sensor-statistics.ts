@@ -36,7 +36,7 @@ const SENSOR_COLUMNS = [
 const COLUMN_COUNT = SENSOR_COLUMNS.length;
 type SensorColumn = (typeof SENSOR_COLUMNS)[number];
 type ColumnValues = Readonly<Record<SensorColumn, number>>;
-const COLUMN_INDEX = Object.fromEntries(SENSOR_COLUMNS.map((name, at) => [name, at])) as ColumnValues;
+const COLUMN_INDEX = Object.fromEntries(SENSOR_COLUMNS.map((name, index) => [name, index])) as ColumnValues;
 const LOG_COMPARISON_COLUMNS = SENSOR_COLUMNS.slice(SENSOR_COLUMNS.indexOf("resolution"));
 
 const VALUE_TYPE_NUMBER = 1;
@@ -80,11 +80,11 @@ export function createSensorTable() {
   }
 
   function noteReadingHour(row: number, hour: number): void {
-    const now = hour + 1;
-    if (get(row, "lastHour") === now) return;
+    const hourNumber = hour + 1;
+    if (get(row, "lastHour") === hourNumber) return;
     add(row, "hours", 1);
-    set(row, "lastHour", now);
-    if (get(row, "firstHour") === 0) set(row, "firstHour", now);
+    set(row, "lastHour", hourNumber);
+    if (get(row, "firstHour") === 0) set(row, "firstHour", hourNumber);
   }
 
   function noteReadingValue(row: number, value: number, type: number): void {
@@ -94,10 +94,10 @@ export function createSensorTable() {
     if (isFirstValue || value > get(row, "max")) set(row, "max", value);
   }
 
-  function noteLogBucket(row: number, lengthMs: number, next: LogBucket): void {
+  function noteLogBucket(row: number, bucketMs: number, next: LogBucket): void {
     const newestBucket = { atMs: get(row, "newestMs"), value: get(row, "newest") };
     const probeTimeMs = get(row, "probeMs");
-    const maxBucketDistanceMs = Math.max(1.5 * lengthMs, MAX_BUCKET_GAP_MS);
+    const maxBucketDistanceMs = Math.max(1.5 * bucketMs, MAX_BUCKET_GAP_MS);
     if (probeTimeMs !== 0 && newestBucket.atMs !== 0 && probeTimeMs < next.atMs) {
       const isNextBucket = next.atMs - newestBucket.atMs <= maxBucketDistanceMs;
       if (isNextBucket && probeTimeMs >= newestBucket.atMs) {
@@ -150,7 +150,7 @@ export function createSensorTable() {
 
   return {
     /** Adds a live reading. `hour`: full hours watched in this period. `atMs` is null without a reliable time. */
-    read(id: string, value: TagValue, hour: number, atMs: number | null): void {
+    addReading(id: string, value: TagValue, hour: number, atMs: number | null): void {
       const row = getRowForChange(id);
       add(row, "readings", 1);
       noteReadingHour(row, hour);
@@ -165,7 +165,7 @@ export function createSensorTable() {
       set(row, "probe", numericValue);
     },
 
-    logged(id: string, resolution: Resolution, points: TagPoints, nowMs: number): void {
+    addPoints(id: string, resolution: Resolution, points: TagPoints, nowMs: number): void {
       const resolutionRank = LOG_RESOLUTIONS.indexOf(resolution) + 1;
       const newestPointIndex = lastIndexWithValue(points);
       if (resolutionRank === 0 || newestPointIndex < 0) return;
@@ -175,15 +175,15 @@ export function createSensorTable() {
       const logLagMs = nowMs - (points.timeMs(newestPointIndex) + bucketLengthMs);
       if (get(row, "replies") === 0 || logLagMs < get(row, "leastLagMs")) set(row, "leastLagMs", logLagMs);
       add(row, "replies", 1);
-      for (let at = points.firstIndexFrom(get(row, "newestMs") + 1); at <= newestPointIndex; at++) {
-        const value = points.value(at);
-        if (value !== null) noteLogBucket(row, bucketLengthMs, { atMs: points.timeMs(at), value: Number(value) });
+      for (let index = points.firstIndexFrom(get(row, "newestMs") + 1); index <= newestPointIndex; index++) {
+        const value = points.value(index);
+        if (value !== null) noteLogBucket(row, bucketLengthMs, { atMs: points.timeMs(index), value: Number(value) });
       }
     },
 
     rows: () => ids.values().map((id, row) => [id, computeSensorStatistics(row)] as const),
 
-    groups: () => tagGroups.length,
+    groupCount: () => tagGroups.length,
     changedGroups: () => [...changedTagGroups],
     pack(group: number): PackedSensors {
       changedTagGroups.delete(group);
@@ -194,10 +194,10 @@ export function createSensorTable() {
     load(packed: PackedSensors): void {
       // Ignore rows of another version with other columns: the period starts again for their tags.
       if (packed.numbers.length !== packed.ids.length * COLUMN_COUNT) return;
-      for (const [from, id] of packed.ids.entries()) {
+      for (const [rowIndex, id] of packed.ids.entries()) {
         const row = getRowForChange(id);
-        for (const [at, column] of SENSOR_COLUMNS.entries())
-          set(row, column, packed.numbers[from * COLUMN_COUNT + at] ?? 0);
+        for (const [columnIndex, column] of SENSOR_COLUMNS.entries())
+          set(row, column, packed.numbers[rowIndex * COLUMN_COUNT + columnIndex] ?? 0);
       }
     },
 
@@ -211,9 +211,9 @@ export function createSensorTable() {
 }
 
 function lastIndexWithValue(points: TagPoints): number {
-  let at = points.length - 1;
-  while (at >= 0 && points.value(at) === null) at--;
-  return at;
+  let index = points.length - 1;
+  while (index >= 0 && points.value(index) === null) index--;
+  return index;
 }
 
 interface LogBucket {
@@ -224,12 +224,12 @@ interface LogBucket {
 const MAX_COUNTED_DECIMALS = 6;
 
 /** Distance of a live value from the range of two logged values, extended by their rounding; 0 within the range. */
-export function distanceFromBuckets(live: number, around: readonly LogBucket[]): number {
-  const bucketValues = around.map(({ value }) => value);
+export function distanceFromBuckets(liveValue: number, buckets: readonly LogBucket[]): number {
+  const bucketValues = buckets.map(({ value }) => value);
   const roundingError = 0.5 * 10 ** -Math.max(...bucketValues.map(countDecimals));
   const lowestBucketValue = Math.min(...bucketValues) - roundingError;
   const highest = Math.max(...bucketValues) + roundingError;
-  return live > highest ? live - highest : live < lowestBucketValue ? live - lowestBucketValue : 0;
+  return liveValue > highest ? liveValue - highest : liveValue < lowestBucketValue ? liveValue - lowestBucketValue : 0;
 }
 
 function countDecimals(value: number): number {

@@ -28,7 +28,7 @@ interface SensorWatchOptions {
   readonly source: string;
   readonly store: Store;
   readonly clock: Clock;
-  readonly clockDoubt: Pick<ClockCheck, "deviation" | "latestStep">;
+  readonly clockCheck: Pick<ClockCheck, "deviation" | "latestStep">;
   readonly log: Pick<Log, "info" | "warn">;
   readonly config: SilentSensorsConfig;
   readonly classOf: (siteTag: SiteTag) => string | undefined;
@@ -43,7 +43,7 @@ const MAX_WATCHED_GAP_MS = 5 * SENSOR_CHECK_INTERVAL_MS;
 const SENSOR_PERIOD_KEY = "period";
 
 export function createSensorWatch(options: SensorWatchOptions) {
-  const { source, store, clock, clockDoubt, log } = options;
+  const { source, store, clock, clockCheck, log } = options;
   let { config, classOf } = options;
   const documentSetName = syncSet("sensors", source);
   const reportSet = syncSet("silent-sensors", source);
@@ -64,8 +64,8 @@ export function createSensorWatch(options: SensorWatchOptions) {
     if (storedSensorPeriod === undefined) return;
     periodStart = storedSensorPeriod.from;
     watchedMs = storedSensorPeriod.watchedMs;
-    for (const [, each] of [...storedSensorDocuments].sort(([a], [b]) => Number(a) - Number(b)))
-      if ("ids" in each && each.from === periodStart) sensorTable.load(each);
+    for (const [, storedDocument] of [...storedSensorDocuments].sort(([a], [b]) => Number(a) - Number(b)))
+      if ("ids" in storedDocument && storedDocument.from === periodStart) sensorTable.load(storedDocument);
   }
 
   function countWatchedTime(): void {
@@ -90,7 +90,7 @@ export function createSensorWatch(options: SensorWatchOptions) {
     // The clock was set back to before the period, so the period begins again now.
     if (nowMs < Date.parse(periodStart)) periodStart = isoUtc(nowMs);
     const isPeriodOver = nowMs - Date.parse(periodStart) >= config.every;
-    if (isPeriodOver && clockDoubt.latestStep() === null) await emitSensorReport(nowMs);
+    if (isPeriodOver && clockCheck.latestStep() === null) await emitSensorReport(nowMs);
     else if (clock.monotonic() - lastSaveMs >= SENSOR_SAVE_INTERVAL_MS) await saveSensorTable();
     return SENSOR_CHECK_INTERVAL_MS;
   }
@@ -128,16 +128,16 @@ export function createSensorWatch(options: SensorWatchOptions) {
     return Map.groupBy(watchedSensors, ({ siteTag }) => siteTag.siteId);
   }
 
-  async function emitReportPart(part: SilentSensors): Promise<void> {
-    const old = part.part > 1 ? [] : [...(await store.documents<SilentSensors>(reportSet)).keys()];
-    const remove = old.filter((key) => key.startsWith(`${part.site.id} `));
-    const documents = [{ set: reportSet, remove, put: [[`${part.site.id} ${part.part}`, part] as const] }];
-    await store.commit({ documents, events: [buildSilentSensorsEvent(source, part)] });
+  async function emitReportPart(report: SilentSensors): Promise<void> {
+    const oldKeys = report.part > 1 ? [] : [...(await store.documents<SilentSensors>(reportSet)).keys()];
+    const remove = oldKeys.filter((key) => key.startsWith(`${report.site.id} `));
+    const documents = [{ set: reportSet, remove, put: [[`${report.site.id} ${report.part}`, report] as const] }];
+    await store.commit({ documents, events: [buildSilentSensorsEvent(source, report)] });
   }
 
   async function beginSensorPeriod(nowMs: number, siteIds: ReadonlySet<string>): Promise<void> {
     const newSensorPeriod: StoredSensorPeriod = { from: isoUtc(nowMs), watchedMs: 0 };
-    const sensorDocumentKeys = Array.from({ length: sensorTable.groups() }, (_, group) => String(group));
+    const sensorDocumentKeys = Array.from({ length: sensorTable.groupCount() }, (_, group) => String(group));
     const reportKeys = [...(await store.documents<SilentSensors>(reportSet)).keys()];
     await store.commit({
       documents: [
@@ -161,7 +161,7 @@ export function createSensorWatch(options: SensorWatchOptions) {
         signal: AbortSignal.any([signal, sensorStopController.signal]),
         alignSleeps: true,
         step: checkSensorPeriod,
-        fault: (error) => log.warn({ err: error }, "the sensors could not be checked"),
+        onFault: (error) => log.warn({ err: error }, "the sensors could not be checked"),
       });
     },
     async stop(deadlineMs) {
@@ -174,14 +174,14 @@ export function createSensorWatch(options: SensorWatchOptions) {
 
   return {
     ...sensorWatchService,
-    change(next: Pick<SensorWatchOptions, "config" | "classOf">): void {
-      ({ config, classOf } = next);
+    changeConfig(newOptions: Pick<SensorWatchOptions, "config" | "classOf">): void {
+      ({ config, classOf } = newOptions);
     },
     read(id: string, value: TagValue, atMs: number): void {
-      sensorTable.read(id, value, watchedHour(), clockDoubt.deviation() === null ? atMs : null);
+      sensorTable.addReading(id, value, watchedHour(), clockCheck.deviation() === null ? atMs : null);
     },
     logged(id: string, resolution: Resolution, points: TagPoints, nowMs: number): void {
-      if (clockDoubt.deviation() === null) sensorTable.logged(id, resolution, points, nowMs);
+      if (clockCheck.deviation() === null) sensorTable.addPoints(id, resolution, points, nowMs);
     },
   };
 }
@@ -200,9 +200,9 @@ const CHARACTERS_PER_REPORT_PART = 150_000;
 export function splitReport(
   site: Site,
   period: Pick<SilentSensors, "from" | "to" | "watchedHours">,
-  seen: Pick<SilentSensors, "tags" | "judged"> & { readonly findings: readonly SensorFinding[] },
+  results: Pick<SilentSensors, "tags" | "judged"> & { readonly findings: readonly SensorFinding[] },
 ): readonly SilentSensors[] {
-  const { findings, tags, judged } = seen;
+  const { findings, tags, judged } = results;
   const findingsByPart = splitFindingsIntoParts(findings);
   const counts = Object.fromEntries(
     SENSOR_FINDINGS.map((kind) => [kind, findings.filter((one) => one.finding === kind).length]),
@@ -215,17 +215,17 @@ export function splitReport(
 
 function splitFindingsIntoParts(findings: readonly SensorFinding[]): readonly (readonly SensorFinding[])[] {
   const findingsByPart: SensorFinding[][] = [[]];
-  let characters = 0;
+  let partLength = 0;
   for (const finding of findings) {
     const findingLength = JSON.stringify(finding).length;
     const lastReportPart = findingsByPart.at(-1) ?? [];
-    const isReportPartTooLong = lastReportPart.length > 0 && characters + findingLength > CHARACTERS_PER_REPORT_PART;
+    const isReportPartTooLong = lastReportPart.length > 0 && partLength + findingLength > CHARACTERS_PER_REPORT_PART;
     if (isReportPartTooLong || lastReportPart.length >= FINDINGS_PER_REPORT_PART) {
       findingsByPart.push([finding]);
-      characters = findingLength;
+      partLength = findingLength;
     } else {
       lastReportPart.push(finding);
-      characters += findingLength;
+      partLength += findingLength;
     }
   }
   return findingsByPart;

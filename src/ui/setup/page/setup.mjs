@@ -20,14 +20,14 @@ async function requestSetup(path, body) {
 }
 
 function useSetupRequest() {
-  const [state, set] = useState({ busy: false, problem: null });
-  const run = async (work) => {
-    set({ busy: true, problem: null });
+  const [state, setState] = useState({ busy: false, problem: null });
+  const run = async (action) => {
+    setState({ busy: true, problem: null });
     try {
-      await work();
-      set({ busy: false, problem: null });
+      await action();
+      setState({ busy: false, problem: null });
     } catch (error) {
-      set({ busy: false, problem: error.message });
+      setState({ busy: false, problem: error.message });
     }
   };
   return { ...state, run };
@@ -103,8 +103,8 @@ const BACKFILL_DAY_STEPS = [0, 1, 7, 30, 90, 365, 1095];
 const QUOTA_SHARE_STEPS = [0.2, 0.4, 0.6, 0.8, 1];
 const PLAN_REQUEST_DELAY_MS = 200;
 
-function valueAgeText(ms) {
-  const seconds = ms / 1000;
+function valueAgeText(ageMs) {
+  const seconds = ageMs / 1000;
   if (seconds < 120) return `${seconds} s`;
   return seconds < 7200 ? `${seconds / 60} min` : `${seconds / 3600} ${t("h")}`;
 }
@@ -113,20 +113,20 @@ const translateMessage = ({ text, values }) => t(text, values);
 
 /** Slider over a list of values; `none` adds "not at all" at its end. */
 function Slider({ id, label, help, steps, value, none, text, change }) {
-  const all = none === undefined ? steps : [...steps, null];
-  const at = Math.max(0, all.indexOf(value));
+  const allSteps = none === undefined ? steps : [...steps, null];
+  const stepIndex = Math.max(0, allSteps.indexOf(value));
   const valueText = value === null ? none : text(value);
   return html`<div class="slider">
     <label for=${id}>${label} ${help && html`<span class="of">${help}</span>`}</label>
     <output for=${id}>${valueText}</output>
-    <input id=${id} type="range" min="0" max=${all.length - 1} step="1" value=${at} aria-valuetext=${valueText}
-      onInput=${(event) => change(all[Number(event.target.value)])} />
+    <input id=${id} type="range" min="0" max=${allSteps.length - 1} step="1" value=${stepIndex} aria-valuetext=${valueText}
+      onInput=${(event) => change(allSteps[Number(event.target.value)])} />
   </div>`;
 }
 
 /** Requests the cost of the latest choices; a response to earlier choices is dropped. */
-function useQuotaPlan(choices, first) {
-  const [plan, setPlan] = useState({ ...first, problem: null });
+function useQuotaPlan(choices, initialPlan) {
+  const [plan, setPlan] = useState({ ...initialPlan, problem: null });
   const plannedChoices = useRef(choices);
   useEffect(() => {
     if (plannedChoices.current === choices) return undefined;
@@ -136,7 +136,7 @@ function useQuotaPlan(choices, first) {
         const result = await requestSetup("/api/plan", choices);
         if (!isUnmounted) setPlan({ ...result, problem: null });
       } catch (error) {
-        if (!isUnmounted) setPlan((last) => ({ ...last, problem: error.message }));
+        if (!isUnmounted) setPlan((previous) => ({ ...previous, problem: error.message }));
       }
     };
     const timer = setTimeout(() => void refreshPlan(), PLAN_REQUEST_DELAY_MS);
@@ -154,8 +154,8 @@ function SetupChoicesForm({ looked, done, back }) {
   const [broker, setBroker] = useState("");
   const { busy, problem, run } = useSetupRequest();
   const plan = useQuotaPlan(choices, looked.plan);
-  const changeGroupInterval = (group) => (ms) =>
-    setChoices((all) => ({ ...all, every: { ...all.every, [group]: ms } }));
+  const changeGroupInterval = (group) => (intervalMs) =>
+    setChoices((prev) => ({ ...prev, every: { ...prev.every, [group]: intervalMs } }));
   const writeConfiguration = (event) => {
     event.preventDefault();
     void run(async () => done(await requestSetup("/api/write", { choices, timeZone: zone.trim(), mqttUrl: broker })));
@@ -182,7 +182,7 @@ function SetupChoicesForm({ looked, done, back }) {
         <${HistorySlider} choices=${choices} setChoices=${setChoices} />
         <${Slider} id="share" label=${t("Share of the quota")} help=${t("a smaller share leaves requests for your other programs")}
           steps=${QUOTA_SHARE_STEPS} value=${choices.polite} text=${(share) => `${new Intl.NumberFormat(currentRegion()).format(share * 100)} %`}
-          change=${(polite) => setChoices((all) => ({ ...all, polite }))} />`
+          change=${(polite) => setChoices((prev) => ({ ...prev, polite }))} />`
       }
       <${QuotaPlan} plan=${plan} />
       <h3>${t("Settings that the service does not provide")}</h3>
@@ -201,7 +201,7 @@ function SetupChoicesForm({ looked, done, back }) {
 function HistorySlider({ choices, setChoices }) {
   const { history } = choices;
   const changeBackfillDays = (days) =>
-    setChoices((all) => ({ ...all, history: days === null ? null : { resolution: "1h", backfillDays: days } }));
+    setChoices((prev) => ({ ...prev, history: days === null ? null : { resolution: "1h", backfillDays: days } }));
   const backfillDaysText = (days) =>
     days === 0 ? t("from now on") : days === 1 ? t("1 day back") : t("{days} days back", { days });
   return html`<${Slider} id="history" label=${t("Logged history, by the hour")} steps=${BACKFILL_DAY_STEPS}
@@ -221,7 +221,7 @@ function BuildingPanel({ looked, back }) {
         html`<li><span class="of">${id}</span> ${displayName} <span class="of">${tags === null ? "" : t("{tags} tags", { tags })}</span></li>`,
     )}</ul>
     ${largestSystems.length > 0 && html`<p class="of">${t("Largest systems:")} ${largestSystems.map(({ code, displayName, tags }) => `${code} ${displayName} (${tags})`).join(", ")}.</p>`}
-    ${looked.doubts.map((doubt) => html`<p class="warn">${translateMessage(doubt)}</p>`)}
+    ${looked.doubts.map((warning) => html`<p class="warn">${translateMessage(warning)}</p>`)}
     <button type="button" class="quiet" onClick=${back}>${t("Another address or token")}</button>
   </section>`;
 }
@@ -267,7 +267,7 @@ function ConfigurationWrittenStep({ written }) {
     }
     <h3>${t("Next steps")}</h3>
     <dl class="next">${written.next.map(
-      ([command, what]) => html`<div><dt><code>${command}</code></dt><dd>${t(what)}</dd></div>`,
+      ([command, description]) => html`<div><dt><code>${command}</code></dt><dd>${t(description)}</dd></div>`,
     )}</dl>
   </section>`;
 }

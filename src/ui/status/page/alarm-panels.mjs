@@ -26,14 +26,14 @@ const MAX_LISTED_SILENCES = 100;
 const ALARM_DAYS_POLL_MS = 60_000;
 
 /** Polls active alarms of all sites (null) or of one ({ source, id }). `more()` shows more; null at the maximum. */
-export function usePolledAlarms(site, priority, everyMs) {
+export function usePolledAlarms(site, priority, pollMs) {
   const [limit, setLimit] = useState(INITIAL_ALARM_COUNT);
   const query = {
     ...(site === null ? {} : { source: site.source, site: site.id }),
     ...(priority === null ? {} : { priority }),
     ...(limit === INITIAL_ALARM_COUNT ? {} : { limit: String(limit) }),
   };
-  const alarms = usePolledData(`/api/alarms?${new URLSearchParams(query)}`, EMPTY_ALARM_LIST, everyMs);
+  const alarms = usePolledData(`/api/alarms?${new URLSearchParams(query)}`, EMPTY_ALARM_LIST, pollMs);
   return { ...alarms, more: limit === MAX_ALARMS ? null : () => setLimit(Math.min(MAX_ALARMS, limit + ALARMS_STEP)) };
 }
 
@@ -47,19 +47,19 @@ export function ActiveAlarms({ alarms, sources, site = null, priority, choose, s
   const { priorities } = alarms.data;
   // Until the response for another priority arrives, matching alarms of the last response are shown.
   const rows = alarms.data.rows.filter(({ alarm }) => priority === null || alarm.trigger.priority === priority);
-  const all = sum(Object.values(priorities));
-  const matchingAlarmCount = priority === null ? all : (priorities[priority] ?? 0);
+  const alarmCount = sum(Object.values(priorities));
+  const matchingAlarmCount = priority === null ? alarmCount : (priorities[priority] ?? 0);
   const rowOrder = useHeldOrder(rows, alarmKey, alarms.of);
   const priorityNames = Object.keys(priorities).toSorted();
   const priorityOptions = [
-    [null, html`${t("all")} <b>${valueText(all)}</b>`],
+    [null, html`${t("all")} <b>${valueText(alarmCount)}</b>`],
     ...priorityNames.map((name) => [name, html`${name} <b>${valueText(priorities[name])}</b>`]),
   ];
-  return html`<${Panel} kind="alarms" title=${t("Active alarms")} note=${areAlarmsComplete ? valueText(all) : ""} extra=${html`<${RenewOrder} order=${rowOrder} />`}>
+  return html`<${Panel} kind="alarms" title=${t("Active alarms")} note=${areAlarmsComplete ? valueText(alarmCount) : ""} extra=${html`<${RenewOrder} order=${rowOrder} />`}>
     ${(priorityNames.length > 1 || priority !== null) && html`<div class="filters"><${ChoiceButtons} label=${t("priority")} options=${priorityOptions} chosen=${priority} choose=${choose} /></div>`}
     <${StaleWarning} answer=${alarms} />
     ${shownSources.map((source) => html`<${UnreliableCountWarning} key=${source.name} reading=${source.readings.alarms} what="active alarms" />`)}
-    ${alarms.of !== null && all === 0 && areAlarmsComplete && html`<p class="quiet">${t("The service lists none.")}</p>`}
+    ${alarms.of !== null && alarmCount === 0 && areAlarmsComplete && html`<p class="quiet">${t("The service lists none.")}</p>`}
     ${
       rowOrder.rows.length > 0 &&
       html`<ul class="scroll" tabindex="0" aria-label=${t("Active alarms")} ...${rowOrder.hold}>${rowOrder.rows.map(
@@ -132,11 +132,11 @@ const shortDayText = (day) => shortDate(Date.parse(`${day}T12:00:00Z`));
 function AlarmDayBars({ bars: { days, byPriority } }) {
   const priorities = Object.keys(byPriority).toSorted();
   const daySums = days.map((_, n) => sum(priorities.map((priority) => byPriority[priority][n])));
-  const all = sum(daySums);
-  if (all === 0) return html`<p class="quiet">${t("No alarm was raised.")}</p>`;
+  const totalCount = sum(daySums);
+  if (totalCount === 0) return html`<p class="quiet">${t("No alarm was raised.")}</p>`;
   const maxDaySum = Math.max(...daySums);
   const barsSummary = t("{alarms}; most on {day}: {count}", {
-    alarms: countText(all, "alarm"),
+    alarms: countText(totalCount, "alarm"),
     day: shortDayText(days[daySums.indexOf(maxDaySum)]),
     count: valueText(maxDaySum),
   });

@@ -21,28 +21,28 @@ const VIEW_LOADERS = {
 };
 
 function useLostWorker(status, changedAtMs) {
-  const [lost, setLost] = useState(null);
+  const [lostWorker, setLostWorker] = useState(null);
   useEffect(() => {
     const checkWorker = () => {
       if (changedAtMs === null) return;
       const nextLost = lostWorkerSince(status, changedAtMs, Date.now());
-      setLost((last) => (last?.what === nextLost?.what && last?.sinceMs === nextLost?.sinceMs ? last : nextLost));
+      setLostWorker((last) => (last?.what === nextLost?.what && last?.sinceMs === nextLost?.sinceMs ? last : nextLost));
     };
     checkWorker();
     const timer = setInterval(checkWorker, WORKER_CHECK_MS);
     return () => clearInterval(timer);
   }, [status.failed, changedAtMs]);
-  return lost;
+  return lostWorker;
 }
 
 function LoadedView({ view, ...props }) {
-  const [loaded, setLoaded] = useState(null);
+  const [loaded, setLoadedView] = useState(null);
   useEffect(() => {
     let isUnmounted = false;
     const FailedView = () => html`<p class="problem">${t("This view cannot be loaded now; load the page again.")}</p>`;
     VIEW_LOADERS[view]().then(
-      ({ View }) => isUnmounted || setLoaded({ View }),
-      () => isUnmounted || setLoaded({ View: FailedView }),
+      ({ View }) => isUnmounted || setLoadedView({ View }),
+      () => isUnmounted || setLoadedView({ View: FailedView }),
     );
     return () => {
       isUnmounted = true;
@@ -85,7 +85,7 @@ function StatusPage() {
       ? html`<p class="loading">${t("Loading …")}</p>`
       : html`<p class="loading problem">${t("The worker does not respond:")} ${polledStatus.failed}</p>`;
 
-  const withoutFailureWhileLost = (answer) => (lostWorker === null ? answer : { ...answer, failed: null });
+  const withoutFailureWhileLost = (response) => (lostWorker === null ? response : { ...response, failed: null });
   const { view, parts } = address;
   return html`
     <${PageHeader} key=${`header ${language}`} report=${report} lost=${lostWorker} view=${view} setLanguage=${setLanguage} />
@@ -98,7 +98,7 @@ function StatusPage() {
 }
 
 function PageHeader({ report, lost, view, setLanguage }) {
-  const [severity, words] =
+  const [severity, statusText] =
     lost !== null
       ? ["lost", t("no response")]
       : report.notices.length > 0
@@ -115,7 +115,7 @@ function PageHeader({ report, lost, view, setLanguage }) {
     <nav aria-label=${t("views")}>${viewLinks.map(
       ([name, label]) => html`<a href=${`#/${name}`} aria-current=${view === name ? "page" : undefined}>${label}</a>`,
     )}</nav>
-    <p class=${`pulse ${severity}`} role="status">${words}</p>
+    <p class=${`pulse ${severity}`} role="status">${statusText}</p>
     <p class=${lost === null ? "buildings" : "buildings of"}><${ActiveAlarmCount} sources=${report.sources} /></p>
     <p class="of">
       <${CurrentTimeText} say=${hourAndMinute} /> · ${

@@ -37,11 +37,11 @@ function styleColourOf(element, name, alpha = 1) {
 }
 
 /** Labels a long time axis with dates, and a short one with times and the date where a day begins. */
-function timeLabels(times, step) {
+function timeLabels(times, stepS) {
   return times.map((time, n) => {
     const day = shortDate(time * 1000);
     const isNewDay = n > 0 && day !== shortDate(times[n - 1] * 1000);
-    return step >= DAY_S || isNewDay ? day : hourAndMinute(time * 1000);
+    return stepS >= DAY_S || isNewDay ? day : hourAndMinute(time * 1000);
   });
 }
 
@@ -75,10 +75,10 @@ const plotSizeOf = (box) => ({ width: Math.max(120, box.clientWidth), height: Ma
 function plotOptionsFor(uPlot, box, { from, to, series, bands, marks, levels, floor }, setPoint, zoomOut) {
   const themeColourOf = (name, alpha) => styleColourOf(box, name, alpha);
   // Sizes grow with the root font, which is larger on a wall display.
-  const rem = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const remPx = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
   const axis = {
     stroke: themeColourOf("quiet"),
-    font: `${0.75 * rem}px ${getComputedStyle(box).fontFamily}`,
+    font: `${0.75 * remPx}px ${getComputedStyle(box).fontFamily}`,
     grid: { stroke: themeColourOf("line"), width: 1 },
     ticks: { stroke: themeColourOf("line"), width: 1, size: 4 },
   };
@@ -93,22 +93,22 @@ function plotOptionsFor(uPlot, box, { from, to, series, bands, marks, levels, fl
     },
     series: [
       {},
-      ...series.map(({ label, colour: name, width = 1.5, fill, isStepped }) => ({
+      ...series.map(({ label, colour: colourName, width = 1.5, fill, isStepped }) => ({
         label,
-        stroke: name === null ? "transparent" : themeColourOf(name),
-        width: name === null ? 0 : width,
+        stroke: colourName === null ? "transparent" : themeColourOf(colourName),
+        width: colourName === null ? 0 : width,
         ...(fill === undefined ? {} : { fill: themeColourOf(fill) }),
         ...(isStepped ? { paths: uPlot.paths.stepped({ align: 1 }) } : {}),
-        points: { show: name === null ? false : undefined, size: 4 },
+        points: { show: colourName === null ? false : undefined, size: 4 },
         spanGaps: false,
       })),
     ],
-    bands: bands.map(([high, low, name]) => ({ series: [high, low], fill: themeColourOf(name, 0.22) })),
+    bands: bands.map(([high, low, colourName]) => ({ series: [high, low], fill: themeColourOf(colourName, 0.22) })),
     axes: [
-      { ...axis, size: 2 * rem, space: 4.4 * rem, values: (_, times, __, ___, step) => timeLabels(times, step) },
+      { ...axis, size: 2 * remPx, space: 4.4 * remPx, values: (_, times, __, ___, step) => timeLabels(times, step) },
       {
         ...axis,
-        size: (plot, labels) => valueAxisWidth(plot, labels ?? [], rem),
+        size: (plot, labels) => valueAxisWidth(plot, labels ?? [], remPx),
         values: (_, values) =>
           values.map((value) => (value === null ? "" : value.toLocaleString(document.documentElement.lang))),
       },
@@ -120,12 +120,12 @@ function plotOptionsFor(uPlot, box, { from, to, series, bands, marks, levels, fl
   };
 }
 
-function valueAxisWidth(plot, labels, rem) {
+function valueAxisWidth(plot, labels, remPx) {
   const longestLabel = labels.reduce((longest, label) => (label.length > longest.length ? label : longest), "");
-  if (longestLabel === "") return 2.75 * rem;
+  if (longestLabel === "") return 2.75 * remPx;
   plot.ctx.font = plot.axes[1].font[0];
   const labelWidthPx = plot.ctx.measureText(longestLabel).width / devicePixelRatio;
-  return Math.max(2.75 * rem, Math.ceil(labelWidthPx) + 1.1 * rem);
+  return Math.max(2.75 * remPx, Math.ceil(labelWidthPx) + 1.1 * remPx);
 }
 
 /** Returns the range of the value axis, in whose middle a constant value lies. `floor`: value to include. */
@@ -152,7 +152,7 @@ function PlotCanvas({ data, from, to, series, bands = [], marks = [], levels = [
   const plotBox = useRef(null);
   const plot = useRef(null);
   const [hasFailed, setFailed] = useState(false);
-  const [point, setPoint] = useState(null);
+  const [pointIndex, setPointIndex] = useState(null);
   const [isFocused, setFocused] = useState(false);
   const latestData = useRef(data);
   latestData.current = data;
@@ -168,7 +168,7 @@ function PlotCanvas({ data, from, to, series, bands = [], marks = [], levels = [
       (uPlot) => {
         if (isUnmounted) return;
         const plotContent = { from, to, series, bands, marks, levels, floor };
-        const options = plotOptionsFor(uPlot, plotBox.current, plotContent, setPoint, zoomOut);
+        const options = plotOptionsFor(uPlot, plotBox.current, plotContent, setPointIndex, zoomOut);
         plot.current = new uPlot(options, latestData.current, plotBox.current);
         sizeObserver = new ResizeObserver(() => {
           const { width, height } = plotSizeOf(plotBox.current);
@@ -200,13 +200,13 @@ function PlotCanvas({ data, from, to, series, bands = [], marks = [], levels = [
     event.preventDefault();
     const [times] = latestData.current;
     if (plot.current === null || times.length === 0) return;
-    const shiftedPoint = (point ?? (pointSteps > 0 ? -1 : times.length)) + pointSteps;
-    const nextPoint = Math.min(times.length - 1, Math.max(0, shiftedPoint));
-    plot.current.setCursor({ left: plot.current.valToPos(times[nextPoint], "x"), top: 10 });
-    setPoint(nextPoint);
+    const shiftedIndex = (pointIndex ?? (pointSteps > 0 ? -1 : times.length)) + pointSteps;
+    const nextIndex = Math.min(times.length - 1, Math.max(0, shiftedIndex));
+    plot.current.setCursor({ left: plot.current.valToPos(times[nextIndex], "x"), top: 10 });
+    setPointIndex(nextIndex);
   };
   return html`<div class="chart">
-    <p class="readout" aria-live=${isFocused ? "polite" : "off"}>${point === null || point >= data[0].length ? say(null) : say(point)}</p>
+    <p class="readout" aria-live=${isFocused ? "polite" : "off"}>${pointIndex === null || pointIndex >= data[0].length ? say(null) : say(pointIndex)}</p>
     ${hasFailed && html`<p class="problem">${t("The plot cannot be loaded now; load the page again.")}</p>`}
     <div class="canvas" ref=${plotBox} tabindex="0" role="application" aria-roledescription=${t("plot")}
       aria-label=${t("{name}, curve; arrow keys read it point by point", { name })}
@@ -248,11 +248,11 @@ export function TagPlot({ source, id, query, marks = [], isBoolean = false, name
   const pollMs = isFetching ? FETCHING_POLL_MS : timeSpan === "6h" || timeSpan === "24h" ? LIVE_POLL_MS : SLOW_POLL_MS;
   const response = usePolledData(`/api/plot?${parameters}`, null, pollMs);
   const plot = response.data;
-  const chooseTimeSpan = (wanted) => {
+  const chooseTimeSpan = (newTimeSpan) => {
     setFetching(false);
-    amendViewQuery({ span: wanted });
+    amendViewQuery({ span: newTimeSpan });
   };
-  const timeSpanOptions = Object.entries(TIME_SPAN_LABELS).map(([span, words]) => [span, t(words)]);
+  const timeSpanOptions = Object.entries(TIME_SPAN_LABELS).map(([span, label]) => [span, t(label)]);
   return html`<${Panel} kind="curve" level="h3" title=${t("Curve")} extra=${html`<${ChoiceButtons} label=${t("time shown")} options=${timeSpanOptions} chosen=${timeSpan} choose=${chooseTimeSpan} />`}>
     <${StaleWarning} answer=${response} />
     ${plot === null && html`<div class="canvas waiting"></div>`}
@@ -267,11 +267,11 @@ export function TagPlot({ source, id, query, marks = [], isBoolean = false, name
 function ValueCurve({ plot, marks, isBoolean, name }) {
   const { low, high, value } = plot;
   const hasBand = low !== undefined && high !== undefined;
-  const data = useMemo(() => (hasBand ? [plot.t, low, high, value] : [plot.t, value]), [plot]);
-  const curve = { label: "value", colour: "accent", isStepped: isBoolean };
-  const series = hasBand ? [{ label: "low", colour: null }, { label: "high", colour: null }, curve] : [curve];
+  const plotColumns = useMemo(() => (hasBand ? [plot.t, low, high, value] : [plot.t, value]), [plot]);
+  const valueLine = { label: "value", colour: "accent", isStepped: isBoolean };
+  const series = hasBand ? [{ label: "low", colour: null }, { label: "high", colour: null }, valueLine] : [valueLine];
   const unitSuffix = isBoolean || plot.unit === null ? "" : ` ${plot.unit}`;
-  const say = (n) => {
+  const renderPoint = (n) => {
     if (n === null) return plotSummary(plot);
     const pointValueText =
       value[n] === null ? t("no value") : `${valueText(isBoolean ? value[n] === 1 : value[n])}${unitSuffix}`;
@@ -279,20 +279,20 @@ function ValueCurve({ plot, marks, isBoolean, name }) {
     return html`${pointTimeText(plot.t[n])} <b>${pointValueText}</b>
       ${hasWideBand && html`<span class="of">${t("between {low} and {high}", { low: valueText(low[n]), high: valueText(high[n]) })}</span>`}`;
   };
-  return html`<${Chart} name=${name} data=${data} from=${secondsOfTime(plot.from)} to=${secondsOfTime(plot.to)} series=${series}
-    bands=${hasBand ? [[2, 1, "accent"]] : []} marks=${marks} say=${say} />`;
+  return html`<${Chart} name=${name} data=${plotColumns} from=${secondsOfTime(plot.from)} to=${secondsOfTime(plot.to)} series=${series}
+    bands=${hasBand ? [[2, 1, "accent"]] : []} marks=${marks} say=${renderPoint} />`;
 }
 
 function plotSummary({ value, low, high, stepSeconds, origin, unit }) {
-  const points = value.filter((pointValue) => pointValue !== null).length;
-  if (points === 0) return t(ORIGIN_LABELS.none);
+  const pointCount = value.filter((pointValue) => pointValue !== null).length;
+  if (pointCount === 0) return t(ORIGIN_LABELS.none);
   const lowestValue = (low ?? value).reduce((a, b) => (b === null ? a : Math.min(a, b)), Infinity);
   const highestValue = (high ?? value).reduce((a, b) => (b === null ? a : Math.max(a, b)), -Infinity);
   // Without `low`, the points are readings at irregular times.
   const template =
     low === undefined ? "{points}, usually {step} apart, {origin}" : "{points}, one for {step}, {origin}";
   const values = {
-    points: countText(points, "point"),
+    points: countText(pointCount, "point"),
     step: intervalText(stepSeconds),
     origin: t(ORIGIN_LABELS[origin]),
   };

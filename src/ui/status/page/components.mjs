@@ -15,7 +15,7 @@ export function Panel({ title, note = null, extra = null, kind = "", level = "h2
 export function Table({ rows, head, none, kind, scroll }) {
   if (rows.length === 0) return html`<p class="quiet">${none}</p>`;
   const tableElement = html`<table class=${kind}>
-    ${head !== undefined && html`<thead><tr>${head.map(([title, column = ""]) => (title === null ? html`<td></td>` : html`<th class=${column}>${title}</th>`))}</tr></thead>`}
+    ${head !== undefined && html`<thead><tr>${head.map(([title, columnClass = ""]) => (title === null ? html`<td></td>` : html`<th class=${columnClass}>${title}</th>`))}</tr></thead>`}
     <tbody>${rows}</tbody></table>`;
   if (scroll === undefined) return tableElement;
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${scroll}>${tableElement}</div>`;
@@ -23,8 +23,8 @@ export function Table({ rows, head, none, kind, scroll }) {
 
 export function ChoiceButtons({ label, options, chosen, choose }) {
   return html`<span class="chips" role="group" aria-label=${label}>${options.map(
-    ([value, words]) =>
-      html`<button type="button" class="chip" aria-pressed=${value === chosen} onClick=${() => choose(value)}>${words}</button>`,
+    ([value, optionText]) =>
+      html`<button type="button" class="chip" aria-pressed=${value === chosen} onClick=${() => choose(value)}>${optionText}</button>`,
   )}</span>`;
 }
 
@@ -56,17 +56,17 @@ export function UnreliableCountWarning({ reading, what }) {
 export const quotedText = (text) => html`<span lang="en">${text}</span>`;
 
 export function CopyButton({ text, name = t("copy") }) {
-  const [result, setResult] = useState("");
+  const [copyResult, setCopyResult] = useState("");
   const copyText = async () => {
     try {
       await navigator.clipboard.writeText(text);
-      setResult(t("copied"));
+      setCopyResult(t("copied"));
     } catch {
-      setResult(t("cannot be copied here"));
+      setCopyResult(t("cannot be copied here"));
     }
-    setTimeout(setResult, 2000, "");
+    setTimeout(setCopyResult, 2000, "");
   };
-  return html`<button type="button" class="mute" onClick=${copyText} aria-live="polite">${result || name}</button>`;
+  return html`<button type="button" class="mute" onClick=${copyText} aria-live="polite">${copyResult || name}</button>`;
 }
 
 export const CopyAddress = () => html`<${CopyButton} text=${location.href} name=${t("copy this address")} />`;
@@ -76,7 +76,7 @@ export function ViewTitle({ above = [], name, children }) {
   useEffect(() => headingElement.current.focus({ preventScroll: true }), []);
   return html`<div class="head">
     <p class="path"><a href="#/">${t("Overview")}</a>${above.map(
-      ([words, href]) => html` › ${href === null ? words : html`<a href=${href}>${words}</a>`}`,
+      ([linkText, href]) => html` › ${href === null ? linkText : html`<a href=${href}>${linkText}</a>`}`,
     )}</p>
     <h2 tabindex="-1" ref=${headingElement}>${name}</h2>
     <div class="figures">${children}</div>
@@ -153,8 +153,8 @@ export function useHeldOrder(rows, keyOf, question) {
   const orderedRows = keepsOrder ? lastRowOrder.current.rows.map((row) => rowsByKey.get(keyOf(row)) ?? row) : rows;
   const version = lastRowOrder.current.version + (hasOtherRowOrder(orderedRows, lastRowOrder.current.rows) ? 1 : 0);
   lastRowOrder.current = { rows: orderedRows, question, version };
-  const setFrozen = (what, value) => () => {
-    frozenBy.current[what] = value;
+  const setFrozen = (reason, value) => () => {
+    frozenBy.current[reason] = value;
     if (!value) redrawRows();
   };
   return {

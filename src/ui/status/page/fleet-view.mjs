@@ -87,6 +87,6 @@ function memberRow({ name, state, sources, host, version, page, startedAt, seenA
 function FleetDatabase({ database: { name, server, bytes, doubts } }) {
   return html`<${Panel} title=${t("Database")}>
     <p>${name} <span class="of">${server} · ${valueText(Math.round(bytes / 2 ** 20))} MiB</span></p>
-    ${doubts.map((doubt) => html`<p class="problem" key=${doubt}>${quotedText(doubt)}</p>`)}
+    ${doubts.map((warning) => html`<p class="problem" key=${warning}>${quotedText(warning)}</p>`)}
   <//>`;
 }

@@ -21,18 +21,18 @@ function preferredLanguage() {
   }
   if (storedLanguage !== null && storedLanguage in LANGUAGE_NAMES) return storedLanguage;
   for (const browserLanguage of navigator.languages) {
-    const name = browserLanguage.slice(0, 2).toLowerCase();
-    if (["nb", "nn", "no"].includes(name)) return "nb";
-    if (name === "en") return "en";
+    const languageCode = browserLanguage.slice(0, 2).toLowerCase();
+    if (["nb", "nn", "no"].includes(languageCode)) return "nb";
+    if (languageCode === "en") return "en";
   }
   return "en";
 }
 
-export async function loadLanguage(wanted = preferredLanguage()) {
-  translations = wanted === "nb" ? (await import("/norwegian-texts.mjs")).NORWEGIAN : {};
-  language = wanted;
-  region = wanted === "nb" ? "nb-NO" : "en-GB";
-  document.documentElement.lang = wanted;
+export async function loadLanguage(newLanguage = preferredLanguage()) {
+  translations = newLanguage === "nb" ? (await import("/norwegian-texts.mjs")).NORWEGIAN : {};
+  language = newLanguage;
+  region = newLanguage === "nb" ? "nb-NO" : "en-GB";
+  document.documentElement.lang = newLanguage;
 }
 
 export function LanguageButton({ kind, done }) {
@@ -83,49 +83,49 @@ export function durationText(seconds) {
   return `${Math.round(seconds / 86400)} ${t("days")}`;
 }
 
-/** Formats an interval with one decimal, like `secondsText` of the worker. */
+/** Formats an interval with one decimal. */
 export function intervalText(seconds) {
-  const [unit, size] =
+  const [unit, unitSeconds] =
     seconds < 120 ? ["s", 1] : seconds < 7200 ? ["min", 60] : seconds < 172800 ? [t("h"), 3600] : ["d", 86400];
-  return `${formatNumber(Number((seconds / size).toFixed(1)))} ${unit}`;
+  return `${formatNumber(Number((seconds / unitSeconds).toFixed(1)))} ${unit}`;
 }
 
 export const decimalText = (value) =>
   cachedFormat("NumberFormat", { minimumFractionDigits: 1, maximumFractionDigits: 1 }).format(value);
 export const percentText = (share) => `${Math.round(share * 100)} %`;
 
-export function agoText(iso, now) {
-  return iso ? t("{span} ago", { span: durationText((now - Date.parse(iso)) / 1000) }) : t("never");
+export function agoText(iso, nowMs) {
+  return iso ? t("{span} ago", { span: durationText((nowMs - Date.parse(iso)) / 1000) }) : t("never");
 }
 
-export function untilText(iso, now) {
-  const seconds = (Date.parse(iso) - now) / 1000;
+export function untilText(iso, nowMs) {
+  const seconds = (Date.parse(iso) - nowMs) / 1000;
   return seconds < 0
     ? t("{span} ago", { span: durationText(-seconds) })
     : t("in {span}", { span: durationText(seconds) });
 }
 
-export const shortDate = (ms) => formatTime(ms, { day: "numeric", month: "short" });
-export const hourAndMinute = (ms) => formatTime(ms, { hour: "2-digit", minute: "2-digit" });
+export const shortDate = (timeMs) => formatTime(timeMs, { day: "numeric", month: "short" });
+export const hourAndMinute = (timeMs) => formatTime(timeMs, { hour: "2-digit", minute: "2-digit" });
 
 /** Formats a time of day; a time of another day begins with the date. */
-export function at(iso, now) {
-  const ms = Date.parse(iso);
-  const timeOfDay = formatTime(ms, { timeStyle: "medium" });
-  return shortDate(ms) === shortDate(now) ? timeOfDay : `${shortDate(ms)} ${timeOfDay}`;
+export function at(iso, nowMs) {
+  const timeMs = Date.parse(iso);
+  const timeOfDay = formatTime(timeMs, { timeStyle: "medium" });
+  return shortDate(timeMs) === shortDate(nowMs) ? timeOfDay : `${shortDate(timeMs)} ${timeOfDay}`;
 }
 
 export const fullTimeText = (iso) => formatTime(Date.parse(iso), { dateStyle: "full", timeStyle: "long" });
 
 /** Reason why a counted number may be wrong; null for a reliable number. `what`: noun in the plural. */
-export function unreliableCountReason({ state, at: read, held }, what, now) {
+export function unreliableCountReason({ state, at: lastReadAt, held }, what, nowMs) {
   switch (state) {
     case "whole":
       return null;
     case "part":
       return t("a part of the list cannot be read; there may be more {what}", { what: t(what) });
     case "old":
-      return t("{count} when last read, {ago}", { count: valueText(held), ago: agoText(read, now) });
+      return t("{count} when last read, {ago}", { count: valueText(held), ago: agoText(lastReadAt, nowMs) });
     case "off":
       return t("not read");
     default:

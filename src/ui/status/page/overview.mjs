@@ -38,7 +38,7 @@ export function Overview({ report, query, during }) {
     <div class="columns">
       <div>
         <${ActiveAlarms} alarms=${during(alarms)} sources=${sources} silenced=${reloadSilences}
-          priority=${priority} choose=${(wanted) => amendViewQuery({ priority: wanted })} />
+          priority=${priority} choose=${(newPriority) => amendViewQuery({ priority: newPriority })} />
         <${TagsPanel} query=${tagListQuery(query)} amend=${amendViewQuery} sites=${sitesOfSources(sources)} />
       </div>
       <div>
@@ -64,8 +64,8 @@ function OverviewTile({ name, value, mood = "", children }) {
 
 const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
 
-function sumListReadings(sources, name) {
-  const readings = sources.map((source) => [source, source.readings[name]]);
+function sumListReadings(sources, listName) {
+  const readings = sources.map((source) => [source, source.readings[listName]]);
   const states = readings.map(([, { state }]) => state);
   const countSum = sum(readings.map(([, reading]) => reading.held));
   const isKnown = states.every((state) => state === "whole" || state === "part");
@@ -73,8 +73,8 @@ function sumListReadings(sources, name) {
   const warningText = (now) =>
     readings
       .flatMap(([source, reading]) => {
-        const words = unreliableCountReason(reading, name, now);
-        return words === null ? [] : [sources.length > 1 ? `${source.name}: ${words}` : words];
+        const reason = unreliableCountReason(reading, listName, now);
+        return reason === null ? [] : [sources.length > 1 ? `${source.name}: ${reason}` : reason];
       })
       .join("; ");
   const warning = warningText(nowMs()) !== "" && html`<b class="warn"><${CurrentTimeText} say=${warningText} /></b>`;
@@ -120,7 +120,7 @@ function GatewaysTile({ sources, sites }) {
 function ValuesTile({ sources }) {
   const valueCount = sum(sources.map(({ counts }) => counts.values));
   const unreadableCount = sum(sources.map(({ counts }) => counts.bad));
-  const [oldest] = sources.flatMap((source) => source.oldestValue ?? []).toSorted();
+  const [oldestValueTime] = sources.flatMap((source) => source.oldestValue ?? []).toSorted();
   const [lateJob] = sources.flatMap((source) => source.jobs.filter((job) => job.name === "live" && job.late));
   const readabilityText =
     unreadableCount > 0
@@ -130,7 +130,7 @@ function ValuesTile({ sources }) {
     ${valueCount === 0 ? t("none was read yet") : readabilityText}${
       lateJob !== undefined &&
       html` · <b class="warn"><${CurrentTimeText} say=${(now) => t("read last {ago}", { ago: agoText(lateJob.lastSuccess, now) })} /></b>`
-    }${oldest !== undefined && html` · ${t("oldest")} <${Age} of=${oldest} />`}<//>`;
+    }${oldestValueTime !== undefined && html` · ${t("oldest")} <${Age} of=${oldestValueTime} />`}<//>`;
 }
 
 function ServiceTile({ sources }) {
@@ -172,7 +172,7 @@ function SinksTile({ sinks }) {
 /** Tile with the state of tag writing. The page can only stop writing; the command line resumes it. */
 function WritingTile({ commands }) {
   if (commands === null) return null;
-  const [value, mood, words] = !commands.enabled
+  const [value, mood, detailText] = !commands.enabled
     ? [t("switched off"), "", t("Plenum writes nothing")]
     : commands.stopped
       ? [t("stopped"), "bad", t("by the kill switch")]
@@ -181,7 +181,7 @@ function WritingTile({ commands }) {
         : [t("armed"), "warn", t("{tags} may be written", { tags: countText(commands.writable, "tag") })];
   const stopWriting = async () => (await post("/api/writes/stop")).message;
   return html`<${OverviewTile} name=${t("Writing")} value=${value} mood=${mood}>
-    ${words} ${commands.waiting > 0 ? ` · ${t("{count} waiting", { count: valueText(commands.waiting) })}` : ""}
+    ${detailText} ${commands.waiting > 0 ? ` · ${t("{count} waiting", { count: valueText(commands.waiting) })}` : ""}
     ${commands.locks.count > 0 ? ` · ${countText(commands.locks.count, "active lock")}, ${t("next end {time}", { time: at(commands.locks.nextEnd, nowMs()) })}` : ""}${" "}
     ${commands.enabled && !commands.stopped && html`<${ConfirmButton} kind="stop" name=${t("stop writing")} again=${t("click again to stop")} done=${stopWriting} />`}<//>`;
 }

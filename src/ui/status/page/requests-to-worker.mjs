@@ -32,8 +32,8 @@ async function fetchResponseText(path) {
  * `of`: the path of `data`. `again` requests at once, after a change. `missing`: the object is unknown; `holder`: the member of the
  * fleet that has it. A path of null sends no requests.
  */
-export function usePolledData(path, start, everyMs) {
-  const emptyResponse = { of: null, data: start, failed: null, atMs: null };
+export function usePolledData(path, initialData, pollMs) {
+  const emptyResponse = { of: null, data: initialData, failed: null, atMs: null };
   const [answer, setAnswer] = useState(() => cachedResponses.get(path) ?? emptyResponse);
   const pollNow = useRef(async () => {});
   const lastHeardAtMs = useRef(answer.atMs);
@@ -42,22 +42,22 @@ export function usePolledData(path, start, everyMs) {
     let timer;
     let isUnmounted = false;
     let lastResponseText = null;
-    const acceptResponse = (text) => {
+    const acceptResponse = (responseText) => {
       lastHeardAtMs.current = Date.now();
-      if (text === lastResponseText) return;
+      if (responseText === lastResponseText) return;
       const isFirstResponse = lastResponseText === null;
-      lastResponseText = text;
-      const nextResponse = { of: path, data: JSON.parse(text), failed: null, atMs: lastHeardAtMs.current };
+      lastResponseText = responseText;
+      const nextResponse = { of: path, data: JSON.parse(responseText), failed: null, atMs: lastHeardAtMs.current };
       cachedResponses.delete(path);
       cachedResponses.set(path, nextResponse);
       if (cachedResponses.size > MAX_CACHED_RESPONSES) cachedResponses.delete(cachedResponses.keys().next().value);
       if (isFirstResponse) setAnswer(nextResponse);
-      else queueUpdate(() => !isUnmounted && lastResponseText === text && setAnswer(nextResponse));
+      else queueUpdate(() => !isUnmounted && lastResponseText === responseText && setAnswer(nextResponse));
     };
     const reportFailure = (error) => {
       lastResponseText = null;
       const failureText = String(error.message ?? error);
-      setAnswer((old) => ({ ...old, failed: failureText, missing: error.status === 404, holder: error.holder }));
+      setAnswer((prev) => ({ ...prev, failed: failureText, missing: error.status === 404, holder: error.holder }));
     };
     const pollOnce = async () => {
       clearTimeout(timer);
@@ -71,7 +71,7 @@ export function usePolledData(path, start, everyMs) {
           }
         });
       clearTimeout(timer);
-      if (!isUnmounted) timer = setTimeout(pollOnce, msUntilNextInterval(everyMs));
+      if (!isUnmounted) timer = setTimeout(pollOnce, msUntilNextInterval(pollMs));
     };
     pollNow.current = () => {
       lastResponseText = null;
@@ -85,7 +85,7 @@ export function usePolledData(path, start, everyMs) {
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", pollIfVisible);
     };
-  }, [path, everyMs]);
+  }, [path, pollMs]);
   return { ...answer, heard: lastHeardAtMs, again: () => void pollNow.current() };
 }
 

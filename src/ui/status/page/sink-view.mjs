@@ -42,20 +42,20 @@ export function View({ parts: [name = ""], report }) {
 
 function LastDayChart({ name, words, columns }) {
   const { t: times, value } = columns;
-  const data = useMemo(() => [times, value], [columns]);
-  const say = (n) =>
+  const plotColumns = useMemo(() => [times, value], [columns]);
+  const renderPoint = (n) =>
     n === null
       ? html`<span class="of">${t("the last 24 hours")}</span>`
       : html`${pointTimeText(times[n])} <b>${value[n] === null ? t("not known") : countText(value[n], "event")}</b>`;
   return html`<${Panel} level="h3" title=${name} note=${words}>
-    <${Chart} name=${name} data=${data} from=${times[0]} to=${times.at(-1)} series=${[{ label: name, colour: "accent" }]} floor=${0} say=${say} /><//>`;
+    <${Chart} name=${name} data=${plotColumns} from=${times[0]} to=${times.at(-1)} series=${[{ label: name, colour: "accent" }]} floor=${0} say=${renderPoint} /><//>`;
 }
 
 function DeadLettersPanel({ sink: { sink, dead, deadTotal }, done }) {
-  const [result, setResult] = useState("");
+  const [resendResult, setResendResult] = useState("");
   const resendDeadLetters = async (ids) => {
     const { message, again } = await post("/api/sink/retry", { name: sink, ...(ids === undefined ? {} : { ids }) });
-    if (message === null) setResult(t("{events} sent again.", { events: countText(again, "event") }));
+    if (message === null) setResendResult(t("{events} sent again.", { events: countText(again, "event") }));
     done();
     return message;
   };
@@ -82,7 +82,7 @@ function DeadLettersPanel({ sink: { sink, dead, deadTotal }, done }) {
           : html`<${ConfirmButton} kind="button" name=${t("send all again")} again=${sendAllLabel} done=${() => resendDeadLetters()} />`
       }</p>`
     }
-    ${result !== "" && html`<p class="good" role="status">${result}</p>`}
+    ${resendResult !== "" && html`<p class="good" role="status">${resendResult}</p>`}
     ${(deadTotal === 0 || dead.length > 0) && html`<${Table} rows=${rows} head=${tableHead} none=${t("None.")} scroll=${t("Dead letters")} />`}
     ${dead.length < deadTotal && html`<p class="quiet">${t("and {count} more", { count: valueText(deadTotal - dead.length) })}. <code>plenum outbox dead ${sink}</code> <${CopyButton} text=${`plenum outbox dead ${sink}`} /></p>`}
   <//>`;

@@ -36,7 +36,7 @@ export function View({ parts: [source = "", id = ""], query, report, during }) {
     <div class="columns">
       <div>
         <${ActiveAlarms} alarms=${during(alarms)} sources=${report.sources} site=${{ source, id: site.id }} silenced=${reloadSilences}
-          priority=${priority} choose=${(wanted) => amendViewQuery({ priority: wanted })} />
+          priority=${priority} choose=${(newPriority) => amendViewQuery({ priority: newPriority })} />
         <${TagsPanel} query=${{ ...tagListQuery(query), source, site: id }} amend=${amendViewQuery} />
       </div>
       <div>
@@ -55,12 +55,12 @@ const GATEWAY_STATE_LABELS = [
 ];
 
 function GatewaysPanel({ gateways }) {
-  const rows = GATEWAY_STATE_LABELS.flatMap(([state, words, mood]) =>
+  const rows = GATEWAY_STATE_LABELS.flatMap(([state, label, mood]) =>
     gateways
       .filter(({ online }) => online === state)
       .map(
         ({ id, displayName }) =>
-          html`<tr key=${id}><td>${displayName} <span class="of">${id}</span></td><td class="n"><b class=${mood}>${t(words)}</b></td></tr>`,
+          html`<tr key=${id}><td>${displayName} <span class="of">${id}</span></td><td class="n"><b class=${mood}>${t(label)}</b></td></tr>`,
       ),
   );
   return html`<${Panel} title=${t("Gateways")} note=${valueText(gateways.length)}>

@@ -34,8 +34,8 @@ function historyText({ complete, series, withoutLog, toldUntil }) {
 }
 
 function PauseCountdown({ untilMs, words }) {
-  const say = (now) => (untilMs > now ? t(words, { seconds: Math.ceil((untilMs - now) / 1000) }) : "");
-  return html`<p class="warn"><${CurrentTimeText} say=${say} /></p>`;
+  const countdownText = (now) => (untilMs > now ? t(words, { seconds: Math.ceil((untilMs - now) / 1000) }) : "");
+  return html`<p class="warn"><${CurrentTimeText} say=${countdownText} /></p>`;
 }
 
 /** Table rows of a job. Computes lateness here, because a job can become late while the worker does not respond. */
@@ -105,14 +105,14 @@ export function QuotaPlanPanel({ source, several }) {
 }
 
 function PlanVerdict({ plan }) {
-  const [cheapest] = plan.fits ? [] : plan.changes;
+  const [cheapestChange] = plan.fits ? [] : plan.changes;
   const verdictText = plan.fits
     ? html`<b class="good">${t("It fits:")}</b>`
     : html`<b class="warn">${t("It does not fit:")}</b>`;
   return html`<p>${verdictText} ${t("the target intervals need {share} of the available requests.", { share: percentText(plan.load) })} <${MeasuredValueAges} classes=${plan.classes} /></p>
     ${
-      cheapest !== undefined &&
-      html`<div class="change"><p><b>${t("The cheapest change.")}</b> <span lang="en">${cheapest.text}</span></p><code>${cheapest.yaml}</code></div>`
+      cheapestChange !== undefined &&
+      html`<div class="change"><p><b>${t("The cheapest change.")}</b> <span lang="en">${cheapestChange.text}</span></p><code>${cheapestChange.yaml}</code></div>`
     }`;
 }
 

@@ -52,7 +52,7 @@ function stackLaneRequests({ t: times, lanes }) {
 }
 
 function QuotaChart({ requests }) {
-  const data = useMemo(() => stackLaneRequests(requests), [requests]);
+  const plotColumns = useMemo(() => stackLaneRequests(requests), [requests]);
   const { t: times, lanes, allowed, refused } = requests;
   const laneSeries = QUOTA_LANE_COLOURS.toReversed().map(([label, colour]) => ({
     ...{ label, colour, fill: colour },
@@ -60,14 +60,14 @@ function QuotaChart({ requests }) {
     isStepped: true,
   }));
   const refusalMarks = refused.map(({ at }) => ({ t: Date.parse(at) / 1000, colour: "bad" }));
-  const say = (n) => {
+  const renderPoint = (n) => {
     if (n === null)
       return html`<span class="of">${t("requests per minute in the last 24 hours; the limit is {allowed}", { allowed: valueText(allowed) })}</span>`;
     const usedQuotaLanes = QUOTA_LANE_COLOURS.map(([lane]) => lane).filter((lane) => lanes[lane]?.[n] > 0);
     const laneTexts = usedQuotaLanes.map((lane) => `${t(lane)} ${valueText(lanes[lane][n])}`);
-    return html`${pointTimeText(times[n])} <b>${t("{used} of {allowed}", { used: valueText(data[1][n]), allowed: valueText(allowed) })}</b> <span class="of">${laneTexts.join(", ")}</span>`;
+    return html`${pointTimeText(times[n])} <b>${t("{used} of {allowed}", { used: valueText(plotColumns[1][n]), allowed: valueText(allowed) })}</b> <span class="of">${laneTexts.join(", ")}</span>`;
   };
   const laneLegend = html`<span class="key">${QUOTA_LANE_COLOURS.map(([lane]) => html`<span><i class=${lane}></i> ${t(lane)}</span>`)}</span>`;
   return html`<${Panel} level="h3" title=${t("Quota over time")} extra=${laneLegend}>
-    <${Chart} name=${t("Quota over time")} data=${data} from=${times[0]} to=${times.at(-1)} series=${laneSeries} levels=${[allowed]} marks=${refusalMarks} floor=${0} say=${say} /><//>`;
+    <${Chart} name=${t("Quota over time")} data=${plotColumns} from=${times[0]} to=${times.at(-1)} series=${laneSeries} levels=${[allowed]} marks=${refusalMarks} floor=${0} say=${renderPoint} /><//>`;
 }

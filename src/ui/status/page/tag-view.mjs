@@ -16,9 +16,9 @@ export function View({ parts: [source = "", id = ""], query }) {
   const tag = response.data;
   if (tag === null || response.missing) return html`<${NotFound} answer=${response} what="tag" />`;
   const { displayName } = tag.tag;
-  const site = tag.site === null ? [] : [[tag.site, siteAddress(source, tag.siteId)]];
+  const siteLinks = tag.site === null ? [] : [[tag.site, siteAddress(source, tag.siteId)]];
   return html`
-    <${ViewTitle} name=${displayName} above=${[...site, [t("Tag"), null]]}><${TagFigures} tag=${tag} /></${ViewTitle}>
+    <${ViewTitle} name=${displayName} above=${[...siteLinks, [t("Tag"), null]]}><${TagFigures} tag=${tag} /></${ViewTitle}>
     <${StaleWarning} answer=${response} />
     ${tag.gatewayOffline !== null && html`<p class="notices">${t("The gateway {name} is offline: its values are old.", { name: tag.gatewayOffline })}</p>`}
     <${TagPlot} source=${source} id=${id} query=${query} isBoolean=${typeof (tag.value ?? tag.lastGood?.value) === "boolean"} name=${displayName} />
@@ -109,41 +109,41 @@ function writeLimitText({ type, min, max, step }) {
 }
 
 function WriteForm({ tag, limits, done }) {
-  const [text, setText] = useState("");
-  const [confirmed, setConfirmed] = useState(null);
+  const [inputText, setInputText] = useState("");
+  const [pendingWrite, setPendingWrite] = useState(null);
   const [result, setResult] = useState(null);
-  const value = parseInputValue(text, limits);
+  const value = parseInputValue(inputText, limits);
   const unit = tag.tag.unit ?? "";
   const askToConfirm = (event) => {
     event.preventDefault();
     setResult(null);
     // The worker rejects the write if the tag's value has changed since the confirmation.
-    if (value !== null) setConfirmed({ value, expect: tag.value });
+    if (value !== null) setPendingWrite({ value, expect: tag.value });
   };
   const sendWrite = async () => {
-    const { value: wanted, expect } = confirmed;
-    setConfirmed(null);
-    const writeRequest = { source: tag.source, tag: tag.tag.id, value: wanted };
+    const { value: newValue, expect } = pendingWrite;
+    setPendingWrite(null);
+    const writeRequest = { source: tag.source, tag: tag.tag.id, value: newValue };
     const { message, id } = await post("/api/write", expect === null ? writeRequest : { ...writeRequest, expect });
     setResult({ message, words: message ?? t("Sent to the gate as command {id}; the result appears below.", { id }) });
-    if (message === null) setText("");
+    if (message === null) setInputText("");
     done();
   };
-  if (confirmed !== null) {
+  if (pendingWrite !== null) {
     const valueWithUnit = (value) => `${valueText(value)} ${unit}`.trim();
-    const newValueText = valueWithUnit(confirmed.value);
+    const newValueText = valueWithUnit(pendingWrite.value);
     return html`<div class="confirm" role="group" aria-label=${t("confirm")}>
-      <p>${t("Write {value} to {name}? The current value is {now}.", { value: newValueText, name: tag.tag.displayName, now: valueWithUnit(confirmed.expect) })}</p>
+      <p>${t("Write {value} to {name}? The current value is {now}.", { value: newValueText, name: tag.tag.displayName, now: valueWithUnit(pendingWrite.expect) })}</p>
       <button type="button" class="button danger" onClick=${sendWrite}>${t("write {value}", { value: newValueText })}</button>
-      <button type="button" class="button" onClick=${() => setConfirmed(null)}>${t("cancel")}</button>
+      <button type="button" class="button" onClick=${() => setPendingWrite(null)}>${t("cancel")}</button>
     </div>`;
   }
   return html`<form class="write-form" onSubmit=${askToConfirm}>
     ${
       limits.type === "boolean"
-        ? html`<select aria-label=${t("new value")} value=${text} onChange=${(event) => setText(event.target.value)}>
+        ? html`<select aria-label=${t("new value")} value=${inputText} onChange=${(event) => setInputText(event.target.value)}>
             <option value="">–</option><option value="true">${t("on")}</option><option value="false">${t("off")}</option></select>`
-        : html`<input inputmode="decimal" aria-label=${t("new value")} value=${text} autocomplete="off" onInput=${(event) => setText(event.target.value)} />`
+        : html`<input inputmode="decimal" aria-label=${t("new value")} value=${inputText} autocomplete="off" onInput=${(event) => setInputText(event.target.value)} />`
     }
     <span>${unit}</span> <button class="button" disabled=${value === null}>${t("write …")}</button>
     <span class="of">${writeLimitText(limits)}</span>

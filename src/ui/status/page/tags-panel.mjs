@@ -25,8 +25,8 @@ const TAG_TABLE_COLUMNS = [
 
 export function tagListQuery(query) {
   const page = Number.parseInt(query.get("page") ?? "0", 10);
-  const names = ["source", "site", "search", "show", "sort"].filter((name) => query.has(name));
-  return { page: page > 0 ? page : 0, ...Object.fromEntries(names.map((name) => [name, query.get(name)])) };
+  const parameterNames = ["source", "site", "search", "show", "sort"].filter((name) => query.has(name));
+  return { page: page > 0 ? page : 0, ...Object.fromEntries(parameterNames.map((name) => [name, query.get(name)])) };
 }
 
 /** `amend` changes a part of `query`. `sites`: choices of the site filter; absent in the view of one site. */
@@ -36,27 +36,27 @@ export function TagsPanel({ query, amend, sites }) {
   for (const [name, value] of Object.entries({ source, site, search })) if (value) parameters.set(name, value);
   const response = usePolledData(`/api/tags?${parameters}`, null, TAGS_POLL_MS);
   const showsSite = sites !== undefined;
-  const { total, rows: list, counts } = response.data ?? { total: 0, rows: [], counts: null };
-  const order = useHeldOrder(list, (row) => `${row.source} ${row.tag.id}`, response.of);
+  const { total, rows: pageRows, counts } = response.data ?? { total: 0, rows: [], counts: null };
+  const order = useHeldOrder(pageRows, (row) => `${row.source} ${row.tag.id}`, response.of);
   const tagRows = useMemo(
     () =>
       order.rows.map((row) => html`<${TagRow} key=${`${row.source} ${row.tag.id}`} row=${row} hasSite=${showsSite} />`),
     [response.data, order.version, showsSite],
   );
-  const firstRow = page * PAGE_SIZE + 1;
+  const firstRowNumber = page * PAGE_SIZE + 1;
   const shownRange = {
-    first: valueText(firstRow),
-    last: valueText(firstRow + list.length - 1),
+    first: valueText(firstRowNumber),
+    last: valueText(firstRowNumber + pageRows.length - 1),
     total: valueText(total),
   };
   const foundTagsText =
-    list.length < total && list.length > 0 ? t("{first}–{last} of {total}", shownRange) : valueText(total);
-  const filterOptions = Object.entries(TAG_FILTER_LABELS).map(([name, words]) => [
+    pageRows.length < total && pageRows.length > 0 ? t("{first}–{last} of {total}", shownRange) : valueText(total);
+  const filterOptions = Object.entries(TAG_FILTER_LABELS).map(([name, label]) => [
     name,
-    html`${t(words)} <b>${counts === null ? "" : valueText(counts[name])}</b>`,
+    html`${t(label)} <b>${counts === null ? "" : valueText(counts[name])}</b>`,
   ]);
   const chooseTagFilter = (name) => amend({ show: name === "all" ? null : name, page: null });
-  const searchBox = html`<${TagSearchBox} value=${search ?? ""} apply=${(words) => amend({ search: words, page: null })} />`;
+  const searchBox = html`<${TagSearchBox} value=${search ?? ""} apply=${(searchText) => amend({ search: searchText, page: null })} />`;
   return html`<${Panel} kind="values" label=${t("Tags")} title=${t("Tags")} note=${response.data === null ? null : foundTagsText} extra=${searchBox}>
     <div class="filters">
       <${ChoiceButtons} label=${t("show")} options=${filterOptions} chosen=${show} choose=${chooseTagFilter} />
@@ -67,27 +67,27 @@ export function TagsPanel({ query, amend, sites }) {
     <div class="scroll" tabindex="0" role="region" aria-label=${t("List of tags")} ...${order.hold}>
       <table>
         <thead><tr><th class="minor">${t("tag")}</th>${TAG_TABLE_COLUMNS.map(
-          ([by, name, kind]) =>
-            html`<${ColumnHeading} by=${by} name=${name} kind=${kind} sort=${sort} amend=${amend} />`,
+          ([sortKey, name, kind]) =>
+            html`<${ColumnHeading} by=${sortKey} name=${name} kind=${kind} sort=${sort} amend=${amend} />`,
         )}</tr></thead>
         <tbody>${tagRows}</tbody>
       </table>
     </div>
-    ${response.data !== null && list.length === 0 && html`<p class="quiet">${search || site || show !== "all" ? t("No tag matches.") : t("No tag is known yet.")}</p>`}
+    ${response.data !== null && pageRows.length === 0 && html`<p class="quiet">${search || site || show !== "all" ? t("No tag matches.") : t("No tag is known yet.")}</p>`}
     <${PageButtons} total=${total} page=${page} amend=${amend} />
   <//>`;
 }
 
 function TagSearchBox({ value, apply }) {
-  const [text, setText] = useState(value);
+  const [searchText, setSearchText] = useState(value);
   const searchTimer = useRef(null);
-  useEffect(() => setText(value), [value]);
+  useEffect(() => setSearchText(value), [value]);
   const onSearchInput = ({ target }) => {
-    setText(target.value);
+    setSearchText(target.value);
     clearTimeout(searchTimer.current);
     searchTimer.current = setTimeout(apply, TAG_SEARCH_DELAY_MS, target.value);
   };
-  return html`<input type="search" placeholder=${t("search name or id")} value=${text} aria-label=${t("search tags")}
+  return html`<input type="search" placeholder=${t("search name or id")} value=${searchText} aria-label=${t("search tags")}
     onInput=${onSearchInput} autocomplete="off" spellcheck=${false} />`;
 }
 
@@ -138,7 +138,7 @@ function TagRow({ row, hasSite }) {
 function PageButtons({ total, page, amend }) {
   const lastPage = Math.ceil(total / PAGE_SIZE) - 1;
   if (lastPage < 1) return null;
-  const turnPage = (by) => amend({ page: page + by === 0 ? null : String(page + by) });
+  const turnPage = (pageStep) => amend({ page: page + pageStep === 0 ? null : String(page + pageStep) });
   return html`<nav class="pages" aria-label=${t("pages")}>
     <button type="button" class="mute" disabled=${page === 0} onClick=${() => turnPage(-1)}>← ${t("previous 100")}</button>
     <span class="of">${t("page {page} of {pages}", { page: valueText(page + 1), pages: valueText(lastPage + 1) })}</span>

@@ -28,8 +28,8 @@ export function viewAddress(view, parts = [], query = {}) {
 
 /** Changes parameters of the view without a new entry in the browser's history. */
 export function amendViewQuery(query) {
-  const { view, parts, query: last } = parseViewHash(location.hash);
-  history.replaceState(history.state, "", viewAddress(view, parts, { ...Object.fromEntries(last), ...query }));
+  const { view, parts, query: currentQuery } = parseViewHash(location.hash);
+  history.replaceState(history.state, "", viewAddress(view, parts, { ...Object.fromEntries(currentQuery), ...query }));
   for (const listener of addressListeners) listener();
 }
 
@@ -37,11 +37,11 @@ const scrollPositions = new Map();
 history.scrollRestoration = "manual";
 
 /** Scrolls a new view to its top, and a view of the browser's history to its last position. */
-function restoreScrollPosition(from) {
-  scrollPositions.set(from, scrollY);
-  const top = history.state?.seen === true ? (scrollPositions.get(location.hash) ?? 0) : 0;
+function restoreScrollPosition(previousHash) {
+  scrollPositions.set(previousHash, scrollY);
+  const scrollTop = history.state?.seen === true ? (scrollPositions.get(location.hash) ?? 0) : 0;
   history.replaceState({ seen: true }, "");
-  requestAnimationFrame(() => scrollTo(0, top));
+  requestAnimationFrame(() => scrollTo(0, scrollTop));
 }
 
 export function useViewAddress() {

@@ -12,12 +12,12 @@ const redrawListeners = new Set();
 export const nowMs = () => Date.now() + workerAheadMs;
 
 /** `iso`: time of the worker; `atMs`: when it was received, by the browser's clock. */
-export function setWorkerClock(iso, atMs) {
-  workerAheadMs = Date.parse(iso) - atMs;
+export function setWorkerClock(isoTime, atMs) {
+  workerAheadMs = Date.parse(isoTime) - atMs;
 }
 
-/** Returns the wait until the next multiple of `everyMs`, so that all polls are sent together. */
-export const msUntilNextInterval = (everyMs) => everyMs - (Date.now() % everyMs);
+/** Returns the wait until the next multiple of `intervalMs`, so that all polls are sent together. */
+export const msUntilNextInterval = (intervalMs) => intervalMs - (Date.now() % intervalMs);
 
 /** Updates of the page that wait for the next redraw; one redraw for all is cheaper than one for each. */
 const queuedUpdates = [];
@@ -55,15 +55,15 @@ document.addEventListener("visibilitychange", drawQueuedUpdates);
 
 /** Shows a text that depends on the time, and redraws only a changed text. */
 export function CurrentTimeText({ say }) {
-  const latestTextOf = useRef(say);
-  latestTextOf.current = say;
+  const latestFormatter = useRef(say);
+  latestFormatter.current = say;
   const timeText = say(nowMs());
   const drawnText = useRef(timeText);
   drawnText.current = timeText;
   const [, redraw] = useState(timeText);
   useEffect(() => {
     const updateTimeText = () => {
-      const nextText = latestTextOf.current(nowMs());
+      const nextText = latestFormatter.current(nowMs());
       if (nextText !== drawnText.current) redraw(nextText);
     };
     redrawListeners.add(updateTimeText);
