@@ -8,7 +8,7 @@ const folders = readdirSync(FOLDER, { withFileTypes: true })
   .filter((entry) => entry.isDirectory())
   .map((entry) => entry.name);
 
-describe("scenarios (trap 23, trap 36, trap 37, trap 38, trap 39, trap 40)", () => {
+describe("scenarios", () => {
   test.each(folders)("emits the expected events in the scenario %s", async (name) => {
     const folder = `${FOLDER}/${name}`;
 

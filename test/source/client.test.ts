@@ -17,7 +17,7 @@ const PATHS: Record<string, string> = {
   totals: `tags/history?tags=1%2C2&${DAY}&scalar=1`,
 };
 
-describe("requests to each endpoint (trap 20)", () => {
+describe("requests to each endpoint", () => {
   it.each(Object.keys(CALLS))("%s: sends one request with its path, both media types and the token", async (name) => {
     const clock = { now: () => 1_780_315_200_000, monotonic: () => 0, sleep: async () => {} };
     const trial = trialSource(() => reply(200, GOOD[name]), { clock });
@@ -52,7 +52,7 @@ describe("requests to each endpoint (trap 20)", () => {
   });
 });
 
-describe("the health check (trap 19)", () => {
+describe("the health check", () => {
   const unhealthy = { status: "unhealthy", time: null };
   it.each([
     ["500", () => reply(500, { status: "unhealthy" })],
@@ -116,7 +116,7 @@ describe("pauses that the service requests", () => {
   });
 });
 
-describe("a stale kept-alive socket (trap 15)", () => {
+describe("a stale kept-alive socket", () => {
   it("makes the client repeat a GET once, using a second request slot", async () => {
     let first = true;
     const trial = trialSource(() => {

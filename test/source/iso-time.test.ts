@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { formatRequestTime, normalizeTime } from "#src/engine/source/records.ts";
 
-describe("normalizeTime: times of the service (trap 41)", () => {
+describe("normalizeTime: times of the service", () => {
   const NOON = [
     "T12:00:00Z",
     "T12:00:00z",
@@ -66,7 +66,7 @@ describe("normalizeTime: times of the service (trap 41)", () => {
   });
 });
 
-describe("formatRequestTime: times of a history request end with Z and have whole seconds (trap 54)", () => {
+describe("formatRequestTime: times of a history request end with Z and have whole seconds", () => {
   it.each([
     ["2026-06-01T12:00:00Z", "2026-06-01T12:00:00Z"],
     ["2026-06-01T12:00:00.000Z", "2026-06-01T12:00:00Z"],

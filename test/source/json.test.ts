@@ -10,7 +10,7 @@ const parsed = (text: string | Uint8Array) =>
 
 const nested = (depth: number) => `${"[".repeat(depth)}${"]".repeat(depth)}`;
 
-describe("parseJson: JSON of the service (traps 13 and 17)", () => {
+describe("parseJson: JSON of the service", () => {
   it.each([
     ["32 levels", nested(32), true],
     ["33 levels", nested(33), false],

@@ -37,7 +37,7 @@ function limited(perMinute = 30) {
   return { clock, pace, starts, ask, pollAlarms };
 }
 
-describe("the rate limit of lists (trap 32)", () => {
+describe("the rate limit of lists", () => {
   it("never delays an alarm list during a long inventory", async () => {
     const { ask, pollAlarms } = limited();
     ask(200);

@@ -37,7 +37,7 @@ const small = {
 };
 const FILTER = { status: "all", siteId: 7, acknowledged: false, search: "pump & fan" } as const;
 
-describe("links.next (traps 8 and 9)", () => {
+describe("links.next", () => {
   it.each([
     ["correct", (page: number) => `${LIST}?status=all&per_page=2&page=${page}`],
     ["without the filters", (page: number) => `${LIST}?page=${page}`],
@@ -105,7 +105,7 @@ describe("links.next (traps 8 and 9)", () => {
   });
 });
 
-describe("endless lists (trap 10)", () => {
+describe("endless lists", () => {
   const endless = (next: (page: number) => string, meta: object = {}) =>
     trialSource((request) => {
       const page = pageOf(request);
@@ -160,7 +160,7 @@ describe("endless lists (trap 10)", () => {
   });
 });
 
-describe("page sizes (trap 11)", () => {
+describe("page sizes", () => {
   const config = trialConfig("https://service.example/base", { page_size: { others: 500 } });
   const sizes = ({ requests }: Trial) => requests.map((request) => paramsOf(request).get("per_page"));
 

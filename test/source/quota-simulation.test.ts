@@ -5,7 +5,7 @@ import { simulate } from "../bench/quota/run.ts";
 import { quantile } from "../bench/quota/sum.ts";
 import { replay, seed } from "../seed.ts";
 
-describe(`trap 27: two hours against limiters unknown to the client (${replay})`, () => {
+describe(`two hours against limiters unknown to the client (${replay})`, () => {
   test.each(WINDOWS)("against the limiter %s, causes no refusal and uses 99.5 % of the quota", async (limiter) => {
     const outcome = await simulate({ limiter, hours: 2, seed });
     expect(outcome.refused, replay).toBe(0);

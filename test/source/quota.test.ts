@@ -66,7 +66,7 @@ describe("the rate of requests and the limit of 20 a minute", () => {
   });
 });
 
-describe("lanes (trap 31)", () => {
+describe("lanes", () => {
   test("lanes are served in the order write, on-demand, live, history", async () => {
     const rig = createRig({ perMinute: 4 });
     asked(rig, 4, "on-demand", "filler");
@@ -133,7 +133,7 @@ describe("pauses after a refusal", () => {
     expect(await sentUntil(rig, 1_100)).toBe(1);
   });
 
-  test("repeated refusals cause one report of another client (trap 30)", async () => {
+  test("repeated refusals cause one report of another client", async () => {
     const told: string[] = [];
     const rig = createRig({ onOtherClient: ({ evidence }) => told.push(evidence) });
     const refuse = async () => {
@@ -154,7 +154,7 @@ describe("pauses after a refusal", () => {
   });
 });
 
-describe("one request counter for all endpoints, or three separate counters (trap 28)", () => {
+describe("one request counter for all endpoints, or three separate counters", () => {
   const alternate = async (rig: Rig, separate: boolean) => {
     const taken = { read: 0, history: 0, all: 0 };
     for (let i = 0; i < 30; i += 1) {
@@ -202,7 +202,7 @@ describe("one request counter for all endpoints, or three separate counters (tra
   });
 });
 
-describe("the stored quota after restarts (trap 29)", () => {
+describe("the stored quota after restarts", () => {
   const stored = (rig: Rig) => [...rig.store.slots.values()].flatMap((slots) => [...slots.values()]);
 
   test("stores a slot, with the latest time at which the service can count it, before the request is sent", async () => {

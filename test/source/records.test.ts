@@ -29,7 +29,7 @@ function changed(record: unknown, [key = "", ...rest]: readonly string[], to: un
   return copy;
 }
 
-describe("records of the service (traps 17 and 18)", () => {
+describe("records of the service", () => {
   const NONSENSE = [undefined, null, "", "unheard-of", -1, 1e308, true, [], {}, [null], { id: 3 }];
   const NOON = "2026-06-01T12:00:00";
   const TRIGGER = { id: 1, display_name: "", enabled: true, priority: "D" };
@@ -94,7 +94,7 @@ describe("records of the service (traps 17 and 18)", () => {
     expect(PARSERS.gateway(changed(record, ["attributes", "online"], online))?.online).toBe(expected);
   });
 
-  it("parsing a record leaves prototypes unchanged (trap 17)", () => {
+  it("parsing a record leaves prototypes unchanged", () => {
     const text = `{"type":"tags","id":"1","__proto__":{"polluted":1},"attributes":{"__proto__":{"polluted":1},"display_name":"x","constructor":{"prototype":{"polluted":1}}}}`;
     const tag = PARSERS.tag(JSON.parse(text));
     expect(tag).toEqual({ id: "1", displayName: "x", description: null, unit: null });

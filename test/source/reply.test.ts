@@ -24,7 +24,7 @@ const MEANINGS: readonly (readonly [number, object])[] = [
   [504, { kind: "retryable" }],
 ];
 
-describe("errors with HTTP 200 (trap 1)", () => {
+describe("errors with HTTP 200", () => {
   const combinations = MEANINGS.flatMap(([status, meaning]) =>
     Object.keys(CALLS).map((endpoint) => ({ status, endpoint, meaning })),
   );
@@ -50,7 +50,7 @@ describe("errors with HTTP 200 (trap 1)", () => {
   });
 });
 
-describe("replies with errors, data or both (trap 2)", () => {
+describe("replies with errors, data or both", () => {
   const data = [{ id: "1" }];
   const errors = [{ status: 500, message: "no" }];
   it.each([
@@ -80,7 +80,7 @@ describe("replies with errors, data or both (trap 2)", () => {
   });
 });
 
-describe("several errors in a reply (trap 3)", () => {
+describe("several errors in a reply", () => {
   const order = [401, 403, 429, 503, 422, 404, 500];
   it("several errors result in the most restrictive status in any order, with all messages", () => {
     for (let least = 1; least <= order.length; least++) {
@@ -148,7 +148,7 @@ describe("an HTTP error status without errors in the body", () => {
   });
 });
 
-describe("HTML pages instead of responses (trap 6)", () => {
+describe("HTML pages instead of responses", () => {
   const html = "<!DOCTYPE html><html><title>Log in</title></html>";
   const cases = Object.keys(CALLS).flatMap((endpoint) => [
     { endpoint, status: 200, meaning: { kind: "malformed" } },

@@ -16,7 +16,7 @@ function wait(body: unknown, header?: string): unknown {
 const inErrors = (retry_after: unknown) => ({ errors: [{ status: 429, message: "slow", meta: { retry_after } }] });
 const inMeta = (retry_after: unknown) => ({ errors: [{ status: 429, meta: [] }], meta: { retry_after } });
 
-describe("wait after a 429 (trap 4): the stated seconds and one more for rounding, or 60 s without a statement", () => {
+describe("wait after a 429: the stated seconds and one more for rounding, or 60 s without a statement", () => {
   const STATED_BY_SECONDS = {
     ...{ 31: [30, "30", " 30 "], 32: ["30.2", 30.2], 2: [0, 0.4, "0"], 3601: [1e9, 3600] },
     60: [-5, "-5", "soon", "", null, true, [30], { seconds: 30 }, "1e9", "0x10"],
@@ -53,7 +53,7 @@ describe("wait after a 429 (trap 4): the stated seconds and one more for roundin
   });
 });
 
-describe("wait after a 503 (trap 5): seconds, or a date by the service's clock, or null", () => {
+describe("wait after a 503: seconds, or a date by the service's clock, or null", () => {
   const now = Date.parse("2026-06-01T12:00:00Z");
   const date = "Mon, 01 Jun 2026 11:50:00 GMT";
   it.each([

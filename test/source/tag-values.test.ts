@@ -139,7 +139,7 @@ describe("logs of a history response", () => {
   });
 });
 
-describe("totals in all their forms (trap 49)", () => {
+describe("totals in all their forms", () => {
   const total = (record: object) => trialSource(() => reply(200, { data: [{ ...tagRecord("1"), ...record }] }));
 
   it.each([
@@ -151,7 +151,7 @@ describe("totals in all their forms (trap 49)", () => {
     ["with a stamp", { measurements: [{ timestamp: "2026-06-01T00:00:00Z", value: 42.5 }] }, 42.5],
     ["value next to empty measurements", { value: 42.5, measurements: [] }, 42.5],
     ["null value next to measurements", { value: null, measurements: [42.5] }, 42.5],
-    ["negative after a reset (trap 50)", { measurements: [-900] }, -900],
+    ["negative after a reset", { measurements: [-900] }, -900],
     ["zero", { value: 0 }, 0],
     ["a number as text", { value: "42.5" }, 42.5],
     ["a number as text in measurements", { measurements: ["42.5"] }, 42.5],

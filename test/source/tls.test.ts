@@ -22,7 +22,7 @@ function hasOpenssl(): boolean {
 
 const GET = { method: "GET", path: "/", headers: {}, body: null } as const;
 
-describe.skipIf(!hasOpenssl())("certificates (trap 16)", () => {
+describe.skipIf(!hasOpenssl())("certificates", () => {
   const folder = temporaryFolder("tls");
   const at = (name: string) => join(folder, name);
   const openssl = (...args: string[]) => execFileSync("openssl", args, { cwd: folder, stdio: "pipe" });

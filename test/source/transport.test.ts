@@ -72,7 +72,7 @@ it("the transport ignores an interim response", async () => {
   expect([status, Buffer.from(body).toString()]).toEqual([200, "{}"]);
 });
 
-describe("a truncated body (trap 12)", () => {
+describe("a truncated body", () => {
   const tags = Array.from({ length: 20 }, (_, i) => ({ ...tagRecord(String(i)), value: i / 2 }));
   const ids = tags.map((tag) => tag.id);
   const body = JSON.stringify({ data: tags }).replaceAll("°", "deg ");
@@ -108,7 +108,7 @@ describe("a truncated body (trap 12)", () => {
   );
 });
 
-describe("a 429 or 503 whose body is lost (traps 4 and 5)", () => {
+describe("a 429 or 503 whose body is lost", () => {
   const packed = gzipSync('{"errors":[{"status":429,"meta":{"retry_after":40}}]}').toString("latin1");
   const LOST = {
     "cut off": 'Content-Length: 500\r\n\r\n{"errors":[{"status":4',
@@ -153,7 +153,7 @@ describe("a 429 or 503 whose body is lost (traps 4 and 5)", () => {
   });
 });
 
-describe("redirects (trap 7)", () => {
+describe("redirects", () => {
   it.each([301, 302, 303, 307, 308])("follows no redirect with status %i, for any endpoint", async (status) => {
     const seen: string[] = [];
     const attacker = await service((request, response) => {
@@ -179,7 +179,7 @@ describe("redirects (trap 7)", () => {
   });
 });
 
-describe("bodies that are too large (trap 13)", () => {
+describe("bodies that are too large", () => {
   it("a too large body is rejected at once by its stated length", async () => {
     const url = await service((_request, response) => {
       response.writeHead(200, { "content-length": String(1024 ** 3) }).write("[");
@@ -213,7 +213,7 @@ describe("bodies that are too large (trap 13)", () => {
   });
 });
 
-describe("slow responses (trap 14)", () => {
+describe("slow responses", () => {
   const stopped: (() => void)[] = [];
   afterEach(() => {
     for (const stop of stopped.splice(0)) stop();
@@ -262,7 +262,7 @@ describe("slow responses (trap 14)", () => {
   });
 });
 
-describe("broken connections (trap 15)", () => {
+describe("broken connections", () => {
   const answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 
   it("a refused connection and an unknown host name are retryable errors", async () => {

@@ -25,7 +25,7 @@ describe("polls for alarms", () => {
     expect(requests.slice(before).filter(({ path }) => path.endsWith("/me"))).toHaveLength(0);
   });
 
-  test("trap 34: every request for alarms has a status filter", async () => {
+  test("every request for alarms has a status filter", async () => {
     const { control, clock, requests } = await started();
     const id = control.raiseAlarm({ siteId: 3 });
     await clock.advance(MINUTE);
@@ -38,7 +38,7 @@ describe("polls for alarms", () => {
 });
 
 describe("unreliable lists of alarms", () => {
-  test("trap 42: a failing site does not delay the events of other sites when sites are listed singly", async () => {
+  test("a failing site does not delay the events of other sites when sites are listed singly", async () => {
     const { control, clock } = await started({
       pageSize: 5,
       simulator: { alarms: { recorded: false, order: "shuffled" } },
@@ -149,7 +149,7 @@ describe("outages of the service", () => {
     expect(news().slice(before)).toEqual(events);
   });
 
-  test("trap 21: a rejected token causes at most 13 requests an hour and no alarm event; a new token is used within 10 s", async () => {
+  test("a rejected token causes at most 13 requests an hour and no alarm event; a new token is used within 10 s", async () => {
     let stamp = "old";
     const { control, clock, requests } = await started({ tokenStamp: async () => stamp });
     const id = control.raiseAlarm({ siteId: 3 });

@@ -16,7 +16,7 @@ async function expectNoProblem(seed: number): Promise<void> {
   expect(problems, `Replay with PLENUM_SEED=${seed} npx vitest run test/sync/alarm-simulation.test.ts`).toEqual([]);
 }
 
-describe("random schedules of alarm polls (trap 23, trap 35)", () => {
+describe("random schedules of alarm polls", () => {
   if (only !== undefined) {
     test(`the events of seed ${only} break no rule`, () => expectNoProblem(Number(only)));
     return;

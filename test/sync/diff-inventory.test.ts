@@ -145,7 +145,7 @@ describe("the inventory compared with one list", () => {
     expect(returned.events).toEqual([]);
   });
 
-  test("trap 25: stores the time since when an object is missing, and removes the object on the seventh day", () => {
+  test("stores the time since when an object is missing, and removes the object on the seventh day", () => {
     const first = diff("tag", [known(tag("1"))], [whole(1)], 1);
     expect(first).toMatchObject({ put: new Map([known(tag("1"), 1, at(1))]), remove: [] });
     expect(diff("tag", [...first.put] as never, [whole(1)], 7.9)).toEqual({ put: new Map(), remove: [], events: [] });

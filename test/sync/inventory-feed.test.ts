@@ -74,7 +74,7 @@ describe("inventories of the building", () => {
     expect(counts()).not.toHaveProperty("tag-removed");
   });
 
-  test("trap 26: a rejected site does not affect the other sites", async () => {
+  test("a rejected site does not affect the other sites", async () => {
     const { simulator, clock } = await started();
     simulator.control.setFaults([{ match: { site_id: 3 }, fault: { kind: "error", status: 422 } }]);
     const [gateway] = [...simulator.world.gateways.values()].filter((one) => one.site_id === 4);

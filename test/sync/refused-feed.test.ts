@@ -50,7 +50,7 @@ afterEach(async () => {
 
 const LISTS = ["sites", "alarms", "tags", "gateways", "hosts", "systems", "me"] as const;
 
-describe("trap 1 and trap 22: errors with HTTP 200", () => {
+describe("errors with HTTP 200", () => {
   test.each([401, 403, 404, 422, 429, 500, 503, 504])(
     "%i from every endpoint: emits only the outage, and changes no stored alarm",
     async (status) => {
@@ -134,7 +134,7 @@ test.each(ROUTES)(
   },
 );
 
-describe("trap 24: a single forbidden endpoint", () => {
+describe("a single forbidden endpoint", () => {
   const message = "This action is unauthorized.";
   const json = { "content-type": "application/json" };
   const shape = (status: number, body: object) => ({ status, headers: json, body: JSON.stringify(body) });

@@ -170,7 +170,7 @@ describe("jobs of the scheduler", () => {
     expect([...new Set(runs)]).toEqual(times);
   });
 
-  test("trap 24: pauses a refused job for 15 minutes, names the missing ability, and runs the other jobs", async () => {
+  test("pauses a refused job for 15 minutes, names the missing ability, and runs the other jobs", async () => {
     const runs: number[] = [];
     let others = 0;
     const { clock, store, state } = await schedule((time) => {
@@ -212,7 +212,7 @@ describe("jobs of the scheduler", () => {
     expect(store.events).toEqual([]);
   });
 
-  test("trap 33: runs every job once after an outage of 8 hours, not once per missed tick", async () => {
+  test("runs every job once after an outage of 8 hours, not once per missed tick", async () => {
     let down = false;
     const runs: string[] = [];
     const names = ["a", "b", "c", "d"];
