@@ -90,7 +90,7 @@ describe("alarms attributed to an offline gateway", () => {
     expect(listTitles(sinkTest)).toHaveLength(1);
   });
 
-  test("stay in the incident of a returned gateway while alarms of other gateways end, at most 10 minutes", async () => {
+  test("stay in the incident of their gateway for at most 10 minutes after its return, while alarms of other gateways end", async () => {
     const sinkTest = createSinkTest();
     await sinkTest.gatewayIs(false);
     const anotherGateway = { value: { ...GATEWAY, id: "another", online: false }, siteId: 2, missingSince: null };

@@ -37,7 +37,7 @@ const small = {
 };
 const FILTER = { status: "all", siteId: 7, acknowledged: false, search: "pump & fan" } as const;
 
-describe("links.next", () => {
+describe("the link to the next page (links.next)", () => {
   it.each([
     ["correct", (page: number) => `${LIST}?status=all&per_page=2&page=${page}`],
     ["without the filters", (page: number) => `${LIST}?page=${page}`],

@@ -375,7 +375,7 @@ describe("the stored quota after restarts", () => {
     }
   });
 
-  test("an ended stored pause delays no request, and a pause whose stored start is in the future starts again", async () => {
+  test("a stored pause that has ended delays no request; a pause whose stored start is in the future starts again", async () => {
     const store = usedBefore();
     await store.savePause("test/read", { orderedAtMs: START_MS - 60_000, untilMs: START_MS - 1_000 });
     await store.savePause("test/everything", { orderedAtMs: START_MS + 3_600_000, untilMs: START_MS + 3_620_000 });

@@ -102,7 +102,7 @@ describe("a list of active alarms with broken pages", () => {
     expect(emitted(first?.id)).toEqual(["raised", "resolved"]);
   });
 
-  test("keeps an alarm of an unknown priority active although no part contains it, and the status states the difference", async () => {
+  test("keeps an alarm of an unknown priority active although no list by priority contains it, and the status reports it", async () => {
     const { service } = await started({ A: 5, D: 1, B: 7 });
     const strange = service.alarms.find(({ priority }) => priority === "D");
     expect(emitted(strange?.id)).toEqual(["raised"]);

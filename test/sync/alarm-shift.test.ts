@@ -110,7 +110,7 @@ test("emits nothing when two replicas of the service alternate between different
   expect(emitted(id)).toEqual(["raised"]);
 });
 
-test("without event numbers, a later start time begins a new episode, for many alarms at once only at the next poll", async () => {
+test("an alarm without an event number that starts later is a new episode; if many start later at once, at the next poll", async () => {
   createAlarmTrial();
   const change = (byMs: number) =>
     changeRecords((attributes) => {

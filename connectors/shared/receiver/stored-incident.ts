@@ -39,7 +39,7 @@ export interface StoredIncident {
   readonly openingMs: number | null;
   /** Data that identifies the incident at the receiver; absent if the incident key is enough. */
   readonly openingAs?: unknown;
-  /** Time of the next search for an opening whose result is unknown. */
+  /** Time of the next search at the receiver for an incident whose creation got no reply. */
   readonly lookAtMs?: number;
   /** State that was last sent to the receiver; null before the first message. */
   readonly told: SentIncidentState | null;

@@ -4,7 +4,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin, retryUntilDone } from "../../core/runtime/waiting.ts";
-import { type KnownTagIds, type NamesFile, parseNamesFile } from "../../engine/sync/inventory/names-file.ts";
+import { type KnownTagIds, type NamesFile, parseNamesFile } from "../../engine/sync/inventory/tag-names-file.ts";
 import type { TagNamesById } from "../../engine/sync/inventory/tag-naming.ts";
 import { watchFile } from "./file-watch.ts";
 

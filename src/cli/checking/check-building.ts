@@ -145,7 +145,7 @@ function checkReadClasses(buildingCheck: BuildingCheck): CheckResults {
   });
 }
 
-/** Compares the classes of history with the building, separately for each resolution and for totals. */
+/** Checks that the configured history classes select series of the building, for each resolution and for totals. */
 function checkHistoryClasses(buildingCheck: BuildingCheck): CheckResults {
   const classes = buildingCheck.entry.history.map((historyClass, index) => ({ ...historyClass, index }));
   const classesBySeries = Map.groupBy(classes, ({ resolution, total }) => `${resolution}${total ? " totals" : ""}`);

@@ -157,7 +157,7 @@ export async function runSetupPage(context: CliContext): Promise<boolean> {
 }
 
 function createSetupPageActions(file: string, port: number): SetupActions {
-  /** Returns values with placeholder paths, because a plan does not depend on paths. */
+  /** Returns the values of a configuration that only `plenum plan` reads: its paths are placeholders. */
   const planningValues = (baseUrl: string): ConfigurationValues =>
     buildConfigurationValues(file, port, {
       ...{ name: "setup", baseUrl, allowPlainHttp: true, caFile: null },

@@ -11,8 +11,8 @@ import { createTagAllowList, toWritableTag, type WritableTag } from "./allow-lis
 import { createWriteApprovalGuard } from "./approval/approval-guard.ts";
 import { collectWriteRules, type RuleSet } from "./approval/check-approval.ts";
 import { createAuditLogSpace } from "./audit/audit-log-space.ts";
-import { createCommandEndingRecorder } from "./command-endings.ts";
 import { createCommandIntake } from "./command-intake.ts";
+import { createCommandEndingRecorder } from "./command-outcomes.ts";
 import type { CommandsConfig } from "./config.ts";
 import { createFreshTagValues } from "./fresh-tag-values.ts";
 import { checkClocksForWriting } from "./gate.ts";

@@ -3,7 +3,7 @@ import type { TagValue } from "../../core/model/building.ts";
 import { createWakeup, runLoop } from "../../core/runtime/waiting.ts";
 import { TAGS_PER_REQUEST } from "../source/source.ts";
 import type { Command, CommandEnd } from "./command.ts";
-import type { CommandEndings } from "./command-endings.ts";
+import type { CommandEndings } from "./command-outcomes.ts";
 import type { CommandSourceContext, FreshTagValues } from "./fresh-tag-values.ts";
 import { isSameValue } from "./gate.ts";
 

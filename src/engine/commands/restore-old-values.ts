@@ -5,7 +5,7 @@ import { createWakeup, runLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { TagAllowList } from "./allow-list.ts";
 import { type Command, type CommandEnd, tagKey } from "./command.ts";
-import type { CommandEndings } from "./command-endings.ts";
+import type { CommandEndings } from "./command-outcomes.ts";
 import { isSameValue, isWithinLimits } from "./gate.ts";
 import type { AcceptedCommand, Journal } from "./journal.ts";
 import {

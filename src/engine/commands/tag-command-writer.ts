@@ -3,7 +3,7 @@ import { isOrderlyStop } from "../../core/runtime/lifecycle.ts";
 import { type CombinedSignal, combineSignals, createWakeup, runLoop, sleepFor } from "../../core/runtime/waiting.ts";
 import { TAGS_PER_REQUEST, type TagWrite } from "../source/source.ts";
 import { type CommandEnd, tagKey } from "./command.ts";
-import type { CommandEndings } from "./command-endings.ts";
+import type { CommandEndings } from "./command-outcomes.ts";
 import type { CommandsConfig } from "./config.ts";
 import type { CommandSourceContext, FreshTagValues } from "./fresh-tag-values.ts";
 import {

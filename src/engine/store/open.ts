@@ -48,7 +48,7 @@ export interface OpenStoreOptions {
   readonly readOnly?: boolean;
   /** False lets an operator's command change the existing file while a worker runs. */
   readonly locksFolder?: boolean;
-  /** True also opens a moved folder, for `plenum state move`. */
+  /** True also opens a folder whose state was moved into a database, for `plenum state move`. */
   readonly allowsMovedFolder?: boolean;
   readonly fileSystemType?: ReadFileSystemType;
   readonly machine?: () => string | null;

@@ -18,12 +18,12 @@ const POSITIONS_MARKED_AT_ONCE = 5_000;
 
 const IS_EVENT_SETTLED_SQL = `(event.position <= sink.position or event.position <= sink.urgent and ${IS_URGENT_EVENT_SQL})`;
 
-interface SequenceColumns {
+interface SequenceNumberColumns {
   readonly number: number | null;
   readonly epoch: string | null;
 }
 
-interface MarkedEventRow extends Omit<StoredEventText, "body">, SequenceColumns {
+interface MarkedEventRow extends Omit<StoredEventText, "body">, SequenceNumberColumns {
   /** Body of the event; null if both the event and its dead letter are damaged or removed. */
   readonly body: string | null;
 }
@@ -241,11 +241,11 @@ export function createRedeliveries(
   };
 }
 
-function toSequenceField({ number, epoch }: SequenceColumns): Pick<LoggedEvent, "sequence"> {
+function toSequenceField({ number, epoch }: SequenceNumberColumns): Pick<LoggedEvent, "sequence"> {
   return number === null || epoch === null ? {} : { sequence: { epoch, number } };
 }
 
-interface DeadLetterRow extends SequenceColumns {
+interface DeadLetterRow extends SequenceNumberColumns {
   readonly id: number;
   readonly sink: string;
   readonly reason: string;

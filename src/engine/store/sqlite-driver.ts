@@ -98,7 +98,7 @@ function insertRowSql(table: StateTable, cells: SqlByColumn, fromSql: string, co
 const MAX_QUOTA_COUNTING_MS = 2 * 60_000;
 const UNKNOWN_QUOTA_PAUSE_MS = 60_000;
 
-/** A damaged slot counts as spent in every bucket, so that the quota is never exceeded. */
+/** Counts a damaged record of a sent request against every rate limit, so that the quota is never exceeded. */
 export function createDamagedQuota(quarantine: DamagedRowQuarantine, clock: Pick<Clock, "now">): DamagedQuota {
   return {
     unknownSlots: () =>

@@ -204,7 +204,7 @@ export interface StoredLedger {
   readonly countedFrom?: string;
   /** A re-read for late data continues at this time; null while none runs. */
   readonly rereadFrom: string | null;
-  /** At these times, the last day and the complete look-back were last read again for late data. */
+  /** Times of the latest re-reads for late data: of the last day, and of the complete look-back. */
   readonly dailyAt: string;
   readonly weeklyAt: string;
   /** Start of the time for which all emitted points are stored. */

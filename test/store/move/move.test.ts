@@ -102,7 +102,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     );
   }
 
-  test("stores each source's documents at that source, and shared documents by the rule of their set", async () => {
+  test("stores documents of a source with that source, and documents without a source where their kind requires", async () => {
     const moved = await move();
     expect(moved).toMatchObject({ wasThere: false, sources: ["main", "annex", "sold", "spare"], leftBehind: [] });
     const own = (set: string, ...keys: readonly string[]) =>
@@ -327,7 +327,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     await expect(move()).rejects.toThrow("A cursor in");
   });
 
-  test("requires tag writes to be armed again after a copied state was moved", async () => {
+  test("requires tag writes to be armed again if the moved state was a copy", async () => {
     await (await openStore({ folder, clock: CLOCK })).close();
     const copy = mkdtempSync(join(tmpdir(), "plenum-copy-"));
     onTestFinished(() => rmSync(copy, { recursive: true, force: true }));

@@ -185,7 +185,7 @@ function halfPollIntervalEndMs({ everyMs, context }: PollState): number {
   return context.clock.monotonic() + (everyMs() ?? Number.POSITIVE_INFINITY) / 2;
 }
 
-/** Emits undisputed alarms of each page at once. After a failed commit, all later pages wait for the complete list. */
+/** Emits the verified alarms of each page at once. After a failed commit, all later pages wait for the complete list. */
 function createAlarmPageEmitter(state: PollState, isAfterOutage: boolean, signal: AbortSignal): ListOptions["onPage"] {
   const { context, store } = state;
   const { alarms } = store;

@@ -75,7 +75,7 @@ export function createResolvedAlarmSweep(pollContext: PollContext, runSerially: 
       suppressEvents: isFirstSweep && settings.startup === "silent",
     });
     const { diff, remarks } = massGuard.withholdMassChanges(alarms, resolvedAlarmDiff, () => "complete");
-    // Records that await confirmation are read again by the next sweep, so its start does not move.
+    // If records await confirmation, the next sweep starts at the same time as this one and reads them again.
     const wasAlarmListSteady = remarks.length === 0 && readings.every((reading) => reading.isUnchanged);
     const documents: DocumentChange[] = [{ set: store.alarmSet, put: diff.put }];
     if (wasAlarmListSteady) {

@@ -253,15 +253,15 @@ function probabilityOfAllGood<T>(
   let [goodProbability, badProbability] = [1, 0];
   let [goodIfTestedGood, badIfTestedGood] = [1, 0];
   for (const testedMember of orderedMembers) {
-    const [canBeGood, canBeBad] = [Number(testedMember.verdict !== "bad"), Number(testedMember.verdict !== "good")];
-    const canBeBadIfTestedGood = testedMembers.has(testedMember) ? 0 : canBeBad;
+    const [goodFactor, badFactor] = [Number(testedMember.verdict !== "bad"), Number(testedMember.verdict !== "good")];
+    const badFactorIfTestedGood = testedMembers.has(testedMember) ? 0 : badFactor;
     const nextGood =
-      canBeGood * (goodProbability * (1 - badShareAfter.good) + badProbability * (1 - badShareAfter.bad));
-    const nextBad = canBeBad * (goodProbability * badShareAfter.good + badProbability * badShareAfter.bad);
+      goodFactor * (goodProbability * (1 - badShareAfter.good) + badProbability * (1 - badShareAfter.bad));
+    const nextBad = badFactor * (goodProbability * badShareAfter.good + badProbability * badShareAfter.bad);
     const nextGoodIfTestedGood =
-      canBeGood * (goodIfTestedGood * (1 - badShareAfter.good) + badIfTestedGood * (1 - badShareAfter.bad));
+      goodFactor * (goodIfTestedGood * (1 - badShareAfter.good) + badIfTestedGood * (1 - badShareAfter.bad));
     const nextBadIfTestedGood =
-      canBeBadIfTestedGood * (goodIfTestedGood * badShareAfter.good + badIfTestedGood * badShareAfter.bad);
+      badFactorIfTestedGood * (goodIfTestedGood * badShareAfter.good + badIfTestedGood * badShareAfter.bad);
     const sum = nextGood + nextBad;
     [goodProbability, badProbability, goodIfTestedGood, badIfTestedGood] = [
       nextGood / sum,

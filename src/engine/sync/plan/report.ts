@@ -119,7 +119,7 @@ export function reportPlan(facts: PollingPlanFacts) {
     load: roundTo(overload.demand / liveShare, 4),
     classes: classes.map((readClass) => {
       const promisedMs = readClass.everyMs * classFactor(readClass);
-      // Classes that are read early also use the spare slots, so that their values are younger.
+      // Read classes with `fresher: true` also use requests that nothing else needs, so their values are younger.
       const earlyMs = (promisedMs * readEarlyRate) / (readEarlyRate + idleRate);
       const bestIntervalMs = Math.min(promisedMs, Math.max(earlyMs, readClass.fresher ? slotMs : readClass.everyMs));
       return {

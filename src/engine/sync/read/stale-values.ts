@@ -37,7 +37,7 @@ export interface StaleValueOptions {
   readonly isUnanswered: (id: string) => boolean;
   /** Forgets the failed reads of tags that no read class selects any more. */
   readonly forgetFailuresOf: (ids: Iterable<string>) => void;
-  /** Selects the tags and their intervals, before the first check. */
+  /** Selects the tags and their intervals; called before the first check and after a change of the read classes. */
   readonly refresh: () => Promise<unknown>;
   readonly commit: CommitStaleValues;
 }

@@ -14,7 +14,7 @@ import {
 import { html } from "/htm.mjs";
 import { durationText, t } from "/language.mjs";
 import { usePolledData } from "/requests-to-worker.mjs";
-import { viewAddress } from "/view-address.mjs";
+import { viewAddress } from "/view-url.mjs";
 import { Age, At, CurrentTimeText, nowMs } from "/worker-clock.mjs";
 
 const ALARM_POLL_MS = 4000;

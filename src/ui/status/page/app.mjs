@@ -4,7 +4,7 @@ import { agoText, at, countText, hourAndMinute, LanguageButton, loadLanguage, t,
 import { Overview, sitesOfSources } from "/overview.mjs";
 import { lostWorkerSince, usePolledData, useReportChangeTime } from "/requests-to-worker.mjs";
 import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
-import { amendViewQuery, useViewAddress } from "/view-address.mjs";
+import { amendViewQuery, useViewAddress } from "/view-url.mjs";
 import { CurrentTimeText, setWorkerClock } from "/worker-clock.mjs";
 
 const STATUS_POLL_MS = 2000;

@@ -2,7 +2,7 @@ import { ChoiceButtons, Panel, StaleWarning } from "/components.mjs";
 import { html, useEffect, useMemo, useRef, useState } from "/htm.mjs";
 import { at, countText, hourAndMinute, intervalText, shortDate, t, valueText } from "/language.mjs";
 import { usePolledData } from "/requests-to-worker.mjs";
-import { amendViewQuery } from "/view-address.mjs";
+import { amendViewQuery } from "/view-url.mjs";
 import { nowMs } from "/worker-clock.mjs";
 
 const DAY_S = 86_400;

@@ -1,6 +1,6 @@
 import { html, useEffect, useRef, useState } from "/htm.mjs";
 import { t, unreliableCountReason } from "/language.mjs";
-import { viewAddress } from "/view-address.mjs";
+import { viewAddress } from "/view-url.mjs";
 import { nowMs } from "/worker-clock.mjs";
 
 /** Components that several views use. Texts are never parsed as HTML. */

@@ -14,7 +14,7 @@ import { agoText, at, countText, t, unreliableCountReason, valueText } from "/la
 import { post, usePolledData } from "/requests-to-worker.mjs";
 import { QuotaPlanPanel, SourcePanel } from "/source-panels.mjs";
 import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
-import { amendViewQuery, viewAddress } from "/view-address.mjs";
+import { amendViewQuery, viewAddress } from "/view-url.mjs";
 import { Age, At, CurrentTimeText, nowMs } from "/worker-clock.mjs";
 
 const LISTS_POLL_MS = 6000;

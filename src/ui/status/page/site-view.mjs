@@ -4,7 +4,7 @@ import { html } from "/htm.mjs";
 import { countText, t, valueText } from "/language.mjs";
 import { usePolledData } from "/requests-to-worker.mjs";
 import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
-import { amendViewQuery, viewAddress } from "/view-address.mjs";
+import { amendViewQuery, viewAddress } from "/view-url.mjs";
 
 const SITE_POLL_MS = 10_000;
 const ALARMS_POLL_MS = 4000;

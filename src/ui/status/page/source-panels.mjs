@@ -1,7 +1,7 @@
 import { Panel, Table } from "/components.mjs";
 import { html } from "/htm.mjs";
 import { at, countText, decimalText, intervalText, percentText, t, untilText, valueText } from "/language.mjs";
-import { viewAddress } from "/view-address.mjs";
+import { viewAddress } from "/view-url.mjs";
 import { Age, At, CurrentTimeText, nowMs, TimeUntil } from "/worker-clock.mjs";
 
 export function SourcePanel({ source, isLinked = true }) {

@@ -6,7 +6,7 @@ import { html, useState } from "/htm.mjs";
 import { at, intervalText, t, valueText } from "/language.mjs";
 import { post, usePolledData } from "/requests-to-worker.mjs";
 import { valueProblem } from "/tags-panel.mjs";
-import { viewAddress } from "/view-address.mjs";
+import { viewAddress } from "/view-url.mjs";
 import { Age, nowMs, TimeUntil } from "/worker-clock.mjs";
 
 const TAG_POLL_MS = 4000;

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { componentCodeLevels, splitComponentCode } from "#src/cli/building/tag-names-file-command.ts";
-import { formatNamesFile, parseNamesFile } from "#src/engine/sync/inventory/names-file.ts";
+import { formatNamesFile, parseNamesFile } from "#src/engine/sync/inventory/tag-names-file.ts";
 import { replay } from "../seed.ts";
 
 const HEADER = "tag_id,path,alias,unit_code";
