@@ -81,6 +81,7 @@ const UNANSWERED_AFTER_SLOTS = 2;
 const UNANSWERED_AFTER_LATENCIES = 2;
 /** Time without a reply after which one failed read concerns all tags. Example: tags that are read once an hour. */
 const NO_REPLY_MS = 60_000;
+const NO_FAILURES = { count: 0, isReplyMissing: false };
 
 /**
  * Tracks the tags whose reads fail, are refused or get no reply. A tag that is read late because the quota is used up, or
@@ -91,32 +92,31 @@ export function createUnansweredReads(clock: Clock, slotMs: () => number) {
   const sentMsByGroup = new Map<readonly string[], number>();
   let lastReplyMs = Number.NEGATIVE_INFINITY;
   let lastLatencyMs = 0;
-  let failuresInRow = 0;
+  /** Failures since the last reply. `isReplyMissing`: one of them was no refusal. */
+  let failures = NO_FAILURES;
 
   return {
     requestSent: (group: readonly string[]) => void sentMsByGroup.set(group, clock.monotonic()),
     requestEnded: (group: readonly string[]) => void sentMsByGroup.delete(group),
     requestReplied(group: readonly string[], latencyMs: number): void {
       lastReplyMs = clock.monotonic();
-      failuresInRow = 0;
+      failures = NO_FAILURES;
       lastLatencyMs = latencyMs;
       for (const id of group) failedTagIds.delete(id);
     },
-    requestFailed(group: readonly string[], failure: Failure): void {
+    requestFailed(group: readonly string[], failure: Failure, isRefusal: boolean): void {
       if (failure instanceof Throttled && failure.scope === "allowance") return;
-      failuresInRow += 1;
+      failures = { count: failures.count + 1, isReplyMissing: failures.isReplyMissing || !isRefusal };
       for (const id of group) failedTagIds.add(id);
     },
-    forgetFailuresOf(ids: Iterable<string>): void {
-      for (const id of ids) failedTagIds.delete(id);
-    },
-    forgetFailures(): void {
-      failedTagIds.clear();
-      failuresInRow = 0;
+    /** Forgets the failures of all tags, or only of the affected tags. */
+    forgetFailures(isAffected?: (id: string) => boolean): void {
+      for (const id of failedTagIds) if (isAffected?.(id) !== false) failedTagIds.delete(id);
+      if (isAffected === undefined || (!failures.isReplyMissing && failedTagIds.size === 0)) failures = NO_FAILURES;
     },
     isTagUnanswered(id: string): boolean {
-      const hasNoReply = failuresInRow > 0 && clock.monotonic() - lastReplyMs >= NO_REPLY_MS;
-      if (failedTagIds.has(id) || failuresInRow >= FAILURES_IN_A_ROW_MAX || hasNoReply) return true;
+      const hasNoReply = failures.isReplyMissing && clock.monotonic() - lastReplyMs >= NO_REPLY_MS;
+      if (failedTagIds.has(id) || failures.count >= FAILURES_IN_A_ROW_MAX || hasNoReply) return true;
       const oldestSentMs = Math.min(...sentMsByGroup.values());
       const timeoutMs = Math.max(UNANSWERED_AFTER_SLOTS * slotMs(), UNANSWERED_AFTER_LATENCIES * lastLatencyMs);
       return oldestSentMs > lastReplyMs && clock.monotonic() - oldestSentMs > timeoutMs;

@@ -66,7 +66,7 @@ export function createLiveReads(options: LiveReadOptions) {
     slotMs: () => scheduleRefresh.slotMs(),
     isServiceDown: () => options.isServiceDown?.() === true,
     isUnanswered: (id) => unansweredReads.isTagUnanswered(id) || leftOutTags.get(id) !== undefined,
-    forgetFailuresOf: (ids) => unansweredReads.forgetFailuresOf(ids),
+    forgetFailuresOf: unansweredReads.forgetFailures,
     refresh: () => scheduleRefresh.run(),
     commit: readCommit.commitStaleValues,
   });
@@ -196,7 +196,7 @@ export function createLiveReads(options: LiveReadOptions) {
     const atMs = clock.monotonic();
     const refusalKind = classifyRefusal(failure);
     if (refusalKind === null || group.length === 0) {
-      unansweredReads.requestFailed(group, failure);
+      unansweredReads.requestFailed(group, failure, false);
       if (mayConcernOneGateway(failure)) {
         if (controlReads.isControlRead(group)) clearTagSuspicions();
         else {
@@ -217,7 +217,7 @@ export function createLiveReads(options: LiveReadOptions) {
       unansweredReads.forgetFailures();
       throw failure;
     }
-    unansweredReads.requestFailed(group, failure);
+    unansweredReads.requestFailed(group, failure, true);
     if (refusalKind === "invalid")
       log.error({ tags: group.length, err: failure }, "the service rejected a read request as invalid");
     if (controlReads.noteReadRefusal(group)) {

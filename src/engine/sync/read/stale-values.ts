@@ -35,8 +35,8 @@ export interface StaleValueOptions {
   readonly isServiceDown: () => boolean;
   /** True if a read of the tag failed, was refused, left out the tag or got no reply since the last outage. */
   readonly isUnanswered: (id: string) => boolean;
-  /** Forgets the failed reads of tags that no read class selects any more. */
-  readonly forgetFailuresOf: (ids: Iterable<string>) => void;
+  /** Forgets the failed reads of tags that cannot be read for another reason, such as a lost site. */
+  readonly forgetFailuresOf: (isAffected: (id: string) => boolean) => void;
   /** Selects the tags and their intervals; called before the first check and after a change of the read classes. */
   readonly refresh: () => Promise<unknown>;
   readonly commit: CommitStaleValues;
@@ -153,6 +153,7 @@ export function createStaleValues(options: StaleValueOptions) {
 
   async function checkStaleReasons(): Promise<void> {
     await yieldIfManyObjects(trackedValues.size + staleReasons.size);
+    options.forgetFailuresOf((id) => findNoAccessReason(id) !== null);
     for (const [id, { readMs }] of trackedValues)
       if (readMs !== null && findNoAccessReason(id) !== null) overdueIds.add(id);
     for (const id of staleReasons.keys()) if (findStaleTag(id) !== null) overdueIds.add(id);
@@ -259,7 +260,6 @@ export function createStaleValues(options: StaleValueOptions) {
       trackedValues = nextTrackedValues;
       staleReasons = nextStaleReasons;
       unscheduledTags = nextUnscheduledTags;
-      options.forgetFailuresOf(unscheduledTags.keys());
       areBucketsComplete = false;
       areReasonsChecked = false;
       setStaleMetrics();
