@@ -177,7 +177,7 @@ async function buildFleetMember(
   });
   const controlRoutes = operatorRoutes({
     sources,
-    acceptCommand: acceptCommand,
+    acceptCommand,
     clock,
     notReadyReason: explainNotReady,
     missingSourceMessage: explainMissingSource,

@@ -156,7 +156,7 @@ export function createAlarmStore(world: SimulatedSites, devices: Devices, option
   }
 
   return {
-    manualAlarms: manualAlarms,
+    manualAlarms,
     changes: alarmChangesById,
     controlTransitions: manualTransitions,
     list: listAlarms,

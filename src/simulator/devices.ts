@@ -119,7 +119,7 @@ export function createSimulatedDevices(world: SimulatedSites, options: Simulator
     gatewayChanges: changesByGatewayId,
     valueAt: computeTagValueAt,
     visitSamples: visitTagSamples,
-    isGatewayOnline: isGatewayOnline,
+    isGatewayOnline,
     override: (tag: Tag, atMs: number, value: RawTagValue) => addTagOverride(tag, { atMs, held: { value } }),
     release: (tag: Tag, atMs: number) => addTagOverride(tag, { atMs, held: null }),
     setGatewayOnline(gatewayId: number, atMs: number, isOnline: boolean): void {

@@ -192,7 +192,7 @@ const FEW_SOURCES_FLAGS = [
   "--no-allocation-site-pretenuring",
 ];
 
-/** Smallest numbers of sources and the size of a semi-space in MB with which their values take the least time. */
+/** Semi-space sizes of V8 from these numbers of sources on. Larger ones save processor time and need more memory. */
 const SEMI_SPACE_SIZES = [
   { sources: 100, megabytes: 64 },
   { sources: 10, megabytes: 8 },

@@ -58,7 +58,7 @@ export function createCliContext(
     allCommands,
     configFile,
     config,
-    readAcceptedConfig: readAcceptedConfig,
+    readAcceptedConfig,
     async acceptedConfig() {
       const accepted = await readAcceptedConfig();
       if (accepted.fileProblems !== null) terminal().info(oldConfigInUseText(configFile(), accepted.fileProblems));

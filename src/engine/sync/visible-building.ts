@@ -51,7 +51,7 @@ export async function loadVisibleBuilding(
     store.documents<StoredValue>(documentSet("value", source)),
   ]);
   return {
-    sites: sites,
+    sites,
     followed: wanted.followedSiteIds,
     tags: tags.filter(({ siteId }) => followedSiteIds.has(siteId)),
     systems: systems.size === 0 ? null : [...systems.values()].map(({ value }) => toNamedSystem(value)),
@@ -96,7 +96,7 @@ export async function readVisibleBuilding(
     for await (const page of source.gateways({ siteId }, signal))
       gateways.push(...page.items.map((gateway) => toNamedGateway(gateway, siteId)));
   return {
-    sites: sites,
+    sites,
     followed: wanted.followedSiteIds,
     tags,
     systems: wanted.systems.length > 0 ? systems : null,

@@ -115,7 +115,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
     forget: forgetCachedEvents,
     end: readLastPosition,
     prepare: prepareEventAppend,
-    noteCommitted: noteCommitted,
+    noteCommitted,
     *appendWorkerEvents(events: readonly Event[], nowMs: number): SqlSteps<() => void> {
       const preparedAppend = prepareEventAppend(
         events.map((event) => assignEventToWorker(source, event)),

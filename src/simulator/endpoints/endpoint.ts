@@ -77,10 +77,10 @@ export function createQueryParameterReader(parameters: URLSearchParams) {
   }
 
   return {
-    invalidFields: invalidFields,
+    invalidFields,
     readText: readTextParameter,
     requireText: requireTextParameter,
-    rejectField: rejectField,
+    rejectField,
     readInteger(name: string): number | undefined {
       const value = readTextParameter(name);
       const integerValue = value !== undefined && /^-?\d{1,15}$/.test(value) ? Number(value) : undefined;

@@ -211,7 +211,7 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
     const { safeCounts, seenCounts } = safePointCounts;
     safePointCounts = {
       safeCounts: mapCounts((name) => Math.max(safeCounts[name], pointCounts[name] - 1)),
-      seenCounts: seenCounts,
+      seenCounts,
     };
     return pointCounts;
   }
