@@ -19,6 +19,7 @@ import {
   type TagSelectionOptions,
 } from "../shell/common-command-options.ts";
 import { EXIT_CODE } from "../shell/exit-codes.ts";
+import { useAndClose } from "../shell/open-worker-state.ts";
 import { type ExportOutcome, type ExportRequest, runExport } from "./export-history-run.ts";
 import { gapReasonText, groupEqualGaps } from "./history-gaps-command.ts";
 
@@ -66,9 +67,8 @@ export function defineCommand(command: Command, context: CliContext): void {
       const isNewExport = prepareExportFolder(folder);
       // Lock the state: no worker can start, and requests of the export are counted in the worker's quota.
       const lockedStateStore = await openStore({ folder: config.state.folder, clock: systemClock });
-      try {
+      await useAndClose(lockedStateStore, async ({ quotaStore }) => {
         const stateFolder = join(folder, EXPORT_STATE_FOLDER_NAME);
-        const { quotaStore } = lockedStateStore;
         const exportRun = { config, source, entry, folder, stateFolder, request, quotaStore, signal: context.signal };
         const exportOutcome = await terminal.progress("Exporting", (update) => runExport({ ...exportRun, update }));
         if (exportOutcome instanceof ConfigError) {
@@ -78,9 +78,7 @@ export function defineCommand(command: Command, context: CliContext): void {
         if (exportOutcome.complete) rmSync(stateFolder, { recursive: true });
         else process.exitCode = EXIT_CODE.incomplete;
         terminal.print({ folder, ...exportOutcome }, exportSummaryLines(folder, exportOutcome));
-      } finally {
-        await lockedStateStore.close();
-      }
+      });
     });
 }
 

@@ -7,32 +7,17 @@ import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
+import { parseDuration } from "../../core/values/duration.ts";
 import type { ListPage } from "../../engine/source/source.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { createSocketSourceReader, type SourceReader } from "../../ui/operator/control-socket-client.ts";
 import { findRunningDemo, type RunningDemo } from "../demo/registry-of-running-demos.ts";
-import { type AcceptedConfig, acceptedConfig, controlSocketOfWorker, oldConfigInUseText } from "./find-worker.ts";
-import { readState } from "./open-worker-state.ts";
+import { acceptedConfig, controlSocketOfWorker, oldConfigInUseText } from "./find-worker.ts";
+import { readState, useAndClose } from "./open-worker-state.ts";
 import { createTerminal, type Terminal } from "./terminal-output.ts";
 import { readWorkerPointers } from "./worker-pointer-file.ts";
 
-export interface CliContext {
-  terminal(): Terminal;
-  isUtc(): boolean;
-  configFile(): string;
-  config(): Config;
-  /** Returns the configuration; for a wrong file, warns and returns the configuration that the worker still uses. */
-  acceptedConfig(): Promise<Config>;
-  /** Works like `acceptedConfig`, but returns the problems of a wrong file instead of printing a warning. */
-  readAcceptedConfig(): Promise<AcceptedConfig>;
-  allCommands(): Promise<Command>;
-  readonly signal: AbortSignal;
-  /** Reads through the running worker, or else with the state locked, so that only one process counts the quota. */
-  withReader<T>(
-    source: string | undefined,
-    useReader: (reader: SourceReader, signal: AbortSignal, timeZone: string) => Promise<T>,
-  ): Promise<T>;
-}
+export type CliContext = ReturnType<typeof createCliContext>;
 
 const COMMANDS_WITHOUT_DEMO = new Set(["demo", "init", "run", "schema", "simulate"]);
 
@@ -41,7 +26,7 @@ export function createCliContext(
   commandName: string,
   signal: AbortSignal,
   allCommands: () => Promise<Command>,
-): CliContext {
+) {
   const terminal = () => createTerminal({ json: program.opts().json === true, utc: program.opts().utc === true });
   let chosenFile: string | null = null;
   const configFile = () => {
@@ -58,15 +43,21 @@ export function createCliContext(
     allCommands,
     configFile,
     config,
+    /** Works like `acceptedConfig`, but returns the problems of a wrong file instead of printing a warning. */
     readAcceptedConfig,
-    async acceptedConfig() {
+    /** Returns the configuration; for a wrong file, warns and returns the configuration that the worker still uses. */
+    async acceptedConfig(): Promise<Config> {
       const accepted = await readAcceptedConfig();
       if (accepted.fileProblems !== null) terminal().info(oldConfigInUseText(configFile(), accepted.fileProblems));
       return accepted.config;
     },
     terminal,
     isUtc: () => program.opts().utc === true,
-    async withReader(wantedSource, useReader) {
+    /** Reads through the running worker, or else with the state locked, so that only one process counts the quota. */
+    async withReader<T>(
+      wantedSource: string | undefined,
+      useReader: (reader: SourceReader, signal: AbortSignal, timeZone: string) => Promise<T>,
+    ): Promise<T> {
       refuseUnverifiedTls();
       const loadedConfig = config();
       const [name, entry] = chooseSource(loadedConfig, wantedSource);
@@ -78,18 +69,11 @@ export function createCliContext(
         import("../../app/build-source.ts"),
         import("../../core/runtime/metrics.ts"),
       ]);
-      const store = await openStore({ folder: loadedConfig.state.folder, clock: systemClock });
-      try {
-        const log = createLog({ level: "error" });
+      const log = createLog({ level: "error" });
+      return useAndClose(await openStore({ folder: loadedConfig.state.folder, clock: systemClock }), (store) => {
         const { source } = buildSource({ name, entry, store, clock: systemClock, log, metrics: createMetrics() });
-        try {
-          return await useReader(source, signal, entry.time_zone);
-        } finally {
-          await source.close();
-        }
-      } finally {
-        await store.close();
-      }
+        return useAndClose(source, () => useReader(source, signal, entry.time_zone));
+      });
     },
   };
 }
@@ -156,4 +140,18 @@ export async function waitUntilAborted(signal: AbortSignal): Promise<void> {
 export function parseInteger(text: string): number {
   if (!/^\d+$/.test(text)) throw new InvalidArgumentError("Write a whole number.");
   return Number(text);
+}
+
+/** Returns milliseconds. */
+export function parsePositiveDuration(text: string): number {
+  const durationMs = parseDuration(text);
+  if (durationMs === null || durationMs <= 0) throw new InvalidArgumentError("Write a time such as 90s, 30m or 2h.");
+  return durationMs;
+}
+
+/** Returns milliseconds since 1970 of a time in ISO 8601. */
+export function parseIsoTime(text: string): number {
+  const timeMs = /^\d{4}-\d\d-\d\dT\d\d:\d\d/.test(text) ? Date.parse(text) : Number.NaN;
+  if (Number.isNaN(timeMs)) throw new InvalidArgumentError("Write a time such as 2026-12-01T08:00:00+01:00.");
+  return timeMs;
 }

@@ -68,19 +68,9 @@ async function pollsSource(socket: ControlSocket, source: string | undefined, si
   return sources.some(({ name }) => name === source);
 }
 
-export type AcceptedConfig = Awaited<ReturnType<typeof acceptedConfig>>;
-
 export interface RunningWorker {
   readonly socket: ControlSocket;
   readonly config: Config;
-}
-
-export interface FoundState {
-  readonly running: readonly RunningWorker[];
-  readonly folders: readonly string[];
-  readonly fleetState: StateConfig | null;
-  /** Reason why Plenum could not find out whether a worker is running. */
-  readonly searchFailure: ConfigError | Retryable | null;
 }
 
 /** Loads the configuration. If the file is invalid, returns the configuration that the running worker still uses. */
@@ -105,7 +95,7 @@ export function oldConfigInUseText(file: string, problems: readonly string[]): s
 }
 
 /** Finds the workers of an invalid configuration file by pointer files, the section `state` and the default folder. */
-export async function findWorkerState(file: string, environment: ProcessEnv, signal: AbortSignal): Promise<FoundState> {
+export async function findWorkerState(file: string, environment: ProcessEnv, signal: AbortSignal) {
   const stateOptions = readStateSectionLeniently(file, environment);
   const pointers = readWorkerPointers(file);
   const folder = stateOptions.folder ?? DEFAULT_STATE_FOLDER;
@@ -122,7 +112,8 @@ export async function findWorkerState(file: string, environment: ProcessEnv, sig
   ];
   const workers: RunningWorker[] = [];
   const stateFolders = new Set<string>();
-  let searchFailure: FoundState["searchFailure"] = null;
+  /** Reason why Plenum could not find out whether a worker is running. */
+  let searchFailure: ConfigError | Retryable | null = null;
   for (const { stateFolder, isFleet, isConfigured } of stateCandidates) {
     let usesOtherConfigFile = false;
     for (const foundWorker of (await requestOrNoteFailure(() => findWorkersInFolder(stateFolder, signal))) ?? []) {
@@ -146,7 +137,7 @@ export async function findWorkerState(file: string, environment: ProcessEnv, sig
     running: workers,
     folders: [...stateFolders],
     fleetState: parseFleetStateConfig(stateOptions),
-    searchFailure,
+    searchFailure: searchFailure as ConfigError | Retryable | null,
   };
 
   /** Notes an untrusted folder (ConfigError) or a worker that does not respond (Retryable), and returns null. */
@@ -172,7 +163,9 @@ function parseFleetStateConfig({ folder, postgres }: StateConfigSection): StateC
 }
 
 export function readStateSectionLeniently(file: string, environment: ProcessEnv): StateConfigSection {
-  return readStateOptions(readFileOrEmpty(file), environment);
+  // A pipe read a second time could block forever.
+  const text = valueOr(() => (statSync(file).isFile() ? readFileSync(file, "utf8") : ""), "");
+  return readStateOptions(text, environment);
 }
 
 export const DEFAULT_STATE_FOLDER = Config.shape.state.parse(undefined).folder;
@@ -182,12 +175,3 @@ export const isSameFile = (firstPath: string, secondPath: string): boolean =>
     () => resolve(firstPath) === resolve(secondPath) || realpathSync(firstPath) === realpathSync(secondPath),
     false,
   );
-
-function readFileOrEmpty(file: string): string {
-  try {
-    // A pipe read a second time could block forever.
-    return statSync(file).isFile() ? readFileSync(file, "utf8") : "";
-  } catch {
-    return "";
-  }
-}

@@ -17,7 +17,7 @@ export interface StateSelector {
   readonly source?: string | undefined;
 }
 
-export async function readState<T>(stateSelector: StateSelector, readStore: (store: Store) => Promise<T>): Promise<T> {
+export function readState<T>(stateSelector: StateSelector, readStore: (store: Store) => Promise<T>): Promise<T> {
   return useStateStore(stateSelector, true, readStore);
 }
 
@@ -29,7 +29,7 @@ export async function readStateIfAny<T>(
     if (error instanceof ConfigError) return null;
     throw error;
   });
-  return store === null ? null : useResourceAndClose(store, () => useStore(store));
+  return store === null ? null : useAndClose(store, useStore);
 }
 
 /** Opens the state for `useStore` and closes it afterwards. A worker may be running. */
@@ -38,11 +38,10 @@ export async function useStateStore<T>(
   readOnly: boolean,
   useStore: (store: Store) => Promise<T>,
 ): Promise<T> {
-  const store = await openState(stateSelector, readOnly);
-  return useResourceAndClose(store, () => useStore(store));
+  return useAndClose(await openState(stateSelector, readOnly), useStore);
 }
 
-export async function openState({ config, source }: StateSelector, readOnly: boolean): Promise<Store> {
+async function openState({ config, source }: StateSelector, readOnly: boolean): Promise<Store> {
   const sources = source === undefined ? Object.keys(config.sources) : [source];
   const { parts, close } = await openSourceStores(config.state, sources, readOnly);
   return { ...joinSourceStores(parts), close };
@@ -53,22 +52,24 @@ export async function readSourceStores<T>(
   sources: readonly string[],
   readStores: (stores: readonly Store[], joinedStore: Store) => Promise<T>,
 ): Promise<T> {
-  const openedStores = await openSourceStores(state, sources, true);
-  const stores = openedStores.parts.map(({ store }) => store);
-  return useResourceAndClose(openedStores, () => readStores(stores, joinSourceStores(openedStores.parts)));
+  return useAndClose(await openSourceStores(state, sources, true), ({ parts }) =>
+    readStores(listStores(parts), joinSourceStores(parts)),
+  );
 }
 
 export async function changeSourceStores<T>(
   { state, sources }: StateSelector["config"],
   changeStores: (stores: readonly Store[]) => Promise<T>,
 ): Promise<T> {
-  const openedStores = await openSourceStores(state, Object.keys(sources), false);
-  return useResourceAndClose(openedStores, () => changeStores(openedStores.parts.map(({ store }) => store)));
+  return useAndClose(await openSourceStores(state, Object.keys(sources), false), ({ parts }) =>
+    changeStores(listStores(parts)),
+  );
 }
 
+const listStores = (parts: readonly SourceStore[]): readonly Store[] => parts.map(({ store }) => store);
+
 export async function readStateInFolder<T>(folder: string, readStore: (store: Store) => Promise<T>): Promise<T> {
-  const store = await openStore({ folder, clock: systemClock, readOnly: true, locksFolder: false });
-  return useResourceAndClose(store, () => readStore(store));
+  return useAndClose(await openStore({ folder, clock: systemClock, readOnly: true, locksFolder: false }), readStore);
 }
 
 async function openSourceStores({ folder, postgres }: Config["state"], sources: readonly string[], readOnly: boolean) {
@@ -99,9 +100,12 @@ async function openSourceStores({ folder, postgres }: Config["state"], sources: 
   }
 }
 
-async function useResourceAndClose<T>(resource: { close(): Promise<void> }, useResource: () => Promise<T>): Promise<T> {
+export async function useAndClose<R extends { close(): Promise<void> }, T>(
+  resource: R,
+  useResource: (resource: R) => Promise<T>,
+): Promise<T> {
   try {
-    return await useResource();
+    return await useResource(resource);
   } finally {
     await resource.close();
   }
@@ -116,8 +120,7 @@ export async function useStateDatabase<T>(
     throw new ConfigError("There is no fleet: the configuration keeps its state in a folder.", {
       hint: "A fleet shares state.postgres; docs/scaling.md says when that is worth it.",
     });
-  const database = await openStateDatabaseForCommand(state.postgres);
-  return useResourceAndClose(database, () => useDatabase(database));
+  return useAndClose(await openStateDatabaseForCommand(state.postgres), useDatabase);
 }
 
 /** Opens the database without migrating it: a database with another schema version is rejected. */

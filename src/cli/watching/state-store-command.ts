@@ -18,6 +18,7 @@ import { type MovedTableRows, moveStateFolder, type StateMoveResult } from "../.
 import type { LastLogRecord } from "../../scale/move-to-postgres/state-folder-reader.ts";
 import { openStateDatabase } from "../../scale/postgres/open-state-database.ts";
 import type { CliContext } from "../shell/command-context.ts";
+import { useAndClose } from "../shell/open-worker-state.ts";
 import { omitMissingLines } from "../shell/terminal-output.ts";
 
 export function defineCommand(stateCommand: Command, context: CliContext): void {
@@ -127,17 +128,20 @@ function defineMoveCommand(stateCommand: Command, context: CliContext): void {
       const postgres = chooseTargetDatabase(options, config.state.postgres);
       const log = createLog({ level: "error" });
       const connectionOptions = { migrate: true, connections: 2, allowsLongTransaction: true };
-      const database = await openStateDatabase({ config: postgres, clock: systemClock, log, ...connectionOptions });
-      try {
+      const openedDatabase = await openStateDatabase({
+        config: postgres,
+        clock: systemClock,
+        log,
+        ...connectionOptions,
+      });
+      await useAndClose(openedDatabase, async (database) => {
         const moveOptions = {
           ...{ folder, database, sources: Object.keys(config.sources), clock: systemClock, log },
           ...{ fleetDocuments: buildFleetDocuments(folder), closingRecord: closingRecordFor(folder, database.name) },
         };
         const moveResult = await terminal.progress("Moving the state", () => moveStateFolder(moveOptions));
         terminal.print(moveResult, moveResultLines(moveResult, config.state.postgres === undefined));
-      } finally {
-        await database.close();
-      }
+      });
     });
 }
 

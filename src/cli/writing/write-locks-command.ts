@@ -2,7 +2,6 @@ import { userInfo } from "node:os";
 import { type Command, InvalidArgumentError } from "commander";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { parseDuration } from "../../core/values/duration.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import {
   formatWriteLock,
@@ -15,7 +14,14 @@ import {
 import type { Store } from "../../engine/store/store.ts";
 import { type StoredTagSystems, syncSet } from "../../engine/sync/stored-documents.ts";
 import { sendLockChange } from "../../ui/operator/control-socket-client.ts";
-import { type CliContext, chooseSource, parseInteger, readSourceFromState } from "../shell/command-context.ts";
+import {
+  type CliContext,
+  chooseSource,
+  parseInteger,
+  parseIsoTime,
+  parsePositiveDuration,
+  readSourceFromState,
+} from "../shell/command-context.ts";
 import { controlSocketOfWorker } from "../shell/find-worker.ts";
 import { readState } from "../shell/open-worker-state.ts";
 import { refuseUnknownIds } from "../shell/refuse-unknown-ids.ts";
@@ -40,8 +46,8 @@ export function addLockCommands(writesCommand: Command, context: CliContext): vo
     .description("let only one owner write a tag, a system or a site for some time")
     .requiredOption("--owner <name>", "whose commands pass: the name that a sender states, or a sink, or operator")
     .requiredOption("--reason <text>", "why, shown to other senders")
-    .option("--until <time>", "end, such as 2026-12-01T08:00:00+01:00", parseLockEnd)
-    .option("--for <time>", "how long, such as 4h, in place of --until", parseLockDuration)
+    .option("--until <time>", "end, such as 2026-12-01T08:00:00+01:00", parseIsoTime)
+    .option("--for <time>", "how long, such as 4h, in place of --until", parsePositiveDuration)
     .addHelpText(
       "after",
       '\nExample:\n  plenum writes lock --site 3 --owner anna --reason "The valve is exchanged" --for 4h',
@@ -110,15 +116,4 @@ async function changeLock(context: CliContext, target: WriteLockTarget, lock: Wr
       hint: "Start it with `plenum run`; without a worker nothing is written.",
     });
   await sendLockChange(socket, { target, lock, by: userInfo().username }, signal);
-}
-
-function parseLockEnd(text: string): number {
-  if (/^\d{4}-\d\d-\d\dT\d\d:\d\d/.test(text) && !Number.isNaN(Date.parse(text))) return Date.parse(text);
-  throw new InvalidArgumentError("Write a time such as 2026-12-01T08:00:00+01:00.");
-}
-
-function parseLockDuration(text: string): number {
-  const durationMs = parseDuration(text);
-  if (durationMs === null || durationMs <= 0) throw new InvalidArgumentError("Write a time such as 90s, 30m or 2h.");
-  return durationMs;
 }

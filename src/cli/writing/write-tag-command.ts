@@ -6,11 +6,11 @@ import type { TagScalar } from "../../core/model/building.ts";
 import type { Event } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
-import { parseDuration } from "../../core/values/duration.ts";
+import type { Store } from "../../engine/store/store.ts";
 import { type ControlSocket, sendApproval, sendCommand } from "../../ui/operator/control-socket-client.ts";
-import type { CliContext } from "../shell/command-context.ts";
+import { type CliContext, parsePositiveDuration } from "../shell/command-context.ts";
 import { controlSocketOfWorker } from "../shell/find-worker.ts";
-import { openState, type StateSelector } from "../shell/open-worker-state.ts";
+import { readState } from "../shell/open-worker-state.ts";
 import { refuseUnknownSources } from "../shell/refuse-unknown-ids.ts";
 
 /** Defines `plenum write`; the worker handles the command like a command from MQTT. */
@@ -27,12 +27,12 @@ export function defineCommand(command: Command, context: CliContext): void {
       const { allow } = context.config().commands;
       const { source = null, id = `cli-${randomUUID()}`, for: forSeconds = null, within: ttlSeconds = null } = options;
       const needsSecondPerson = allow.some((allowedTag) => allowedTag.tag_id === tagId && allowedTag.second_person);
-      await sendAndAwaitResult(context, "Writing", options.source, async ({ socket, user, resultWatch, update }) => {
+      await sendAndAwaitResult(context, "Writing", options.source, async ({ socket, user, waitForResult, update }) => {
         const command = { id, source, tagId, value, forSeconds, ttlSeconds, user };
         const { waitMs } = await sendCommand(socket, command, context.signal);
         if (needsSecondPerson) update(`Waiting for a second person, over MQTT: {"second": "${id}", "value": ${value}}`);
         else if (waitMs > 1_000) update(`Waiting ${Math.ceil(waitMs / 1_000)} s for the quota, then writing`);
-        return resultWatch.waitForResult(id, context.signal);
+        return waitForResult(id, context.signal);
       });
     });
 }
@@ -53,14 +53,11 @@ export function addSecondApprovalCommand(writesCommand: Command, context: CliCon
     .option("--source <name>", "which source, when there are several")
     .addHelpText("after", "\nExample:\n  plenum writes second set-7 75")
     .action(async (id: string, value: TagScalar, options: { readonly source?: string }) => {
-      await sendAndAwaitResult(context, "Agreeing", options.source, async ({ socket, user, resultWatch }) => {
+      await sendAndAwaitResult(context, "Agreeing", options.source, async ({ socket, user, waitForResult }) => {
         const resultController = new AbortController();
         const signal = AbortSignal.any([context.signal, resultController.signal]);
         try {
-          const possibleResults = [
-            resultWatch.waitForResult(id, signal),
-            resultWatch.waitForResult(`${id}/second`, signal),
-          ];
+          const possibleResults = [waitForResult(id, signal), waitForResult(`${id}/second`, signal)];
           const approvalPromise = sendApproval(socket, { id, source: options.source ?? null, value, user }, signal);
           const [, firstResult] = await Promise.all([approvalPromise, Promise.any(possibleResults)]);
           return firstResult;
@@ -74,7 +71,7 @@ export function addSecondApprovalCommand(writesCommand: Command, context: CliCon
 interface WriteCommandContext {
   readonly socket: ControlSocket;
   readonly user: string;
-  readonly resultWatch: CommandResultWatch;
+  readonly waitForResult: Awaited<ReturnType<typeof watchCommandResults>>;
   readonly update: (progressText: string) => void;
 }
 
@@ -92,24 +89,18 @@ async function sendAndAwaitResult(
     throw new Retryable("No worker is running on this state folder, and only a worker writes.", {
       hint: "Start it with `plenum run`.",
     });
-  const { data } = await terminal.progress(progressText, async (update) => {
-    const resultWatch = await watchCommandResults({ config, source });
-    try {
-      return await sendRequest({ socket: controlSocket, user: userInfo().username, resultWatch, update });
-    } finally {
-      await resultWatch.close();
-    }
-  });
+  const { data } = await terminal.progress(progressText, (update) =>
+    readState({ config, source }, async (store) => {
+      const waitForResult = await watchCommandResults(store);
+      return sendRequest({ socket: controlSocket, user: userInfo().username, waitForResult, update });
+    }),
+  );
   const { outcome, reason, message } = data;
   terminal.print(data, [`${outcome}${reason === null ? "" : ` (${reason})`}: ${message}`]);
   if (!["confirmed", "accepted-unverified"].includes(outcome)) throw new Rejected(`The command ended as ${outcome}.`);
 }
 
-function parseDurationSeconds(text: string): number {
-  const durationMs = parseDuration(text);
-  if (durationMs === null || durationMs <= 0) throw new InvalidArgumentError("Write a time such as 90s, 30m or 2h.");
-  return durationMs / 1_000;
-}
+const parseDurationSeconds = (text: string): number => parsePositiveDuration(text) / 1_000;
 
 function parseTagValue(text: string): TagScalar {
   if (text === "true" || text === "false") return text === "true";
@@ -123,24 +114,19 @@ const RESULTS_PER_POLL = 200;
 /** Waits for the result: a command is valid for at most 300 s, and reading the tag back takes up to a minute. */
 const COMMAND_RESULT_TIMEOUT_MS = 6 * 60_000;
 
-type CommandResultWatch = Awaited<ReturnType<typeof watchCommandResults>>;
-
-async function watchCommandResults(stateSelector: StateSelector) {
-  const store = await openState(stateSelector, true);
-  const startPosition = (await store.outbox.latest(1))[0]?.position ?? 0;
-  return {
-    async waitForResult(commandId: string, signal: AbortSignal): Promise<Event<"command-result">> {
-      const deadlineMs = systemClock.monotonic() + COMMAND_RESULT_TIMEOUT_MS;
-      do {
-        const commandResult = (await store.outbox.latest(RESULTS_PER_POLL, ["command-result"]))
-          .filter(({ position }) => position > startPosition)
-          .map(({ event }) => event as Event<"command-result">)
-          .find(({ data }) => data.commandId === commandId);
-        if (commandResult !== undefined) return commandResult;
-      } while (systemClock.monotonic() < deadlineMs && (await sleepFor(systemClock, POLL_INTERVAL_MS, signal)));
-      signal.throwIfAborted();
-      throw new Retryable(`Command ${commandId} has no result yet.`, { hint: "Look for it on the status page." });
-    },
-    close: () => store.close(),
+/** Returns a function that waits for the result of a command that is sent from now on. */
+async function watchCommandResults({ outbox }: Store) {
+  const startPosition = (await outbox.latest(1))[0]?.position ?? 0;
+  return async (commandId: string, signal: AbortSignal): Promise<Event<"command-result">> => {
+    const deadlineMs = systemClock.monotonic() + COMMAND_RESULT_TIMEOUT_MS;
+    do {
+      const commandResult = (await outbox.latest(RESULTS_PER_POLL, ["command-result"]))
+        .filter(({ position }) => position > startPosition)
+        .map(({ event }) => event as Event<"command-result">)
+        .find(({ data }) => data.commandId === commandId);
+      if (commandResult !== undefined) return commandResult;
+    } while (systemClock.monotonic() < deadlineMs && (await sleepFor(systemClock, POLL_INTERVAL_MS, signal)));
+    signal.throwIfAborted();
+    throw new Retryable(`Command ${commandId} has no result yet.`, { hint: "Look for it on the status page." });
   };
 }
