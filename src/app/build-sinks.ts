@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { getConnector } from "../../connectors/catalog.ts";
 import type { AcceptCommand, CommandSource, ConnectorContext, FleetAssignment, Sink } from "../core/connector.ts";
-import { startServiceOnce, type WorkerService } from "../core/runtime/lifecycle.ts";
+import { startServiceOnce } from "../core/runtime/lifecycle.ts";
 import { createSinkState } from "../engine/delivery/batches.ts";
 import type { ConfiguredSink } from "../engine/delivery/sink-runner.ts";
 import type { Store } from "../engine/store/store.ts";
@@ -101,12 +101,9 @@ export function listCommandSources(builtSinks: BuiltSinksByName): readonly Comma
   return [...builtSinks.values()].flatMap(({ commandListener }) => commandListener ?? []);
 }
 
-export interface CommandListeners extends WorkerService {
-  keepOnly(listeners: readonly CommandSource[]): Promise<void>;
-  openAll(listeners: readonly CommandSource[]): Promise<void>;
-}
+export type CommandListeners = ReturnType<typeof createCommandListeners>;
 
-export function createCommandListeners(listeners: readonly CommandSource[], accept: AcceptCommand): CommandListeners {
+export function createCommandListeners(listeners: readonly CommandSource[], accept: AcceptCommand) {
   const openedCommandListeners = new Set<CommandSource>();
   let runSignal: AbortSignal | null = null;
 

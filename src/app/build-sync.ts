@@ -25,19 +25,7 @@ import type { BuiltSource } from "./build-source.ts";
 import type { SourceConfigEntry } from "./config/config.ts";
 import { createTagNamesFileWatch } from "./reload/tag-names-file-watch.ts";
 
-export interface BuiltSourceSync {
-  readonly service: WorkerService;
-  /** Emits the event `worker-alive`. Starts after all other services. */
-  readonly heartbeat: WorkerService;
-  /** Watches the values that `service` reads. Starts before `service` and stops after `service`. */
-  readonly sensorWatch: WorkerService;
-  /** Reads the names file. Starts before `service`, so that even the first list of tags has names. */
-  readonly tagNamesFileWatch: WorkerService & Pick<ReturnType<typeof createTagNamesFileWatch>, "notices">;
-  readonly activity: SourceActivity;
-  refreshGauges(): void;
-  /** Applies a changed configuration, except for options of the connection. */
-  applyConfig(entry: SourceConfigEntry, state: StateConfig): Promise<void>;
-}
+export type BuiltSourceSync = Awaited<ReturnType<typeof buildSourceSync>>;
 
 export async function buildSourceSync(
   options: Pick<SyncOptions, "store" | "clock" | "log" | "metrics" | "ticker"> & {
@@ -48,7 +36,7 @@ export async function buildSourceSync(
     readonly backPressure: Pick<BackPressure, "mayFetchHistory">;
     readonly onValueRead: (source: string, tagId: string, value: TagValue, atMs: number) => void;
   },
-): Promise<BuiltSourceSync> {
+) {
   const { backPressure, built, clock, groupCommit, metrics, ticker } = options;
   const { name, source } = built;
   let { entry } = built;
@@ -141,12 +129,16 @@ export async function buildSourceSync(
   };
   return {
     service: sourceService,
+    /** Emits the event `worker-alive`. Starts after all other services. */
     heartbeat,
+    /** Watches the values that `service` reads. Starts before `service` and stops after `service`. */
     sensorWatch: sensorWatchService,
+    /** Reads the names file. Starts before `service`, so that even the first list of tags has names. */
     tagNamesFileWatch,
     activity: sourceActivity,
     refreshGauges: () => liveReads.updateFreshnessMetrics(),
-    async applyConfig(newEntry, state) {
+    /** Applies a changed configuration, except for options of the connection. */
+    async applyConfig(newEntry: SourceConfigEntry, state: StateConfig): Promise<void> {
       const previousConfig = entry;
       const { valuesMax } = settings;
       entry = newEntry;

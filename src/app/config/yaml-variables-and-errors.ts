@@ -24,11 +24,6 @@ export interface YamlNodeProblem {
   readonly message: string;
 }
 
-export interface VariableInterpolation {
-  readonly problems: readonly YamlNodeProblem[];
-  readonly usedVariables: readonly (Pick<YamlNodeProblem, "node" | "path"> & { readonly name: string })[];
-}
-
 /** Matches `$${`, a placeholder `${NAME}`, or the beginning of an invalid placeholder. */
 const VARIABLE_PLACEHOLDER_PATTERN = /\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([-?])([^}]*))?\}|\$\{/g;
 
@@ -36,9 +31,9 @@ const VARIABLE_PLACEHOLDER_PATTERN = /\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([-
  * Replaces `${NAME}`, `${NAME:-default}` and `${NAME:?what to do}` from the environment; `$${` is a literal `${`. An empty
  * variable counts as unset. A replaced plain scalar is read as YAML again: `port: ${PORT}` gives a number.
  */
-export function interpolateVariables(document: Document, environment: ProcessEnv): VariableInterpolation {
+export function interpolateVariables(document: Document, environment: ProcessEnv) {
   const yamlProblems: YamlNodeProblem[] = [];
-  const usedVariables: VariableInterpolation["usedVariables"][number][] = [];
+  const usedVariables: (Pick<YamlNodeProblem, "node" | "path"> & { readonly name: string })[] = [];
   visit(document, {
     Scalar(key, node, ancestors) {
       if (key === "key" || !isScalar(node) || typeof node.value !== "string") return;
@@ -68,12 +63,8 @@ export function interpolateVariables(document: Document, environment: ProcessEnv
 
 /** Parses text as a YAML number, boolean or string; never as a list or a section. */
 function parsePlainYamlScalar(text: string): unknown {
-  try {
-    const value: unknown = parse(text);
-    return typeof value === "object" && value !== null ? text : value;
-  } catch {
-    return text;
-  }
+  const value: unknown = valueOr(() => parse(text), text);
+  return typeof value === "object" && value !== null ? text : value;
 }
 
 function optionPathOfNode(ancestors: readonly unknown[], node: Node): readonly PropertyKey[] {

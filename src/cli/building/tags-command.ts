@@ -30,24 +30,9 @@ interface TagListOptions extends InventoryOptions {
   readonly class?: string;
 }
 
-interface PrintedTagRow extends Tag {
-  readonly siteId: number;
-  readonly site: string;
-  readonly systemIds: readonly string[];
-  /** Name of the class of live reads that selects the tag. */
-  readonly class: string | null;
-  readonly hasLog: boolean | null;
-  readonly value: StoredValue["value"] | undefined;
-  readonly quality: StoredValue["quality"] | null;
-  readonly readAt: string | null;
-}
+type PrintedTagRow = ReturnType<typeof listTagRows>[number]["value"];
 
-interface StoredTagState {
-  readonly values: ReadonlyMap<string, StoredValue>;
-  readonly systems: ReadonlyMap<string, StoredTagSystems>;
-  /** By tag id: true if the service logs the tag. A tag is absent while this is unknown. */
-  readonly hasLogByTag: ReadonlyMap<string, boolean>;
-}
+type StoredTagState = Awaited<ReturnType<typeof readTagState>>;
 
 export function defineCommand(command: Command, context: CliContext): void {
   addInventoryOptions(command)
@@ -98,12 +83,13 @@ export function defineCommand(command: Command, context: CliContext): void {
     });
 }
 
-async function readTagState(store: Store, source: string): Promise<StoredTagState> {
+async function readTagState(store: Store, source: string) {
   const [values, systems, ledgers] = await Promise.all([
     store.documents<StoredValue>(documentSet("value", source)),
     store.documents<StoredTagSystems>(syncSet("tag-system", source)),
     store.documents<StoredLedger>(documentSet("history", source)),
   ]);
+  /** By tag id: true if the service logs the tag. A tag is absent while this is unknown. */
   const hasLogByTag = new Map<string, boolean>();
   for (const [key, { state }] of ledgers) {
     const [id = ""] = key.split(" ");
@@ -119,7 +105,7 @@ function listTagRows(
   { values, systems, hasLogByTag }: StoredTagState,
   { read, inventory }: SourceConfigEntry,
   { unit, system, class: className }: TagListOptions,
-): readonly ObjectWithSite<PrintedTagRow>[] {
+) {
   const findReadClass = createClassFinder(read);
   return items.flatMap(({ value: tag, siteId, site }) => {
     const systemIds = systems.get(tag.id)?.systemIds ?? [];

@@ -7,26 +7,15 @@ import { loadYamlConfig } from "../../app/config/load.ts";
 import { errorText } from "../../core/errors/errors.ts";
 import { type ProcessEnv, readSecret, type SecretRef } from "../../core/runtime/secret.ts";
 import { registerSecret } from "../../core/values/secret-masking.ts";
+import { valueOr } from "../../core/values/value-or.ts";
 import { MASKED_TEXT, maskConfig } from "./mask-config.ts";
 
-export interface ConfigurationFindings {
-  readonly file: string;
-  readonly found: "good" | "wrong" | "missing" | "unreadable";
-  readonly problems: readonly string[];
-  readonly secrets: readonly string[];
-  /** Content of the configuration file, in which variables are not replaced; null if the file is no YAML. */
-  readonly content: unknown;
-}
-
-export interface InspectedConfiguration {
-  readonly findings: ConfigurationFindings;
-  readonly config: Config | null;
-}
+export type ConfigurationFindings = ReturnType<typeof inspectConfiguration>["findings"];
 
 /** Number of bytes that the doctor reads from an unusable secret file, to mask them in its report. */
 const MAX_MASKED_SECRET_BYTES = 4_096;
 
-export function inspectConfiguration(file: string, environment: ProcessEnv): InspectedConfiguration {
+export function inspectConfiguration(file: string, environment: ProcessEnv) {
   const yamlContent = readYamlContent(file);
   const secretProblems = findSecrets(yamlContent, []).flatMap(({ secretRef }) =>
     describeSecretProblem(secretRef, environment),
@@ -36,23 +25,22 @@ export function inspectConfiguration(file: string, environment: ProcessEnv): Ins
   const commonFindings = { file, secrets: secretProblems, content: maskedConfig.content };
   try {
     const config = loadYamlConfig({ schema: Config, file, environment });
-    return { findings: { ...commonFindings, found: "good", problems: [] }, config };
+    return { findings: { ...commonFindings, found: "good" as const, problems: [] }, config };
   } catch (error) {
     const fileProblem = classifyConfigError(error);
     return { findings: { ...commonFindings, found: fileProblem, problems: listConfigProblems(error) }, config: null };
   }
 }
 
+/** Returns the content of the configuration file, without replacing variables; null if the file is no YAML. */
 function readYamlContent(file: string): unknown {
-  try {
+  return valueOr(() => {
     const yamlDocument = parseDocument(readFileSync(file, "utf8"), { version: "1.2", prettyErrors: false });
     return yamlDocument.errors.length > 0 ? null : yamlDocument.toJS({ maxAliasCount: 100 });
-  } catch {
-    return null;
-  }
+  }, null);
 }
 
-function classifyConfigError(error: unknown): ConfigurationFindings["found"] {
+function classifyConfigError(error: unknown) {
   if (error instanceof ConfigurationError) return "wrong";
   const { code } = (error as { readonly cause?: NodeJS.ErrnoException }).cause ?? {};
   return code === "ENOENT" ? "missing" : "unreadable";
@@ -73,15 +61,11 @@ function describeSecretProblem(reference: SecretRef, environment: ProcessEnv): r
     readSecret(reference, environment);
     return [];
   } catch (error) {
-    if ("file" in reference) maskSecretInFile(reference.file);
+    if ("file" in reference) {
+      // A file that cannot be read needs no masking.
+      const secretText = valueOr(() => readFileSync(reference.file, "utf8"), "");
+      registerSecret(secretText.slice(0, MAX_MASKED_SECRET_BYTES).trim());
+    }
     return [errorText(error)];
-  }
-}
-
-function maskSecretInFile(file: string): void {
-  try {
-    registerSecret(readFileSync(file, "utf8").slice(0, MAX_MASKED_SECRET_BYTES).trim());
-  } catch {
-    // A file that cannot be read needs no masking.
   }
 }

@@ -30,13 +30,8 @@ const PLACEHOLDER_PATTERN = /^\$\{[A-Za-z_][A-Za-z0-9_]*\}$/;
 /** Keys that are longer than any option name may be secrets. */
 const MAX_OPTION_NAME_LENGTH = 40;
 
-export interface MaskedConfig {
-  readonly content: unknown;
+export function maskConfig(content: unknown, environment: ProcessEnv = process.env) {
   /** Texts that were masked, so that other parts of the report mask them too. */
-  readonly maskedTexts: readonly string[];
-}
-
-export function maskConfig(content: unknown, environment: ProcessEnv = process.env): MaskedConfig {
   const maskedTexts: string[] = [];
   const rootSchema = configJsonSchema() as JsonSchema & { readonly definitions?: Readonly<Record<string, JsonSchema>> };
 
