@@ -6,24 +6,24 @@ import { z } from "zod";
 import type { Clock } from "../runtime/clock.ts";
 import { type ProcessEnv, readCertificateFile, SecretRef, secretReader } from "../runtime/secret.ts";
 import { USER_AGENT } from "../runtime/version.ts";
+import { checkedText } from "../values/checked-text.ts";
 import { connectionFailure, probeTlsHandshake, proxyTunnelFailure, type ServerInfo } from "./connection-problem.ts";
 import { isLoopbackHost } from "./loopback.ts";
 import { VERIFIED_TLS } from "./verified-tls.ts";
 
-const ProxyUrl = z.string().superRefine((text, context) => {
-  const addIssue = (message: string) => context.addIssue({ code: "custom", message });
+function findProxyUrlProblem(text: string): string | null {
   const url = URL.parse(text);
   if (url === null || !/^https?:$/.test(url.protocol))
-    addIssue("Write the address of the proxy as http://host:port or https://host:port.");
-  else if (url.username !== "" || url.password !== "")
-    addIssue("Take the user name and password out of the address; they go under `username` and `password`.");
-  else if (url.pathname !== "/" || url.search !== "" || url.hash !== "")
-    addIssue("The address must end with the port: no path, no `?` and no `#`.");
-});
+    return "Write the address of the proxy as http://host:port or https://host:port.";
+  if (url.username !== "" || url.password !== "")
+    return "Take the user name and password out of the address; they go under `username` and `password`.";
+  if (url.pathname === "/" && url.search === "" && url.hash === "") return null;
+  return "The address must end with the port: no path, no `?` and no `#`.";
+}
 
 export const ProxyConfig = z
   .strictObject({
-    url: ProxyUrl.meta({
+    url: checkedText(findProxyUrlProblem).meta({
       description: "Address of an HTTP proxy; with https:// the connection to the proxy is encrypted too.",
       examples: ["http://proxy.example.com:3128"],
     }),

@@ -4,6 +4,7 @@ import { z } from "zod";
 import { ConfigError, LocalFailure } from "../errors/errors.ts";
 import { resolveFolderLinks } from "../errors/folder-access.ts";
 import { findMachineFailure, systemErrorCode } from "../errors/local-machine-failure.ts";
+import { checkedText } from "../values/checked-text.ts";
 import { recordSecretLocation, registerSecret } from "../values/secret-masking.ts";
 import type { Clock } from "./clock.ts";
 import { Secret } from "./log.ts";
@@ -13,13 +14,8 @@ export const SecretRef = z
   .union(
     [
       z.strictObject({
-        file: z
-          .string()
+        file: checkedText(findKernelPathComplaint)
           .min(1)
-          .superRefine((file, context) => {
-            const message = findKernelPathComplaint(file);
-            if (message !== null) context.addIssue({ code: "custom", message });
-          })
           .meta({ description: "Path of a file that contains only the secret." }),
       }),
       z.strictObject({

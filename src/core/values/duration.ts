@@ -1,25 +1,17 @@
 import { z } from "zod";
 
-const DURATION_UNIT_MS: Readonly<Record<string, number>> = {
-  ms: 1,
-  s: 1_000,
-  m: 60_000,
-  h: 3_600_000,
-  d: 86_400_000,
-  w: 7 * 86_400_000,
-  y: 365 * 86_400_000,
-};
-
-/** Spellings of the units. There is no month, because its length varies. */
-const UNIT_SPELLINGS: readonly (readonly [unit: string, spelled: RegExp])[] = [
-  ["ms", /^(ms|msecs?|milliseconds?)$/],
-  ["s", /^(s|secs?|seconds?)$/],
-  ["m", /^(m|mins?|minutes?)$/],
-  ["h", /^(h|hrs?|hours?)$/],
-  ["d", /^(d|days?)$/],
-  ["w", /^(w|wks?|weeks?)$/],
-  ["y", /^(y|yrs?|years?)$/],
+/** Units with their spellings, from the longest to the shortest. There is no month, because its length varies. */
+const DURATION_UNITS = [
+  { unit: "y", unitMs: 365 * 86_400_000, spelling: /^(y|yrs?|years?)$/ },
+  { unit: "w", unitMs: 7 * 86_400_000, spelling: /^(w|wks?|weeks?)$/ },
+  { unit: "d", unitMs: 86_400_000, spelling: /^(d|days?)$/ },
+  { unit: "h", unitMs: 3_600_000, spelling: /^(h|hrs?|hours?)$/ },
+  { unit: "m", unitMs: 60_000, spelling: /^(m|mins?|minutes?)$/ },
+  { unit: "s", unitMs: 1_000, spelling: /^(s|secs?|seconds?)$/ },
+  { unit: "ms", unitMs: 1, spelling: /^(ms|msecs?|milliseconds?)$/ },
 ];
+/** Days and shorter units. */
+const FORMATTED_UNITS = DURATION_UNITS.slice(2);
 
 const DURATION_PART = /(\d+(?:\.\d+)?) ?([a-zA-Z]+)/g;
 const COMPLETE_DURATION_TEXT = /^\d+(\.\d+)? ?[a-zA-Z]+( ?\d+(\.\d+)? ?[a-zA-Z]+)*$/;
@@ -29,17 +21,18 @@ export function parseDuration(text: string): number | null {
   if (!COMPLETE_DURATION_TEXT.test(text)) return null;
   let totalMs = 0;
   for (const [, number = "", unitWord = ""] of text.matchAll(DURATION_PART)) {
-    const millisecondsPerUnit = DURATION_UNIT_MS[parseDurationUnit(unitWord) ?? ""];
-    if (millisecondsPerUnit === undefined) return null;
-    totalMs += Number(number) * millisecondsPerUnit;
+    const unitMs = parseDurationUnit(unitWord);
+    if (unitMs === undefined) return null;
+    totalMs += Number(number) * unitMs;
   }
   return totalMs;
 }
 
-/** Rejects `M` and `MS`, which may mean months and megaseconds. */
-function parseDurationUnit(word: string): string | undefined {
-  const isUnambiguousUnit = word === word.toLowerCase() || !/^ms?$/i.test(word);
-  return isUnambiguousUnit ? UNIT_SPELLINGS.find(([, spelled]) => spelled.test(word.toLowerCase()))?.[0] : undefined;
+/** Milliseconds of a unit. Rejects `M` and `MS`, which may mean months and megaseconds. */
+function parseDurationUnit(word: string): number | undefined {
+  const lowerCaseWord = word.toLowerCase();
+  if (word !== lowerCaseWord && /^ms?$/i.test(word)) return undefined;
+  return DURATION_UNITS.find(({ spelling }) => spelling.test(lowerCaseWord))?.unitMs;
 }
 
 function describeDurationProblem(text: string): string {
@@ -62,11 +55,10 @@ export function formatDuration(ms: number): string {
   let remainingMs = Math.round(ms);
   if (remainingMs === 0) return "0s";
   let durationText = "";
-  for (const unit of ["d", "h", "m", "s", "ms"]) {
-    const millisecondsPerUnit = DURATION_UNIT_MS[unit] ?? 1;
-    const unitCount = Math.floor(remainingMs / millisecondsPerUnit);
+  for (const { unit, unitMs } of FORMATTED_UNITS) {
+    const unitCount = Math.floor(remainingMs / unitMs);
     if (unitCount > 0) durationText += `${unitCount}${unit}`;
-    remainingMs -= unitCount * millisecondsPerUnit;
+    remainingMs -= unitCount * unitMs;
   }
   return durationText;
 }

@@ -77,11 +77,12 @@ const AllowedTagList = z.array(AllowedTag).superRefine((entries, context) => {
   }
 });
 
-const ApproverPublicKey = z.string().superRefine((text, context) => {
-  if (parsePublicKey(text) !== null) return;
-  const message = "Write an Ed25519 public key: the middle line of `openssl pkey -in key.pem -pubout`.";
-  context.addIssue({ code: "custom", message });
-});
+const ApproverPublicKey = z
+  .string()
+  .refine(
+    (text) => parsePublicKey(text) !== null,
+    "Write an Ed25519 public key: the middle line of `openssl pkey -in key.pem -pubout`.",
+  );
 
 export const WriteApprovalConfig = z
   .strictObject({

@@ -3,24 +3,21 @@ import { isLoopbackHost } from "../../core/http/loopback.ts";
 import { ProxyConfig } from "../../core/http/proxy.ts";
 import { SecretRef } from "../../core/runtime/secret.ts";
 import { byteSizeSchema } from "../../core/values/byte-size.ts";
+import { checkedText } from "../../core/values/checked-text.ts";
 import { describeTimeZoneProblem } from "../../core/values/time-zone.ts";
 import { TAGS_PER_REQUEST } from "./source.ts";
 
 const REQUESTS_PER_MINUTE = 20;
 
-const ServiceBaseUrl = z.string().superRefine((text, context) => {
-  const addUrlError = (message: string) => context.addIssue({ code: "custom", message });
+function findBaseUrlProblem(text: string): string | null {
   const url = URL.parse(text);
-  if (url === null || !/^https?:$/.test(url.protocol)) {
-    addUrlError(explainBadBaseUrl(text));
-  } else if (url.username !== "" || url.password !== "") {
-    addUrlError("Take the user name and password out of the address; the token goes under `token`.");
-  } else if (url.search !== "" || url.hash !== "") {
-    addUrlError("The address must end with its path: no `?` and no `#`.");
-  } else if (/\/api\/v1\/[^/]/.test(url.pathname)) {
-    addUrlError(`Write the address of the service, without an endpoint: ${text.replace(/\/api\/v1\/.*$/, "")}.`);
-  }
-});
+  if (url === null || !/^https?:$/.test(url.protocol)) return explainBadBaseUrl(text);
+  if (url.username !== "" || url.password !== "")
+    return "Take the user name and password out of the address; the token goes under `token`.";
+  if (url.search !== "" || url.hash !== "") return "The address must end with its path: no `?` and no `#`.";
+  if (!/\/api\/v1\/[^/]/.test(url.pathname)) return null;
+  return `Write the address of the service, without an endpoint: ${text.replace(/\/api\/v1\/.*$/, "")}.`;
+}
 
 function explainBadBaseUrl(text: string): string {
   const looksLikeHostName = /^[a-z0-9][a-z0-9.-]*\.[a-z]{2,}(:\d+)?(\/[^@?#]*)?$/i.test(text);
@@ -36,10 +33,7 @@ function removeApiPathFromUrl(address: string): string {
     .replace(/\/+$/, "");
 }
 
-export const TimeZone = z.string().superRefine((zone, context) => {
-  const message = describeTimeZoneProblem(zone);
-  if (message !== null) context.addIssue({ code: "custom", message });
-});
+export const TimeZone = checkedText(describeTimeZoneProblem);
 
 const numberOption = (min: number, max: number, defaultValue: number, description: string) =>
   z.int().min(min).max(max).default(defaultValue).meta({ description });
@@ -95,10 +89,12 @@ const RequestQuotaConfig = z.strictObject({
 
 export const SourceConfig = z
   .strictObject({
-    base_url: ServiceBaseUrl.transform(removeApiPathFromUrl).meta({
-      description: "Address of the service; the path /api/v1 is optional.",
-      examples: ["https://monitoring.example.com"],
-    }),
+    base_url: checkedText(findBaseUrlProblem)
+      .transform(removeApiPathFromUrl)
+      .meta({
+        description: "Address of the service; the path /api/v1 is optional.",
+        examples: ["https://monitoring.example.com"],
+      }),
     allow_plain_http: z.boolean().default(false).meta({
       description:
         "Allow http:// to another machine. Others in the network can then read the token; use it in test networks only.",
