@@ -2,6 +2,7 @@ import { pino } from "pino";
 import { expect, test } from "vitest";
 import { createClockCheck, createClockWatchService } from "#src/core/runtime/clock-check.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { runLoop } from "#src/core/runtime/waiting.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
@@ -85,7 +86,7 @@ test("a clock difference to a service is reported from its second reply on, unti
 test("the clock check reads the wall clock every few seconds, signals a step, and leaves no timer when stopped", async () => {
   const { clock, doubt } = createCheckRig();
   const watchEnd = new AbortController();
-  const watchEnded = doubt.watch(watchEnd.signal);
+  const watchEnded = runLoop({ ...doubt.watchLoop, signal: watchEnd.signal });
   await clock.advance(60_000);
   clock.stepWall(5_000);
   expect(doubt.stepWakeup.wakeupCount()).toBe(0);

@@ -3,6 +3,7 @@ import { createTask } from "node-cron";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
+import { runLoop } from "#src/core/runtime/waiting.ts";
 import { SyncConfig } from "#src/engine/sync/config.ts";
 import { createCronTicker, cronExpressionProblem, cronMatcher } from "#src/engine/sync/cron-schedule.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
@@ -111,7 +112,7 @@ describe("a wall clock set forward or back", () => {
     const clock = createVirtualClock(Date.UTC(2026, 5, 1, 12, 0, 0));
     const doubt = doubtOf(clock);
     const ending = new AbortController();
-    const watching = doubt.watch(ending.signal);
+    const watching = runLoop({ ...doubt.watchLoop, signal: ending.signal });
     const ticks: number[] = [];
     const stop = createCronTicker(clock, doubt).addCronTimer("*/5 * * * *", () => ticks.push(clock.monotonic()));
     const end = async () => {

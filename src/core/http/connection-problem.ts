@@ -16,6 +16,8 @@ export interface ServerInfo {
   readonly plaintextSetting: string;
 }
 
+export const HTTP_SCHEMES = { secureSetting: "https://", plaintextSetting: "http://" } as const;
+
 /** In hints, `{address}` and `{authority}` are replaced by names of options. */
 type FaultAndHint = readonly [fault: string, hint: string];
 

@@ -2,12 +2,19 @@ import { addAbortListener } from "node:events";
 import { request as plainRequest } from "node:http";
 import { request as secureRequest } from "node:https";
 import { isIP, type Socket } from "node:net";
+import type { buildConnector } from "undici";
 import { z } from "zod";
 import type { Clock } from "../runtime/clock.ts";
 import { type ProcessEnv, readCertificateFile, SecretRef, secretReader } from "../runtime/secret.ts";
 import { USER_AGENT } from "../runtime/version.ts";
 import { checkedText } from "../values/checked-text.ts";
-import { connectionFailure, probeTlsHandshake, proxyTunnelFailure, type ServerInfo } from "./connection-problem.ts";
+import {
+  connectionFailure,
+  HTTP_SCHEMES,
+  probeTlsHandshake,
+  proxyTunnelFailure,
+  type ServerInfo,
+} from "./connection-problem.ts";
 import { isLoopbackHost } from "./loopback.ts";
 import { VERIFIED_TLS } from "./verified-tls.ts";
 
@@ -75,8 +82,7 @@ export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "m
     failureText: "could not be reached",
     addressOption: "proxy.url",
     caOption: "proxy.ca_file",
-    secureSetting: "https://",
-    plaintextSetting: "http://",
+    ...HTTP_SCHEMES,
   };
   const { username, password, ca_file } = config;
   const readProxyPassword = password === undefined ? null : secretReader(password, clock, environment);
@@ -126,6 +132,23 @@ export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "m
         connectRequest.end();
       });
     },
+  };
+}
+
+/** Makes a connector of undici connect through the proxy, if there is one. */
+export function connectThroughProxy(
+  proxy: HttpProxy | null,
+  connect: buildConnector.connector,
+  timeoutMs: number,
+): buildConnector.connector {
+  if (proxy === null) return connect;
+  return (target, done) => {
+    proxy.connectTo(hostAndPortOfUrl(target), AbortSignal.timeout(timeoutMs)).then(
+      // Without TLS, return the tunnel's socket itself: undici uses `httpSocket` only to start TLS.
+      (socket) =>
+        target.protocol === "https:" ? connect({ ...target, httpSocket: socket }, done) : done(null, socket),
+      (error: Error) => done(error, null),
+    );
   };
 }
 

@@ -1,9 +1,9 @@
 import { isoUtc } from "../values/iso-utc.ts";
 import type { Clock } from "./clock.ts";
-import { OrderlyStop, startServiceOnce, type WorkerService } from "./lifecycle.ts";
+import { createLoopService, type WorkerService } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
-import { createWakeup, runLoop } from "./waiting.ts";
+import { createWakeup } from "./waiting.ts";
 
 export interface ClockDifference {
   readonly sinceMs: number;
@@ -112,33 +112,20 @@ export function createClockCheck(options: {
       compareClocks();
       return clockStep === null ? [] : [clockStep.message];
     },
-    watch: (signal: AbortSignal): Promise<void> =>
-      runLoop({
-        clock,
-        signal,
-        alignSleeps: true,
-        async step() {
-          compareClocks();
-          return CLOCK_COMPARE_INTERVAL_MS;
-        },
-        onFault: (error) => log.warn({ err: error }, "the clocks could not be compared"),
-      }),
+    watchLoop: {
+      clock,
+      alignSleeps: true,
+      async step() {
+        compareClocks();
+        return CLOCK_COMPARE_INTERVAL_MS;
+      },
+      onFault: (error: unknown) => log.warn({ err: error }, "the clocks could not be compared"),
+    },
   };
 }
 
-export function createClockWatchService(check: Pick<ClockCheck, "watch">): WorkerService {
-  const watchStopController = new AbortController();
-  let watchPromise: Promise<void> | null = null;
-  return startServiceOnce({
-    name: "clock",
-    async start(signal) {
-      watchPromise = check.watch(AbortSignal.any([signal, watchStopController.signal]));
-    },
-    async stop() {
-      watchStopController.abort(new OrderlyStop());
-      await watchPromise;
-    },
-  });
+export function createClockWatchService({ watchLoop }: Pick<ClockCheck, "watchLoop">): WorkerService {
+  return createLoopService("clock", watchLoop);
 }
 
 const CLOCK_STEP_MESSAGE =

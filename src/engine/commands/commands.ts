@@ -1,7 +1,6 @@
-import type { AcceptCommand } from "../../core/connector.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../core/runtime/clock-check.ts";
-import { OrderlyStop, type WorkerService } from "../../core/runtime/lifecycle.ts";
+import { OrderlyStop } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
@@ -17,7 +16,6 @@ import type { CommandsConfig } from "./config.ts";
 import { createFreshTagValues } from "./fresh-tag-values.ts";
 import { checkClocksForWriting } from "./gate.ts";
 import { type AcceptedCommand, openCommandJournal } from "./journal.ts";
-import type { KillSwitch } from "./kill-switch.ts";
 import { createWriteReadBack, type WriteReadBack } from "./read-back.ts";
 import { createRefusalReporter } from "./refusal-reporter.ts";
 import { type EstimateCost, estimateCost, quotaWaitMs } from "./request-cost-of-message.ts";
@@ -26,31 +24,11 @@ import { createStoredBuildingReader } from "./stored-building-reader.ts";
 import { type CommandWriter, createCommandWriter, WORKER_STOPPED_ENDING } from "./tag-command-writer.ts";
 import { openWriteArming } from "./write-arming.ts";
 import { createWriteBlockers } from "./write-blocking-conditions.ts";
-import { type ActiveLocks, openWriteLocks, type WriteLockChange } from "./write-locks.ts";
+import { openWriteLocks } from "./write-locks.ts";
 import type { WritingGuards } from "./writing-guards.ts";
 
-/** Executes commands that write tags: message → checks and journal → writer → read-back → result. */
-export interface WriteCommandService extends WorkerService {
-  readonly accept: AcceptCommand;
-  readonly killSwitch: KillSwitch;
-  status(): WriteCommandsStatus;
-  notices(): readonly string[];
-  /** Returns how long the request quota would delay a new command; null selects the only source. */
-  expectedWaitMs(source: string | null): number;
-  /** Applies new rules of writing. Ends queued commands whose tag has other rules now. */
-  changeConfig(config: CommandsConfig, otherRules: RuleSet): void;
-  findWritableTag(source: string, tagId: string): Promise<WritableTag | null>;
-  changeLock(change: WriteLockChange): Promise<void>;
-}
-
-export interface WriteCommandsStatus {
-  readonly enabled: boolean;
-  readonly rehearsal: boolean;
-  readonly stopped: boolean;
-  readonly writable: number;
-  readonly waiting: number;
-  readonly locks: ActiveLocks;
-}
+export type WriteCommandService = Awaited<ReturnType<typeof createWriteCommandService>>;
+export type WriteCommandsStatus = ReturnType<WriteCommandService["status"]>;
 
 interface SourceCommandWriter {
   readonly source: Source;
@@ -63,6 +41,7 @@ const HOUR_MS = 3_600_000;
 const FINAL_REFUSAL_FLUSH_MS = 100;
 const HOURLY_TASK_BACKOFF = { firstMs: 60_000, maxMs: 600_000 };
 
+/** Executes commands that write tags: message → checks and journal → writer → read-back → result. */
 export async function createWriteCommandService(options: {
   readonly config: CommandsConfig;
   readonly sources: readonly { readonly source: Source; readonly timeZone: string }[];
@@ -75,7 +54,7 @@ export async function createWriteCommandService(options: {
   readonly clockDoubt: Pick<ClockCheck, "latestStep">;
   readonly log: Log;
   readonly metrics: Metrics;
-}): Promise<WriteCommandService> {
+}) {
   const { around = {}, clock, clockDoubt, guards, log, metrics, store } = options;
   const { killSwitch } = guards;
   let currentConfig = options.config;
@@ -85,12 +64,6 @@ export async function createWriteCommandService(options: {
     options.sources.map(({ source }) => source.name),
   );
   const sourceWriters = new Map<string, SourceCommandWriter>();
-  function expectedWaitMs(name: string): number {
-    const sourceWriter = sourceWriters.get(name);
-    if (sourceWriter === undefined) return 0;
-    const requestCountBefore = Math.floor(sourceWriter.writer.waiting() / TAGS_PER_REQUEST);
-    return currentConfig.group_window + quotaWaitMs(sourceWriter.source, requestCountBefore, clock);
-  }
   const estimateMessageCost: EstimateCost = (commands) => {
     const sourceWriter = sourceWriters.get(commands[0]?.command.source ?? "");
     if (sourceWriter === undefined) return { waitsMs: [], requestCount: 0, totalSeconds: 0 };
@@ -131,7 +104,7 @@ export async function createWriteCommandService(options: {
     return sourceWriter !== undefined && isSourceClockTrusted(sourceWriter.source);
   }
   const valueRestores = createValueRestores({ journal, allowList, view, clock, isClockTrusted, log, dispatch });
-  const endingRecorder = createCommandEndingRecorder({
+  const endings = createCommandEndingRecorder({
     journal,
     clock,
     log,
@@ -146,7 +119,7 @@ export async function createWriteCommandService(options: {
       view,
       journal,
       locks,
-      endings: endingRecorder,
+      endings,
       clock,
       log: log.child({ source: source.name }),
     };
@@ -206,10 +179,10 @@ export async function createWriteCommandService(options: {
       if (state === "accepted") {
         // A command that puts an old value back stays open and is executed as soon as possible.
         if (journal.findRestoreOfCommand(command.id) === undefined)
-          await endingRecorder.end(command, WORKER_STOPPED_ENDING, signal);
+          await endings.end(command, WORKER_STOPPED_ENDING, signal);
       } else if (sourceWriter === undefined) {
         const message = `Source ${command.source} is no longer configured, so the tag cannot be read back.`;
-        await endingRecorder.end(command, { outcome: "unknown", reason: "in-doubt", message }, signal);
+        await endings.end(command, { outcome: "unknown", reason: "in-doubt", message }, signal);
       } else {
         const sentAtMs = Date.parse(changedAt);
         sourceWriter.readBack.add([{ command, sendResult: "in-doubt", failureText: null, before: null, sentAtMs }]);
@@ -241,7 +214,8 @@ export async function createWriteCommandService(options: {
       locks: locks.active(),
       waiting: [...sourceWriters.values()].reduce((sum, sourceWriter) => sum + sourceWriter.writer.waiting(), 0),
     }),
-    changeConfig(next, nextOtherRules) {
+    /** Applies new rules of writing. Ends queued commands whose tag has other rules now. */
+    changeConfig(next: CommandsConfig, nextOtherRules: RuleSet): void {
       allowList.replaceRules(next);
       approval.replaceRules({ config: next.approval ?? null, rules: collectWriteRules(next, nextOtherRules) });
       auditSpace.setMaxBytes(next.audit_max_bytes);
@@ -249,7 +223,7 @@ export async function createWriteCommandService(options: {
       for (const { writer } of sourceWriters.values()) writer.wake();
     },
     changeLock: locks.changeLock,
-    async findWritableTag(name, tagId) {
+    async findWritableTag(name: string, tagId: string): Promise<WritableTag | null> {
       const allowedTag = allowList.findEntry(name, tagId);
       const sourceWriter = sourceWriters.get(name);
       if (allowedTag === undefined || sourceWriter === undefined) return null;
@@ -258,20 +232,20 @@ export async function createWriteCommandService(options: {
         blockers.findRefusal() ?? findClockRefusal(sourceWriter.source) ?? (await locks.findRefusal(operatorWrite));
       return toWritableTag(allowedTag, currentConfig.rehearsal, refusal);
     },
-    expectedWaitMs: (sourceName) => expectedWaitMs(allowList.resolveSource(sourceName) ?? ""),
-    async start(signal) {
+    /** Returns how long the request quota would delay a new command; null selects the only source. */
+    expectedWaitMs(sourceName: string | null): number {
+      const sourceWriter = sourceWriters.get(allowList.resolveSource(sourceName) ?? "");
+      if (sourceWriter === undefined) return 0;
+      const requestCountBefore = Math.floor(sourceWriter.writer.waiting() / TAGS_PER_REQUEST);
+      return currentConfig.group_window + quotaWaitMs(sourceWriter.source, requestCountBefore, clock);
+    },
+    async start(signal: AbortSignal): Promise<void> {
       if (runPromise !== null || stopController.signal.aborted) return;
       const stopSignal = AbortSignal.any([signal, stopController.signal]);
       const forcedStopSignal = AbortSignal.any([signal, forcedStopController.signal]);
       const runHourly = (task: () => Promise<number>, problem: string) => {
-        const logHourlyFailure = (error: unknown) => log.warn({ err: error }, problem);
-        return runLoop({
-          clock,
-          signal: stopSignal,
-          step: task,
-          onFault: logHourlyFailure,
-          backoff: HOURLY_TASK_BACKOFF,
-        });
+        const onFault = (error: unknown) => log.warn({ err: error }, problem);
+        return runLoop({ clock, signal: stopSignal, step: task, onFault, backoff: HOURLY_TASK_BACKOFF });
       };
       runPromise = Promise.allSettled([
         recoverOpenCommands(forcedStopSignal),
@@ -280,13 +254,13 @@ export async function createWriteCommandService(options: {
           readBack.runVerification(stopSignal),
         ]),
         refusalReporter.runReporting(stopSignal),
-        valueRestores.runRestores(endingRecorder, stopSignal),
+        valueRestores.runRestores(endings, stopSignal),
         runHourly(pruneJournal, "old commands could not be forgotten"),
         runHourly(publishAuditHead, "the head of the audit log could not be published"),
         blockers.watchBlockers(stopSignal),
       ]);
     },
-    stop(deadlineMs) {
+    stop(deadlineMs: number): Promise<void> {
       stopPromise ??= stopCommands(deadlineMs);
       return stopPromise;
     },

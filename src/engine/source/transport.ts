@@ -3,8 +3,14 @@ import { readFileSync } from "node:fs";
 import { rootCertificates } from "node:tls";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, LocalFailure, Malformed, Retryable } from "../../core/errors/errors.ts";
-import { connectionFailure, detectTlsPort, type ServerInfo } from "../../core/http/connection-problem.ts";
-import { type HttpProxy, hostAndPortOfUrl, openProxy, probeTlsThroughProxy } from "../../core/http/proxy.ts";
+import { connectionFailure, detectTlsPort, HTTP_SCHEMES, type ServerInfo } from "../../core/http/connection-problem.ts";
+import {
+  connectThroughProxy,
+  type HttpProxy,
+  hostAndPortOfUrl,
+  openProxy,
+  probeTlsThroughProxy,
+} from "../../core/http/proxy.ts";
 import { VERIFIED_TLS } from "../../core/http/verified-tls.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { USER_AGENT } from "../../core/runtime/version.ts";
@@ -50,15 +56,15 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     failureText: "could not be asked",
     addressOption: "base_url",
     caOption: "ca_file",
-    secureSetting: "https://",
-    plaintextSetting: "http://",
+    ...HTTP_SCHEMES,
   };
-  const openSocket = buildConnector({
+  const directConnector = buildConnector({
     ...VERIFIED_TLS,
     allowH2: false,
     timeout: config.deadlines.connect_ms,
     ...(config.ca_file === undefined ? {} : { ca: readCertificates(config.ca_file) }),
   });
+  const openSocket = connectThroughProxy(proxy, directConnector, config.deadlines.connect_ms);
   let openedSocketCount = 0;
   const connectionPool = new Agent({
     allowH2: false,
@@ -71,15 +77,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     clientTtl: SOCKET_LIFETIME_MAX_MS,
     connect(options, callback) {
       openedSocketCount++;
-      if (proxy === null) {
-        openSocket(options, callback);
-        return;
-      }
-      const usesTls = options.protocol === "https:";
-      proxy.connectTo(hostAndPortOfUrl(options), AbortSignal.timeout(config.deadlines.connect_ms)).then(
-        (socket) => (usesTls ? openSocket({ ...options, httpSocket: socket }, callback) : callback(null, socket)),
-        (error: Error) => callback(error, null),
-      );
+      openSocket(options, callback);
     },
   });
 

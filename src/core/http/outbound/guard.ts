@@ -4,7 +4,7 @@ import type { TLSSocket } from "node:tls";
 import { buildConnector } from "undici";
 import { ConfigError, Retryable } from "../../errors/errors.ts";
 import { isLoopbackHost } from "../loopback.ts";
-import { type HttpProxy, hostAndPortOfUrl } from "../proxy.ts";
+import { connectThroughProxy, type HttpProxy } from "../proxy.ts";
 import { VERIFIED_TLS } from "../verified-tls.ts";
 import { createIpNetworkRules } from "./ip-network-ranges.ts";
 
@@ -52,28 +52,21 @@ export function createGuardedConnector(options: {
       else done(null, firstHostAddress.address, firstHostAddress.family);
     });
   };
-  const connectToTarget = buildConnector({
+  const guardedConnector = buildConnector({
     ...VERIFIED_TLS,
     timeout: options.timeoutMs,
     allowH2: false,
     lookup: guardedDnsLookup,
     ...(options.ca === undefined ? {} : { ca: options.ca }),
   });
+  const connectToTarget = connectThroughProxy(options.proxy, guardedConnector, options.timeoutMs);
   return (target, done) => {
     // The DNS lookup, which checks addresses, is not called for an IP address in the URL.
     const host = target.hostname.replace(/^\[|\]$/g, "");
     const targetAddress = options.proxy !== null && isLoopbackHost(host.replace(/\.$/, "")) ? "127.0.0.1" : host;
     const addressRefusal = isIP(targetAddress) === 0 ? null : checkIpAddress(targetAddress);
     if (addressRefusal !== null) done(addressRefusal, null);
-    else if (options.proxy === null) connectToTarget(target, done);
-    else {
-      options.proxy.connectTo(hostAndPortOfUrl(target), AbortSignal.timeout(options.timeoutMs)).then(
-        // Without TLS, return the tunnel's socket itself: undici uses `httpSocket` only to start TLS.
-        (socket) =>
-          target.protocol === "https:" ? connectToTarget({ ...target, httpSocket: socket }, done) : done(null, socket),
-        (error: Error) => done(error, null),
-      );
-    }
+    else connectToTarget(target, done);
   };
 }
 

@@ -6,7 +6,14 @@ import { readCertificateFile } from "../../runtime/secret.ts";
 import { USER_AGENT } from "../../runtime/version.ts";
 import { abortAfter } from "../../runtime/waiting.ts";
 import { valueOr } from "../../values/value-or.ts";
-import { asksForTls, connectionFailure, detectTlsPort, needsTlsError, type ServerInfo } from "../connection-problem.ts";
+import {
+  asksForTls,
+  connectionFailure,
+  detectTlsPort,
+  HTTP_SCHEMES,
+  needsTlsError,
+  type ServerInfo,
+} from "../connection-problem.ts";
 import { isHtmlPage } from "../html-page-detection.ts";
 import { openProxy } from "../proxy.ts";
 import { parseHeaderSeconds, parseRetryAfterMs } from "../retry-after.ts";
@@ -103,13 +110,12 @@ export function createHttpClient(options: {
 }
 
 export function describeReceiver(origin: string): ServerInfo {
-  const schemes = { secureSetting: "https://", plaintextSetting: "http://" };
   return {
     name: origin,
     failureText: "could not be reached",
     addressOption: "url",
     caOption: "ca_file",
-    ...schemes,
+    ...HTTP_SCHEMES,
   };
 }
 
