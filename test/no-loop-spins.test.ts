@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
@@ -6,20 +6,16 @@ import { createEventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { createEventLogPruning } from "#src/engine/delivery/event-log-pruning.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { breakable, countingLog, FAILURE_WAYS } from "./broken-parts.ts";
-import { createRig, type Rig, SITE, tagsOf } from "./commands/rig.ts";
-import { type DispatcherRig, openDispatcherRig, scriptedSink } from "./delivery/dispatcher-rig.ts";
+import { SITE, tagsOf } from "./commands/rig.ts";
+import { testRig } from "./commands/test-rig.ts";
+import { openDispatcherRig, scriptedSink } from "./delivery/dispatcher-rig.ts";
 import { valueEvent } from "./sample-events.ts";
+import { disposeAfterTest } from "./test-resources.ts";
 
 /** While a part fails, every loop backs off: an hour has about 70 tries of a loop that waits up to a minute. */
 const HOUR_MS = 3_600_000;
 const MOST_LINES = 6_000;
 const MOST_CALLS = 20_000;
-const rigs: Rig[] = [];
-const openRigs: DispatcherRig[] = [];
-afterEach(async () => {
-  for (const rig of rigs.splice(0)) await rig.close();
-  for (const rig of openRigs.splice(0)) await rig.dispose();
-});
 
 const CALLS: readonly (readonly [string, (call: string) => boolean])[] = [
   ["every call", () => true],
@@ -34,7 +30,7 @@ describe.each(FAILURE_WAYS)("a worker whose state store %s on failure", (way) =>
       const { log, lines } = countingLog(MOST_LINES);
       let isBroken = false;
       let failed = () => 0;
-      const rig = await createRig({
+      const rig = await testRig({
         log,
         around(store) {
           const broken = breakable(store, way, (call) => isBroken && fails(call));
@@ -42,7 +38,6 @@ describe.each(FAILURE_WAYS)("a worker whose state store %s on failure", (way) =>
           return broken.part;
         },
       });
-      rigs.push(rig);
       const [timed = "", proved = "", waiting = ""] = tagsOf(rig.simulator, 3);
       const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, min_interval: "0s" };
       await rig.restart({
@@ -80,8 +75,7 @@ describe.each(FAILURE_WAYS)("a worker whose state store %s on failure", (way) =>
   );
 
   test("retries delivery and pruning slowly while every call of the store and the sinks fails for an hour", async () => {
-    const rig = await openDispatcherRig();
-    openRigs.push(rig);
+    const rig = disposeAfterTest(await openDispatcherRig());
     const { clock, store } = rig;
     const { log, lines } = countingLog(MOST_LINES);
     await store.commit({ events: [valueEvent(1)] });
@@ -123,8 +117,7 @@ describe.each(FAILURE_WAYS)("a worker whose state store %s on failure", (way) =>
   });
 
   test("retries a failing sink slowly for an hour without delaying other sinks", async () => {
-    const rig = await openDispatcherRig();
-    openRigs.push(rig);
+    const rig = disposeAfterTest(await openDispatcherRig());
     const { clock, store } = rig;
     const dead = breakable(scriptedSink(), way, () => true);
     const alive = scriptedSink();

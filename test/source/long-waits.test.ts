@@ -1,9 +1,10 @@
 import { pino } from "pino";
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createSource } from "#src/engine/source/client.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { Source } from "#src/engine/source/source.ts";
+import { closeAfterTest } from "../test-resources.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createVolatileMemory, START_MS, usedBefore, type VolatileMemory } from "./quota-rig.ts";
 import { failureOf, never, reply, TOKEN, trialConfig } from "./trial-source.ts";
@@ -19,11 +20,6 @@ interface Rig {
   readonly memory: VolatileMemory;
   service: { refusal: (() => ReturnType<typeof reply>) | null; healthy: boolean };
 }
-
-const sources: Source[] = [];
-afterEach(async () => {
-  for (const source of sources.splice(0)) await source.close();
-});
 
 function rig(memory = usedBefore(createVolatileMemory(), "trial"), clock = createVirtualClock(START_MS)): Rig {
   const sent: Rig["sent"] = [];
@@ -48,7 +44,7 @@ function rig(memory = usedBefore(createVolatileMemory(), "trial"), clock = creat
     environment: { PLENUM_TOKEN: TOKEN },
     random: () => 0.5,
   });
-  sources.push(source);
+  closeAfterTest(source);
   return { clock, source, sent, memory, service };
 }
 

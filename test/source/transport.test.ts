@@ -2,14 +2,10 @@ import { createServer, type RequestListener, type ServerResponse } from "node:ht
 import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from "node:net";
 import { setImmediate } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
-import { afterEach, describe, expect, it } from "vitest";
+import { describe, expect, it, onTestFinished } from "vitest";
 import { createHttpTransport, StaleSocket, type TransportRequest } from "#src/engine/source/transport.ts";
+import { closeAfterTest } from "../test-resources.ts";
 import { CALLS, failureOf, never, tagRecord, trialConfig, trialSource } from "./trial-source.ts";
-
-const open: { close(): Promise<unknown> }[] = [];
-afterEach(async () => {
-  await Promise.all(open.splice(0).map((thing) => thing.close()));
-});
 
 async function listening(server: Server): Promise<string> {
   const sockets = new Set<Socket>();
@@ -18,12 +14,9 @@ async function listening(server: Server): Promise<string> {
     socket.on("error", () => sockets.delete(socket)).on("close", () => sockets.delete(socket));
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  open.push({
-    close: () =>
-      new Promise((resolve) => {
-        server.close(resolve);
-        for (const socket of sockets) socket.destroy();
-      }),
+  onTestFinished(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
   });
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
@@ -43,9 +36,7 @@ function raw(bytes: (request: number) => string | Buffer, end: (socket: Socket) 
 }
 
 function transportTo(url: string, more: object = {}) {
-  const transport = createHttpTransport(trialConfig(url, more));
-  open.push(transport);
-  return transport;
+  return closeAfterTest(createHttpTransport(trialConfig(url, more)));
 }
 
 const GET: TransportRequest = { method: "GET", path: "/x", headers: { accept: "application/json" }, body: null };
@@ -214,13 +205,9 @@ describe("bodies that are too large", () => {
 });
 
 describe("slow responses", () => {
-  const stopped: (() => void)[] = [];
-  afterEach(() => {
-    for (const stop of stopped.splice(0)) stop();
-  });
   const drip = (response: ServerResponse) => {
     const timer = setInterval(() => response.write(" "), 20);
-    stopped.push(() => clearInterval(timer));
+    response.once("close", () => clearInterval(timer));
   };
 
   it.each(["alarms", "tags", "read", "write", "history"])(

@@ -1,6 +1,6 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../core/runtime/clock-check.ts";
-import { OrderlyStop } from "../../core/runtime/lifecycle.ts";
+import { OrderlyStop, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
@@ -201,8 +201,37 @@ export async function createWriteCommandService(options: {
     await endsWithin(clock, Math.max(FINAL_REFUSAL_FLUSH_MS, stopDeadlineMs - clock.monotonic()), flushPromise);
   }
 
-  return {
+  const lifecycle: WorkerService = {
     name: "commands",
+    async start(signal) {
+      if (runPromise !== null || stopController.signal.aborted) return;
+      const stopSignal = AbortSignal.any([signal, stopController.signal]);
+      const forcedStopSignal = AbortSignal.any([signal, forcedStopController.signal]);
+      const runHourly = (task: () => Promise<number>, problem: string) => {
+        const onFault = (error: unknown) => log.warn({ err: error }, problem);
+        return runLoop({ clock, signal: stopSignal, step: task, onFault, backoff: HOURLY_TASK_BACKOFF });
+      };
+      runPromise = Promise.allSettled([
+        recoverOpenCommands(forcedStopSignal),
+        ...[...sourceWriters.values()].flatMap(({ writer, readBack }) => [
+          writer.runSending(stopSignal, forcedStopSignal),
+          readBack.runVerification(stopSignal),
+        ]),
+        refusalReporter.runReporting(stopSignal),
+        valueRestores.runRestores(endings, stopSignal),
+        runHourly(pruneJournal, "old commands could not be forgotten"),
+        runHourly(publishAuditHead, "the head of the audit log could not be published"),
+        blockers.watchBlockers(stopSignal),
+      ]);
+    },
+    stop(deadlineMs) {
+      stopPromise ??= stopCommands(deadlineMs);
+      return stopPromise;
+    },
+  };
+
+  return {
+    ...lifecycle,
     accept: acceptCommandMessage,
     killSwitch,
     notices: () => [...blockers.notices(), ...valueRestores.notices()],
@@ -238,31 +267,6 @@ export async function createWriteCommandService(options: {
       if (sourceWriter === undefined) return 0;
       const requestCountBefore = Math.floor(sourceWriter.writer.waiting() / TAGS_PER_REQUEST);
       return currentConfig.group_window + quotaWaitMs(sourceWriter.source, requestCountBefore, clock);
-    },
-    async start(signal: AbortSignal): Promise<void> {
-      if (runPromise !== null || stopController.signal.aborted) return;
-      const stopSignal = AbortSignal.any([signal, stopController.signal]);
-      const forcedStopSignal = AbortSignal.any([signal, forcedStopController.signal]);
-      const runHourly = (task: () => Promise<number>, problem: string) => {
-        const onFault = (error: unknown) => log.warn({ err: error }, problem);
-        return runLoop({ clock, signal: stopSignal, step: task, onFault, backoff: HOURLY_TASK_BACKOFF });
-      };
-      runPromise = Promise.allSettled([
-        recoverOpenCommands(forcedStopSignal),
-        ...[...sourceWriters.values()].flatMap(({ writer, readBack }) => [
-          writer.runSending(stopSignal, forcedStopSignal),
-          readBack.runVerification(stopSignal),
-        ]),
-        refusalReporter.runReporting(stopSignal),
-        valueRestores.runRestores(endings, stopSignal),
-        runHourly(pruneJournal, "old commands could not be forgotten"),
-        runHourly(publishAuditHead, "the head of the audit log could not be published"),
-        blockers.watchBlockers(stopSignal),
-      ]);
-    },
-    stop(deadlineMs: number): Promise<void> {
-      stopPromise ??= stopCommands(deadlineMs);
-      return stopPromise;
     },
   };
 }
