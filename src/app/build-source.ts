@@ -23,7 +23,7 @@ export function buildSource(
   const requestQuota = createQuota({
     ...{ source: name, clock, store: store.quotaStore, log, metrics },
     ...{ perMinute: requests_per_minute, polite, reserve: reserve_for_writes },
-    sharing: separate_endpoints ? "separate" : "auto",
+    separateEndpoints: separate_endpoints,
     ...(checkBeforeRequest === undefined && { readClock: createMonotonicClockReader(clock) }),
     ...(maxTransitMs !== undefined && { maxTransitMs }),
     onOtherClient: (quotaUse) => log.warn({ use: quotaUse }, "another program seems to spend the same quota"),

@@ -77,7 +77,7 @@ describe("pauses that the service requests", () => {
     );
     const failure = await failureOf(trial.source.read(["1"], "live", never()));
     expect(failure).toBeInstanceOf(Throttled);
-    expect(trial.holds).toEqual([{ forMs: 13_000, scope: "allowance", endpoint: "read" }]);
+    expect(trial.holds).toEqual([{ forMs: 13_000, scope: "read" }]);
   });
 
   it("a 503 pauses every lane, with growing back-off if no time is stated", async () => {

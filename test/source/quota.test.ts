@@ -108,17 +108,17 @@ describe("lanes", () => {
 
 describe("pauses after a refusal", () => {
   test("a pause after a 429 or a 503 applies to all lanes, and the status states its end", async () => {
-    for (const scope of ["allowance", "everything"] as const) {
+    for (const scope of ["read", "everything"] as const) {
       const rig = createRig();
       void rig.ask("live");
       await rig.clock.run(500);
-      rig.quota.pauseRequests(31_000, scope, "read");
+      rig.quota.pauseRequests(31_000, scope);
       for (const lane of ["write", "live"] as const) void rig.ask(lane);
       expect(await sentUntil(rig, 31_400)).toBe(1);
       const status = rig.quota.status();
       expect(status.buckets[0]?.heldUntilMs).toBe(START_MS + 31_500);
       expect(status.heldUntilMs).toBe(scope === "everything" ? START_MS + 31_500 : null);
-      expect(status.buckets[0]?.throttled).toBe(scope === "allowance" ? 1 : 0);
+      expect(status.buckets[0]?.throttled).toBe(scope === "read" ? 1 : 0);
       await rig.clock.run(31_600);
       expect(names(rig)).toContain("write");
     }
@@ -127,7 +127,7 @@ describe("pauses after a refusal", () => {
   test("a pause lasts 1 s when the service states 0 s", async () => {
     const rig = createRig();
     await rig.quota.start();
-    rig.quota.pauseRequests(0, "allowance", "read");
+    rig.quota.pauseRequests(0, "read");
     void rig.ask("write");
     expect(await sentUntil(rig, 900)).toBe(0);
     expect(await sentUntil(rig, 1_100)).toBe(1);
@@ -140,17 +140,17 @@ describe("pauses after a refusal", () => {
       const request = rig.ask("live", "refused", { fails: new Throttled("refused", 2_000) });
       const outcome = expect(request).rejects.toThrow("refused");
       await rig.clock.advance(5_000);
-      rig.quota.pauseRequests(2_000, "allowance", "read");
+      rig.quota.pauseRequests(2_000, "read");
       await outcome;
     };
     await refuse();
-    expect(rig.quota.otherClientUse()).toBeNull();
+    expect(rig.quota.status().buckets[0]?.foreign).toBeNull();
     await rig.clock.advance(60_000);
     await refuse();
     await rig.clock.advance(60_000);
     await refuse();
     expect(told).toEqual(["refusals"]);
-    expect(rig.quota.otherClientUse()?.evidence).toBe("refusals");
+    expect(rig.quota.status().buckets[0]?.foreign?.evidence).toBe("refusals");
   });
 });
 
@@ -174,15 +174,14 @@ describe("one request counter for all endpoints, or three separate counters", ()
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
     await alternate(rig, true);
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["read", "write", "history"]);
-    rig.quota.pauseRequests(2_000, "allowance", "history");
+    rig.quota.pauseRequests(2_000, "history");
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
   });
 
-  test("keeps one counter if the service's counts rise together, or if configured as shared", async () => {
-    for (const [rig, separate] of [[createRig(), false] as const, [createRig({ sharing: "shared" }), true] as const]) {
-      await alternate(rig, separate);
-      expect(rig.quota.status().buckets).toHaveLength(1);
-    }
+  test("keeps one counter if the service's counts rise together", async () => {
+    const rig = createRig();
+    await alternate(rig, false);
+    expect(rig.quota.status().buckets).toHaveLength(1);
   });
 
   test("moves waiting requests to the new counters when one counter becomes three", async () => {
@@ -196,7 +195,7 @@ describe("one request counter for all endpoints, or three separate counters", ()
   });
 
   test("sends three times as many requests when separate counters are configured", async () => {
-    const rig = createRig({ sharing: "separate", concurrency: 20 });
+    const rig = createRig({ separateEndpoints: true, concurrency: 20 });
     for (const endpoint of ["read", "write", "history"] as const) asked(rig, 25, "on-demand", endpoint, { endpoint });
     expect(await sentUntil(rig, 59_000)).toBe(60);
   });
@@ -365,7 +364,7 @@ describe("the stored quota after restarts", () => {
       const clock = createVirtualClock(START_MS);
       const before = createRig({ clock });
       await before.quota.start();
-      before.quota.pauseRequests(300_000, "everything", undefined);
+      before.quota.pauseRequests(300_000, "everything");
       await clock.advance(10_000);
       clock.stepWall(stepMs);
       const after = createRig({ clock, store: before.store });
@@ -403,16 +402,12 @@ describe("the stored quota after restarts", () => {
     }
   });
 
-  test("without a stored quota, allows at most 17 requests in the first minute, or waits if configured", async () => {
+  test("without a stored quota, allows at most 17 requests in the first minute", async () => {
     const first = createRig({ store: createVolatileMemory() });
     asked(first, 40, "on-demand");
     await first.clock.run(60_000);
     expect(first.left[0]?.at).toBe(0);
     expect(first.left.length).toBeLessThanOrEqual(17);
-    const waits = createRig({ store: createVolatileMemory(), whenNoStoredSlots: "wait" });
-    void waits.ask("write");
-    expect(await sentUntil(waits, 60_000)).toBe(0);
-    expect(await sentUntil(waits, 64_000)).toBe(1);
   });
 
   test("the status states the reduced rate of the first minute and the lasting rate", async () => {
@@ -533,14 +528,14 @@ describe("a changed share of the quota", () => {
   });
 
   test("a changed share keeps the reserve for writes free, except with separate counters, where writes have their own", async () => {
-    for (const sharing of ["shared", "separate"] as const) {
-      const rig = createRig({ sharing });
+    for (const separateEndpoints of [false, true]) {
+      const rig = createRig({ separateEndpoints });
       const first = rig.ask("live");
       await rig.clock.run(1_000);
       await first;
       rig.quota.setShare({ perMinute: 20, polite: 1, reserve: 5 });
       asked(rig, 25);
-      expect(await sentUntil(rig, 30_000)).toBe(sharing === "separate" ? 20 : 15);
+      expect(await sentUntil(rig, 30_000)).toBe(separateEndpoints ? 20 : 15);
       void rig.ask("write", "write", { endpoint: "write" });
       await rig.clock.run(31_000);
       expect(names(rig)).toContain("write");

@@ -14,7 +14,7 @@ export interface Trial {
   readonly source: Source;
   readonly metrics: ReturnType<typeof createMetrics>;
   readonly requests: TransportRequest[];
-  readonly holds: { readonly forMs: number; readonly scope: string; readonly endpoint: string | undefined }[];
+  readonly holds: { readonly forMs: number; readonly scope: string }[];
   readonly runs: { readonly lane: QueueLane; readonly endpoint: string }[];
   readonly observed: { readonly limit: number | null; readonly remaining: number | null }[];
 }
@@ -63,8 +63,8 @@ export function passThrough(seen: Pick<Trial, "holds" | "runs" | "observed">): Q
       seen.runs.push({ lane, endpoint });
       return task(readClocks(systemClock));
     },
-    pauseRequests(forMs, scope, endpoint) {
-      seen.holds.push({ forMs, scope, endpoint });
+    pauseRequests(forMs, scope) {
+      seen.holds.push({ forMs, scope });
     },
     endPause() {},
     permitTrial() {},

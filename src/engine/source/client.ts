@@ -147,8 +147,8 @@ export function createSource(options: SourceOptions): Source {
         findStored,
         isUrgent === true ? "urgent" : undefined,
       ),
-    hosts: ({ siteId: site_id, gatewayId: gateway_id, search }, signal, findStored) =>
-      readList("hosts", parsers.host, { site_id, gateway_id, search }, signal, findStored),
+    hosts: ({ siteId: site_id, search }, signal, findStored) =>
+      readList("hosts", parsers.host, { site_id, search }, signal, findStored),
     systems: ({ siteId: site_id, search }, signal, findStored) =>
       readList("systems", parsers.system, { site_id, search }, signal, findStored),
     async read(tagIds, lane, signal) {

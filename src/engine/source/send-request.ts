@@ -263,7 +263,7 @@ export function createRequestSender(options: {
       const limit: RequestRateLimit = {
         scope: () => (limiter.status().buckets.length > 1 ? endpoint : "tags"),
         observeHeaders: (headers, sentMs) => limiter.observeHeaders(endpoint, headers, sentMs),
-        noteRefusal: (_startedMs, durationMs) => limiter.pauseRequests(durationMs, "allowance", endpoint),
+        noteRefusal: (_startedMs, durationMs) => limiter.pauseRequests(durationMs, endpoint),
       };
       const runInRequestSlot = <T>(task: (slotTime: TimeReading) => Promise<T>, isFirstAttempt: boolean) =>
         limiter.run(lane, endpoint, task, signal, isFirstAttempt ? call.onSlotOffered : undefined);

@@ -27,7 +27,7 @@ export interface Source {
     signal: AbortSignal,
     findStored?: FindRecord<Gateway>,
   ): AsyncIterable<ListPage<Gateway>>;
-  hosts(filter: HostFilter, signal: AbortSignal, findStored?: FindRecord<Host>): AsyncIterable<ListPage<Host>>;
+  hosts(filter: SystemFilter, signal: AbortSignal, findStored?: FindRecord<Host>): AsyncIterable<ListPage<Host>>;
   systems(filter: SystemFilter, signal: AbortSignal, findStored?: FindRecord<System>): AsyncIterable<ListPage<System>>;
   read(tagIds: RequestContent<readonly string[]>, lane: QueueLane, signal: AbortSignal): Promise<TagReadReply>;
   /** Sends nothing if `prepareWrites` returns no writes. A write that failed is read back, never repeated. */
@@ -85,7 +85,6 @@ export interface SystemFilter extends SiteFilter {
 
 export type TagFilter = SystemFilter & { readonly systemId?: string };
 export type GatewayFilter = SystemFilter & { readonly isUrgent?: boolean };
-export type HostFilter = SystemFilter & { readonly gatewayId?: string };
 
 export type FindRecord<T> = (id: string) => T | undefined;
 

@@ -162,7 +162,7 @@ export function quotaClient(
         quota.observeHeaders("read", { limit: 20, remaining }, sentMs);
       if (ok) return;
       const waitMs = (retryAfterS + 1) * 1000;
-      quota.pauseRequests(waitMs, "allowance", "read");
+      quota.pauseRequests(waitMs, "read");
       throw new Throttled("refused", waitMs);
     };
     return {

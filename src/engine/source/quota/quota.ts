@@ -18,8 +18,8 @@ export interface QuotaLimiter {
     signal: AbortSignal,
     onSlotOffered?: (offer: OfferedSlot) => number | null,
   ): Promise<T>;
-  pauseRequests(durationMs: number, scope: "allowance" | "everything", endpoint?: QuotaEndpoint): void;
-  endPause(scope: QuotaEndpoint | "everything"): void;
+  pauseRequests(durationMs: number, scope: QuotaPauseScope): void;
+  endPause(scope: QuotaPauseScope): void;
   /** Lets one trial request, never a write, leave while the service refuses requests to this endpoint. */
   permitTrial(endpoint: QuotaEndpoint, isPermitted: boolean): void;
   observeHeaders(
@@ -38,14 +38,12 @@ export interface QuotaOptions {
   readonly polite?: number;
   /** Slots that only writes may use, so that a command never waits behind polls. Each costs 1/20 of the quota. */
   readonly reserve?: number;
-  /** `auto`: one request count for all endpoints until replies of the service prove separate counts. */
-  readonly sharing?: "shared" | "separate" | "auto";
+  /** False: one request count for all endpoints until replies of the service prove separate counts. */
+  readonly separateEndpoints?: boolean;
   /** Largest number of simultaneous requests; each needs a connection of its own. */
   readonly concurrency?: number;
   /** Longest time that a request needs to reach the service. */
   readonly maxTransitMs?: number;
-  /** If no slots are stored, `pace` sends fewer requests for one minute, `wait` sends none. */
-  readonly whenNoStoredSlots?: "pace" | "wait";
   readonly readClock?: ClockReader;
   readonly log?: Pick<Log, "warn">;
   readonly metrics?: Pick<Metrics, "quotaWaitSeconds" | "quotaSlots" | "quotaHeld">;
@@ -54,7 +52,6 @@ export interface QuotaOptions {
 
 export interface Quota extends QuotaLimiter {
   start(): Promise<void>;
-  otherClientUse(): OtherClientUse | null;
   setShare(share: QuotaShare): void;
 }
 
@@ -69,7 +66,7 @@ const SHARED_GROUPS: EndpointGroups = [QUOTA_ENDPOINTS];
 const SEPARATE_GROUPS: EndpointGroups = QUOTA_ENDPOINTS.map((endpoint) => [endpoint]);
 
 export function createQuota(options: QuotaOptions): Quota {
-  const { clock, source, metrics, log, sharing = "auto", maxTransitMs = 3_000 } = options;
+  const { clock, source, metrics, log, separateEndpoints = false, maxTransitMs = 3_000 } = options;
   let quotaShare = limitQuota(options);
   const slotOccupiedMs = QUOTA_WINDOW_MS * (1 + CLOCK_DRIFT_SHARE_MAX);
   const requestStore = createRequestStore({
@@ -82,7 +79,7 @@ export function createQuota(options: QuotaOptions): Quota {
   });
   const quotaSharingEvidence = createQuotaSharingEvidence();
   const rateLimiters = new Map<QuotaEndpoint, RateLimiter>();
-  let maySplitQuota = sharing === "auto";
+  let maySplitQuota = !separateEndpoints;
   let startPromise: Promise<void> | undefined;
   let allPausedUntilMs = LONG_AGO_MS;
   let countUncertainUntilMs = LONG_AGO_MS;
@@ -136,16 +133,12 @@ export function createQuota(options: QuotaOptions): Quota {
     const { slots, hasStoredSlots } = await requestStore.loadSlots();
     const storedPauses = await requestStore.loadPauses();
     const now = clock.monotonic();
-    const allSlotsFreeAtMs = now + slotOccupiedMs + maxTransitMs;
-    if (!hasStoredSlots) countUncertainUntilMs = allSlotsFreeAtMs;
+    if (!hasStoredSlots) countUncertainUntilMs = now + slotOccupiedMs + maxTransitMs;
     allPausedUntilMs = Math.max(allPausedUntilMs, storedPauses.get("everything") ?? LONG_AGO_MS);
-    const closedUntilMs = Math.max(
-      allPausedUntilMs,
-      !hasStoredSlots && options.whenNoStoredSlots === "wait" ? allSlotsFreeAtMs : now,
-    );
     const refusedUntilMsOf = (group: EndpointGroups[number]) =>
       Math.max(...group.map((endpoint) => storedPauses.get(endpoint) ?? now));
-    regroupEndpoints(sharing === "separate" ? SEPARATE_GROUPS : SHARED_GROUPS, slots, refusedUntilMsOf, closedUntilMs);
+    const groups = separateEndpoints ? SEPARATE_GROUPS : SHARED_GROUPS;
+    regroupEndpoints(groups, slots, refusedUntilMsOf, Math.max(allPausedUntilMs, now));
     reportQuotaPause();
   }
 
@@ -161,7 +154,7 @@ export function createQuota(options: QuotaOptions): Quota {
 
   function mergeRateLimiters(): void {
     const splitRateLimiters = allRateLimiters();
-    if (splitRateLimiters.length === 1 || sharing !== "auto") return;
+    if (splitRateLimiters.length === 1 || separateEndpoints) return;
     const refusedUntilMs = Math.max(...splitRateLimiters.map((limiter) => limiter.refusedUntilMs()));
     const closedUntilMs = Math.max(...splitRateLimiters.map((limiter) => limiter.closedUntilMs()));
     const slots = splitRateLimiters.flatMap((limiter) => limiter.slots());
@@ -204,14 +197,16 @@ export function createQuota(options: QuotaOptions): Quota {
       getRateLimiter(endpoint).enqueue(request);
       return (await promise) as Awaited<ReturnType<typeof task>>;
     },
-    pauseRequests(durationMs, scope, endpoint) {
+    pauseRequests(durationMs, scope) {
       const untilMs = clock.monotonic() + Math.max(QUOTA_PAUSE_MIN_MS, durationMs);
-      const pauseScope = scope === "everything" || endpoint === undefined ? "everything" : endpoint;
-      if (scope === "everything") allPausedUntilMs = Math.max(allPausedUntilMs, untilMs);
-      for (const limiter of pauseScope === "everything" ? allRateLimiters() : [getRateLimiter(pauseScope)])
-        limiter.pauseRequests(untilMs, scope === "allowance");
-      storeQuotaPause(pauseScope, untilMs);
-      if (scope === "allowance") mergeRateLimiters();
+      if (scope === "everything") {
+        allPausedUntilMs = Math.max(allPausedUntilMs, untilMs);
+        for (const limiter of allRateLimiters()) limiter.pauseRequests(untilMs, false);
+      } else {
+        getRateLimiter(scope).pauseRequests(untilMs, true);
+        mergeRateLimiters();
+      }
+      storeQuotaPause(scope, untilMs);
       reportQuotaPause();
     },
     endPause(scope) {
@@ -244,7 +239,6 @@ export function createQuota(options: QuotaOptions): Quota {
       const pausedUntilMs = pauseLeftMs > 0 ? clock.now() + pauseLeftMs : null;
       return { buckets: allRateLimiters().map((limiter) => limiter.status()), heldUntilMs: pausedUntilMs };
     },
-    otherClientUse: () => allRateLimiters().flatMap((limiter) => limiter.status().foreign ?? [])[0] ?? null,
     setShare(share) {
       quotaShare = limitQuota(share);
       for (const limiter of allRateLimiters())
