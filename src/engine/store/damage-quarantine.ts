@@ -10,14 +10,7 @@ const QUARANTINED_ROW_RETENTION_MS = 30 * 24 * 60 * 60_000;
 
 /** Quarantine for rows with a wrong checksum: stores their bytes, reports them, and removes them from their table. */
 export function createDamagedRowQuarantine(database: Database, clock: Clock, log: Log | undefined) {
-  function logDamagedRows(table: StateTable, rowCount: number): void {
-    log?.error(
-      { table, rows: rowCount },
-      "Damaged rows of the state were found and set aside; `plenum state check` names them. Check the disk and the memory of this machine.",
-    );
-  }
-
-  function copyRowsToQuarantine(table: StateTable, whereSql: string, values: readonly SqliteValue[]): number {
+  function copyRowsToQuarantine(table: StateTable, whereSql: string, ...values: readonly SqliteValue[]): number {
     const { columns, part, key } = CHECKED_TABLES[table];
     const bodySql = columns.at(-1) === "body" ? "body" : `json_array(${columns.join(", ")})`;
     const rowCount = database
@@ -27,13 +20,17 @@ export function createDamagedRowQuarantine(database: Database, clock: Clock, log
          where (${whereSql}) and ${isDamagedSql(table)}`,
       )
       .run(clock.now(), ...values);
-    if (rowCount > 0) logDamagedRows(table, rowCount);
+    if (rowCount > 0)
+      log?.error(
+        { table, rows: rowCount },
+        "Damaged rows of the state were found and set aside; `plenum state check` names them. Check the disk and the memory of this machine.",
+      );
     return rowCount;
   }
 
   /** Moves damaged rows into the quarantine; returns how many. Call it inside a transaction. */
   function quarantineDamagedRows(table: StateTable, where = "true", ...values: readonly SqliteValue[]): number {
-    const rowCount = copyRowsToQuarantine(table, where, values);
+    const rowCount = copyRowsToQuarantine(table, where, ...values);
     if (rowCount === 0) return 0;
     const removed = database.prepare(`delete from ${table} where (${where}) and ${isDamagedSql(table)}`).run(...values);
     // If fewer rows were deleted than copied, the pages of the table that lead to those rows are damaged.
@@ -42,17 +39,9 @@ export function createDamagedRowQuarantine(database: Database, clock: Clock, log
     return rowCount;
   }
 
-  function markDamagedRows(table: StateTable): number {
-    const hasChecksumSql = `${table}.checksum is not null`;
-    const rowCount = copyRowsToQuarantine(table, hasChecksumSql, []);
-    if (rowCount > 0)
-      database.exec(`update ${table} set checksum = null where ${hasChecksumSql} and ${isDamagedSql(table)}`);
-    return rowCount;
-  }
-
   /** Resets damaged cursors to the beginning, because a cursor must never skip an event. Needs a transaction. */
   function repairCursors(): boolean {
-    if (copyRowsToQuarantine("sink", "true", []) === 0) return false;
+    if (copyRowsToQuarantine("sink", "true") === 0) return false;
     const initialCursorValues = { position: "0", dropped: "0", ended: "null", counted: "0", epoch: "?1", urgent: "0" };
     database
       .prepare(
@@ -74,16 +63,19 @@ export function createDamagedRowQuarantine(database: Database, clock: Clock, log
         .prepare("update damaged set is_open = 0 where table_name = 'sink' and is_open = 1 and part = ?")
         .run(sink);
     },
-    copyToQuarantine: (table: StateTable, whereSql: string, ...values: readonly SqliteValue[]) =>
-      copyRowsToQuarantine(table, whereSql, values),
-    markDamagedRows,
+    copyToQuarantine: copyRowsToQuarantine,
     /** Checks the small tables at each start; events are checked when they are read. */
     checkTablesAtStart(): void {
       database.prepare("delete from damaged where found_ms < ?").run(clock.now() - QUARANTINED_ROW_RETENTION_MS);
       repairCursors();
       for (const table of ["document", "again", "gap", "age_mark", "quota", "quota_hold"] as const)
         quarantineDamagedRows(table);
-      for (const table of ["record", "dead_letter"] as const) markDamagedRows(table);
+      // Damaged rows of these tables stay in their place, without a checksum.
+      for (const table of ["record", "dead_letter"] as const) {
+        const hasChecksumSql = `${table}.checksum is not null`;
+        if (copyRowsToQuarantine(table, hasChecksumSql) > 0)
+          database.exec(`update ${table} set checksum = null where ${hasChecksumSql} and ${isDamagedSql(table)}`);
+      }
       // A dead letter without its resend mark would stay hidden for ever.
       database.exec(`update dead_letter set resending = 0 where resending <> 0 and not exists
         (select 1 from again where again.sink = dead_letter.sink and again.position = dead_letter.position)`);
@@ -94,21 +86,14 @@ export function createDamagedRowQuarantine(database: Database, clock: Clock, log
         .prepare("select distinct key from damaged where table_name = 'document' and part = ?")
         .all<{ readonly key: string }>(setName)
         .map(({ key }) => key),
-    rowsFoundSince: (table: StateTable, sinceMs: number): readonly QuarantinedRow[] =>
+    rowsFoundSince: (table: StateTable, sinceMs: number) =>
       database
         .prepare("select id, found_ms as foundMs from damaged where table_name = ? and found_ms > ?")
-        .all<QuarantinedRow>(table, sinceMs)
-        .map((row) => ({ ...row })),
-    summary: (): readonly DamagedRows[] => summarizeDamagedRows(database),
+        .all<{ readonly id: number; readonly foundMs: number }>(table, sinceMs),
   };
 }
 
 export type DamagedRowQuarantine = ReturnType<typeof createDamagedRowQuarantine>;
-
-interface QuarantinedRow {
-  readonly id: number;
-  readonly foundMs: number;
-}
 
 export function summarizeDamagedRows(database: Database): readonly DamagedRows[] {
   return database

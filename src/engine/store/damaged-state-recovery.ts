@@ -16,10 +16,10 @@ import { stateFilePath } from "./state-folder.ts";
 /** Number of events per transaction, so that a running worker waits a few milliseconds only. */
 const EVENTS_PER_COMMIT = 100;
 
-export type RecoveryReport = Awaited<ReturnType<typeof recoverUndeliveredEvents>>;
+export type RecoveryReport = Awaited<ReturnType<typeof recoverEvents>>;
 
 /** Commits undelivered events of a quarantined file to the state in use; documents stay. A worker may run. */
-export async function recoverEvents(folder: string, file: string, clock: Clock): Promise<RecoveryReport> {
+export async function recoverEvents(folder: string, file: string, clock: Clock) {
   const stateFileInUse = stateFilePath(folder);
   if (!existsSync(file)) throw new ConfigError(`There is no file ${file}.`);
   if (!existsSync(stateFileInUse)) {
@@ -34,34 +34,23 @@ export async function recoverEvents(folder: string, file: string, clock: Clock):
   using database = openDatabase(stateFileInUse);
   prepareSchema(database, false);
   database.exec("pragma synchronous = full");
-  return await recoverUndeliveredEvents(pages, database, clock);
-}
-
-async function recoverUndeliveredEvents(pages: SqlitePages, database: Database, clock: Clock) {
-  const scannedRows = scanSqlitePages(pages);
-  const { pageByPosition, cursors: cursorBySink } = scannedRows;
+  const { pageByPosition, cursors: cursorBySink, report } = scanSqlitePages(pages);
   const sinksInUse = database
     .prepare("select name from sink where ended is null")
     .all<{ readonly name: string }>()
     .map(({ name }) => name);
   const firstPosition = Math.min(...sinksInUse.map((name) => cursorBySink.get(name) ?? 0));
   const { counts } = await appendOldEvents(pages, pageByPosition, firstPosition, database, clock);
-  return {
-    ...countScannedRows(pages, scannedRows),
-    ...counts,
-    cursors: Object.fromEntries(
-      [...new Set([...sinksInUse, ...cursorBySink.keys()])].map(
-        (name) => [name, cursorBySink.get(name) ?? null] as const,
-      ),
-    ),
-  };
+  const knownSinks = new Set([...sinksInUse, ...cursorBySink.keys()]);
+  const cursors = [...knownSinks].map((name) => [name, cursorBySink.get(name) ?? null] as const);
+  return { ...report, ...counts, cursors: Object.fromEntries(cursors) };
 }
 
 /** Copies undelivered events and cursors into a new file; all events if a cursor may be lost. */
 export async function recoverIntoNewFile(file: string, database: Database, clock: Clock): Promise<RecoveryReport> {
   using pages = openSqlitePages(file, "all");
   const scannedRows = scanSqlitePages(pages);
-  const { pageByPosition, cursors: cursorBySink, isCursorLost } = scannedRows;
+  const { pageByPosition, cursors: cursorBySink, isCursorLost, report } = scannedRows;
   const { lostPositions, isOrderDamaged } = findUnreachableEvents(file);
   const mustStartOver = isCursorLost || isOrderDamaged || cursorBySink.size === 0;
   const firstPosition = mustStartOver ? 0 : Math.min(...cursorBySink.values());
@@ -90,7 +79,7 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
         )
         .run(clock.now(), file);
   });
-  return { ...countScannedRows(pages, scannedRows), ...counts, cursors: Object.fromEntries(cursorBySink) };
+  return { ...report, ...counts, cursors: Object.fromEntries(cursorBySink) };
 }
 
 /**
@@ -98,13 +87,14 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
  * the wrong place of the table, so a cursor may have skipped events, and every sink gets the log again.
  */
 function findUnreachableEvents(file: string) {
-  let database: Database | null = null;
   const lostPositions = new Set<number>();
   let isOrderDamaged = false;
   try {
     // Open the file as immutable, because SQLite would delete a write-ahead log that it does not understand.
-    database = openDatabase(`${pathToFileURL(file).href}?immutable=1`, { readOnly: true });
-    isOrderDamaged = isTableOrderDamaged(database);
+    using database = openDatabase(`${pathToFileURL(file).href}?immutable=1`, { readOnly: true });
+    const positionsInTableOrder = "select position, lag(position) over () as previous from event not indexed";
+    isOrderDamaged =
+      database.number(`select exists (select 1 from (${positionsInTableOrder}) where position <= previous)`) > 0;
     const lostRows = database
       .prepare(
         `select entry.position from event as entry indexed by event_by_class where entry.telemetry in (0, 1)
@@ -114,21 +104,8 @@ function findUnreachableEvents(file: string) {
     for (const { position } of lostRows) lostPositions.add(position);
   } catch {
     // A table or an index that cannot be read: the pages are scanned anyway.
-  } finally {
-    database?.close();
   }
   return { lostPositions, isOrderDamaged };
-}
-
-/** Returns true if a scan of the log's table does not return ascending positions. */
-function isTableOrderDamaged(database: Database): boolean {
-  const unorderedRow = database
-    .prepare(
-      `select 1 from (select position, lag(position) over () as previous from event not indexed)
-         where position <= previous limit 1`,
-    )
-    .get();
-  return unorderedRow !== undefined;
 }
 
 function restoreQuotaRows(database: Database, { quota, pauses }: ReturnType<typeof scanSqlitePages>): void {
@@ -151,13 +128,6 @@ export function formatRecovery(
   { taken, damaged, deadLetters, marks, others }: RecoveryReport,
 ): string {
   return `It was set aside as ${quarantinedFile}, and a fresh one begun. ${taken} events that a sink had not got were taken over and are sent with their ids. Lost to the sinks are ${damaged} events of which too little is left, ${deadLetters} dead letters and ${marks} marks to send an event again. ${others} rows of other kinds stay in that file: what was known of the building is read again, and commands and the audit log start empty. Check the disk and the memory of this machine.`;
-}
-
-function countScannedRows(
-  pages: SqlitePages,
-  { pageByPosition, damaged, deadLetters, marks, others }: ReturnType<typeof scanSqlitePages>,
-) {
-  return { pages: pages.count, found: pageByPosition.size, damaged, deadLetters, marks, others };
 }
 
 async function appendOldEvents(
@@ -241,9 +211,12 @@ function scanSqlitePages(pages: SqlitePages) {
   // An older row of an ended sink may show it as active; delivering events again loses nothing.
   for (const sink of cursorBySink.keys()) endReasonBySink.delete(sink);
   return {
-    ...{ pageByPosition, damaged: damagedEventCount, cursors: cursorBySink, urgentBySink: urgentCursorBySink },
+    ...{ pageByPosition, cursors: cursorBySink, urgentBySink: urgentCursorBySink },
     ...{ ended: endReasonBySink, isCursorLost, quota: quotaSlots, pauses: quotaPauses },
-    ...{ deadLetters: deadLetterIds.size, marks: resendMarks.size, others: otherRowKeys.size },
+    report: {
+      ...{ pages: pages.count, found: pageByPosition.size, damaged: damagedEventCount },
+      ...{ deadLetters: deadLetterIds.size, marks: resendMarks.size, others: otherRowKeys.size },
+    },
   };
 }
 

@@ -4,8 +4,8 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup } from "../../core/runtime/waiting.ts";
 import { detectCopy, detectLostWal, LOST_WAL_MESSAGE, readCopy, recordRegularClose } from "./copied-state-detection.ts";
-import { createDamagedRowQuarantine } from "./damage-quarantine.ts";
-import { formatRecovery, type RecoveryReport, recoverIntoNewFile } from "./damaged-state-recovery.ts";
+import { createDamagedRowQuarantine, summarizeDamagedRows } from "./damage-quarantine.ts";
+import { formatRecovery, recoverIntoNewFile } from "./damaged-state-recovery.ts";
 import { createSqliteDeferredWrites } from "./deferred-writes.ts";
 import { createDocumentStore } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
@@ -39,7 +39,7 @@ import {
   removeWalCopy,
   stateFilePath,
 } from "./state-folder.ts";
-import type { Store } from "./store.ts";
+import type { Store, StoreDescription } from "./store.ts";
 
 export interface OpenStoreOptions {
   readonly folder: string;
@@ -90,8 +90,8 @@ function openUnlockedStore(options: OpenStoreOptions, readOnly: boolean): Store 
 }
 
 async function openLockedStore(file: string, options: OpenStoreOptions, lock: Database): Promise<Store> {
-  const { clock, log, machine } = options;
-  const openedFiles: OpenedStateFiles = { lock, ...(log && { log }), ...(machine && { machine }) };
+  const { clock } = options;
+  const openedFiles: OpenedStateFiles = { ...options, lock };
   let database: Database | null = null;
   try {
     refuseLostStateFile(file);
@@ -126,15 +126,12 @@ async function replaceDamagedFile(
   try {
     const recoveryReport = await recoverIntoNewFile(quarantinedFile, database, clock);
     removeUnusableFileMark(file);
+    const recoveryMessage = formatRecovery(quarantinedFile, recoveryReport);
     log?.error(
       { file, aside: quarantinedFile, err: error, ...recoveryReport },
-      `The state file was damaged. ${formatRecovery(quarantinedFile, recoveryReport)}`,
+      `The state file was damaged. ${recoveryMessage}`,
     );
-    return createStore(database, clock, {
-      ...openedFiles,
-      hasWriteAheadLog: true,
-      quarantined: { file: quarantinedFile, recovery: recoveryReport },
-    });
+    return createStore(database, clock, { ...openedFiles, quarantinedFile, recoveryMessage });
   } catch (failure) {
     database.close();
     throw failure;
@@ -199,16 +196,15 @@ function findIntegrityProblem(database: Database): string | null {
   return null;
 }
 
-export interface OpenedStateFiles {
+export interface OpenedStateFiles
+  extends Pick<OpenStoreOptions, "log" | "machine">,
+    Pick<StoreDescription, "quarantinedFile" | "recoveryMessage"> {
   readonly lock?: Database;
-  readonly log?: Log;
-  readonly quarantined?: { readonly file: string; readonly recovery: RecoveryReport };
-  readonly machine?: () => string | null;
   readonly hasWriteAheadLog?: boolean;
 }
 
 export function createStore(database: Database, clock: Clock, openedFiles: OpenedStateFiles): Store {
-  const { lock, quarantined } = openedFiles;
+  const { lock, quarantinedFile, recoveryMessage } = openedFiles;
   const logTail = createEventLogTail();
   database.addListener(logTail);
   const deferredWrites = createSqliteDeferredWrites(database, clock);
@@ -310,11 +306,9 @@ export function createStore(database: Database, clock: Clock, openedFiles: Opene
         file: database.path,
         bytes: fileSize(database.path) + fileSize(`${database.path}-wal`),
         schemaVersion: SCHEMA_VERSION,
-        damaged: damageQuarantine.summary(),
-        ...(quarantined && {
-          quarantinedFile: quarantined.file,
-          recoveryMessage: formatRecovery(quarantined.file, quarantined.recovery),
-        }),
+        damaged: summarizeDamagedRows(database),
+        ...(quarantinedFile !== undefined && { quarantinedFile }),
+        ...(recoveryMessage !== undefined && { recoveryMessage }),
         ...(walLostAt !== undefined && { lostLogMessage: `${LOST_WAL_MESSAGE} This was found at ${walLostAt}.` }),
         ...(stateCopy === undefined ? {} : { copy: stateCopy }),
       };
