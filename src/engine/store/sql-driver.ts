@@ -49,7 +49,7 @@ export type SqlByColumn = Readonly<Record<string, string>>;
 export interface SqlDialect {
   /** `fromSql`: the SQL after the selected columns. `copyOf`: the table of the source row, whose damage the copy keeps. */
   insert(table: StateTable, cells: SqlByColumn, fromSql?: string, copyOf?: StateTable): string;
-  upsert(table: StateTable, keys: readonly string[], cells: SqlByColumn, fromSql?: string): string;
+  upsert(table: StateTable, keys: readonly string[], cells: SqlByColumn): string;
   /** Builds an update of this source's undamaged rows. */
   update(table: StateTable, cells: SqlByColumn, where: string): string;
   isIntactSql(table: StateTable): string;

@@ -65,10 +65,10 @@ function translateToSqlite(text: string): string {
 const SQLITE_DIALECT: SqlDialect = {
   insert: (table, cells, fromSql = "where true", copyOf) =>
     `${insertRowSql(table, cells, fromSql, copyOf)} on conflict do nothing`,
-  upsert(table, keys, cells, fromSql = "") {
+  upsert(table, keys, cells) {
     const updatedColumns = [...Object.keys(cells).filter((column) => !keys.includes(column)), "checksum"];
     const assignmentsSql = updatedColumns.map((column) => `${column} = excluded.${column}`).join(", ");
-    return `${insertRowSql(table, cells, fromSql)} on conflict (${keys.join(", ")}) do update set ${assignmentsSql}`;
+    return `${insertRowSql(table, cells, "")} on conflict (${keys.join(", ")}) do update set ${assignmentsSql}`;
   },
   update(table, cells, where) {
     const assignments = Object.entries(cells).map(([column, value]) => `${column} = ${value}, `);

@@ -62,10 +62,10 @@ function bindSqlValue(value: SqlValue): string | Buffer | null {
 
 const POSTGRES_DIALECT: SqlDialect = {
   insert: (table, cells, from = "") => `${insertRowSql(table, cells, from)} on conflict do nothing`,
-  upsert(table, keys, cells, from = "") {
+  upsert(table, keys, cells) {
     const replacedColumns = Object.keys(cells).filter((column) => !keys.includes(column));
     const assignmentsSql = replacedColumns.map((column) => `${column} = excluded.${column}`).join(", ");
-    return `${insertRowSql(table, cells, from)} on conflict (source, ${keys.join(", ")}) do update set ${assignmentsSql}`;
+    return `${insertRowSql(table, cells, "")} on conflict (source, ${keys.join(", ")}) do update set ${assignmentsSql}`;
   },
   update(table, cells, where) {
     const assignments = Object.entries(cells).map(([column, value]) => `${column} = ${value}`);
