@@ -1,5 +1,5 @@
 import { ConfigError } from "../../core/errors/errors.ts";
-import type { DocumentChange, LoggedEvent, SinkLag, Store, StoreChange } from "./store.ts";
+import type { LoggedEvent, SinkLag, Store } from "./store.ts";
 
 export interface SourceStore {
   readonly source: string;
@@ -13,6 +13,7 @@ export function joinSourceStores(sourceStores: readonly SourceStore[]): Store {
   const stores = sourceStores.map(({ store }) => store);
   const storeBySource = new Map(sourceStores.map(({ source, store }) => [source, store]));
   const queryStores = <T>(read: (store: Store) => Promise<T>) => Promise.all(stores.map(read));
+  const sumOfStores = async (read: (store: Store) => Promise<number>) => sum(await queryStores(read));
 
   /** Stores that have a set. Sink state is excluded, because a sink may have the name of a source. */
   function storesWithSet(setName: string): readonly Store[] {
@@ -40,14 +41,12 @@ export function joinSourceStores(sourceStores: readonly SourceStore[]): Store {
       return new Map(documentMaps.flatMap((documentMap) => [...documentMap]));
     },
     version: async (set) => sum(await Promise.all(storesWithSet(set).map((store) => store.version(set)))),
-    changes: async () => sum(await queryStores((store) => store.changes())),
+    changes: () => sumOfStores((store) => store.changes()),
     damagedKeys: async (set) => (await queryStores((store) => store.damagedKeys(set))).flat(),
-    async commit(change: StoreChange) {
-      if ((change.events ?? []).length > 0 || (change.records ?? []).length > 0) await rejectCall();
+    async commit({ documents = [], events = [], records = [] }) {
+      if (events.length > 0 || records.length > 0) await rejectCall();
       for (const targetStore of stores) {
-        const targetChanges = (change.documents ?? []).filter(({ set }: DocumentChange) =>
-          storesWithSet(set).includes(targetStore),
-        );
+        const targetChanges = documents.filter(({ set }) => storesWithSet(set).includes(targetStore));
         if (targetChanges.length > 0) await targetStore.commit({ documents: targetChanges });
       }
       return { lastPosition: 0, repeated: [] };
@@ -76,11 +75,9 @@ export function joinSourceStores(sourceStores: readonly SourceStore[]): Store {
         return deadLetters.toSorted((a, b) => b.at.localeCompare(a.at)).slice(0, limit);
       },
       // Ids of dead letters are unique in a database, so one source has each.
-      resendDeadLetters: async (sink, ids) =>
-        sum(await queryStores(({ outbox }) => outbox.resendDeadLetters(sink, ids))),
-      discardDeadLetters: async (sink, ids) =>
-        sum(await queryStores(({ outbox }) => outbox.discardDeadLetters(sink, ids))),
-      replay: async (sink, since, kinds) => sum(await queryStores(({ outbox }) => outbox.replay(sink, since, kinds))),
+      resendDeadLetters: (sink, ids) => sumOfStores(({ outbox }) => outbox.resendDeadLetters(sink, ids)),
+      discardDeadLetters: (sink, ids) => sumOfStores(({ outbox }) => outbox.discardDeadLetters(sink, ids)),
+      replay: (sink, since, kinds) => sumOfStores(({ outbox }) => outbox.replay(sink, since, kinds)),
       lag: async (lagFilters) => sumSinkLags((await queryStores(({ outbox }) => outbox.lag(lagFilters))).flat()),
       async pressure() {
         const pressures = await queryStores(({ outbox }) => outbox.pressure());

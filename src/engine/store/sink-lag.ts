@@ -33,8 +33,6 @@ interface SinkLagRow
   readonly last: number;
 }
 
-type CursorPair = Pick<SinkPosition, "position" | "urgent">;
-
 interface EventCount {
   readonly events: number;
   readonly oldestMs: number | null;
@@ -77,7 +75,7 @@ export async function computeSinkLags(
   return sinkLags;
 }
 
-async function countPendingEvents(sql: SqlDriver, { position, urgent }: CursorPair, lagFilter: LagFilter) {
+async function countPendingEvents(sql: SqlDriver, { position, urgent }: SinkPosition, lagFilter: LagFilter) {
   const afterCursorSql = "event.source = $1 and event.position > $2";
   // Urgent events may be settled although values before them are not.
   const isFactSql = `${afterCursorSql} and telemetry = false and not (position <= ${urgent} and ${IS_URGENT_KIND_SQL})`;
