@@ -7,13 +7,11 @@ import { FLEET_TOPIC, findHolder, readFleetRows, utcTextSql } from "./fleet-tabl
 import { FLEET_LEASE_TIMING } from "./lease-timing.ts";
 
 /** Status of a fleet as the status page and the command line show it. Times are in UTC, by the database's clock. */
-export interface FleetStatus {
+export interface FleetStatus extends ReturnType<typeof buildFleetStatus> {
   /** Name of the member that reports the status; null if the command line reads it from the database. */
   readonly self: string | null;
-  readonly members: readonly MemberStatus[];
-  readonly sources: readonly SourceOwnership[];
   readonly takeovers: readonly SourceTakeover[];
-  readonly database: DatabaseStatus | null;
+  readonly database: (StateDatabaseDescription & { readonly name: string; readonly doubts: readonly string[] }) | null;
   readonly trouble: string | null;
 }
 
@@ -28,20 +26,7 @@ export interface MemberStatus
   readonly unreached: readonly string[];
 }
 
-export interface SourceOwnership {
-  readonly source: string;
-  readonly holder: string | null;
-  readonly epoch: number;
-  readonly since: string | null;
-  readonly reason: TakeoverReason | null;
-}
-
 export type SourceTakeover = Awaited<ReturnType<typeof readTakeovers>>[number];
-
-export interface DatabaseStatus extends StateDatabaseDescription {
-  readonly name: string;
-  readonly doubts: readonly string[];
-}
 
 const MAX_SHOWN_TAKEOVERS = 100;
 
@@ -64,13 +49,11 @@ export async function readFleetStatus(
   };
 }
 
-export function buildFleetStatus(view: FleetTables): Pick<FleetStatus, "members" | "sources"> {
-  const sources = view.sources.map((row): SourceOwnership => {
+export function buildFleetStatus(view: FleetTables) {
+  const sources = view.sources.map((row) => {
     const { name: source, epoch, since, reason } = row;
-    const holderName = findHolder(row, view)?.name ?? null;
-    return holderName === null
-      ? { source, holder: holderName, epoch, since: null, reason: null }
-      : { source, holder: holderName, epoch, since, reason };
+    const holder = findHolder(row, view)?.name ?? null;
+    return { source, holder, epoch, since: holder === null ? null : since, reason: holder === null ? null : reason };
   });
   const members = view.members.map((member): MemberStatus => {
     const { name, host, version, startedAt, seenAt, isDraining, unable, digest, reach } = member;

@@ -1,5 +1,6 @@
 import { createHash, randomBytes } from "node:crypto";
 import { hostname } from "node:os";
+import type { Config } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { VERSION } from "../../core/runtime/version.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
@@ -112,15 +113,8 @@ export function listSourceHolders(view: FleetTables): readonly SourceHolder[] {
   return view.sources.map((source) => [source.name, findHolder(source, view)?.name ?? null]);
 }
 
-interface SharedFleetConfig {
-  readonly sources: unknown;
-  readonly sinks: unknown;
-  readonly commands: unknown;
-  readonly state: Readonly<Record<"max_bytes" | "max_age" | "replay_window", number> & { plots: boolean }>;
-}
-
 /** Digest of the options that all members share: 16 hexadecimal digits, independent of the order of keys. */
-export function digestSharedConfig({ sources, sinks, commands, state }: SharedFleetConfig): string {
+export function digestSharedConfig({ sources, sinks, commands, state }: Config): string {
   const { max_bytes, max_age, replay_window, plots } = state;
   const sharedOptions = { sources, sinks, commands, state: { max_bytes, max_age, replay_window, plots } };
   return createHash("sha256").update(JSON.stringify(sharedOptions, toCanonicalJson)).digest("hex").slice(0, 16);
@@ -154,14 +148,8 @@ export async function registerMember(
       `select name, incarnation, renewals::text, host, digest from ${memberTable} where gone is null order by name`,
     );
     const heartbeats = rows.map((row): JoinBlocker => {
-      const [memberName = "", memberIncarnation = "", renewals = "", host = "", memberDigest = ""] = row.map(String);
-      return {
-        name: memberName,
-        incarnation: memberIncarnation,
-        renewals: Number(renewals),
-        host,
-        digest: memberDigest,
-      };
+      const [memberName = "", incarnation = "", renewals = "", host = "", memberDigest = ""] = row.map(String);
+      return { name: memberName, incarnation, renewals: Number(renewals), host, digest: memberDigest };
     });
     const joinBlockers = heartbeats.filter((other) => other.name === name || other.digest !== digest);
     if (joinBlockers.length > 0) return { beats: heartbeats, blockers: joinBlockers };

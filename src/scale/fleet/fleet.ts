@@ -1,7 +1,7 @@
 import { ConfigError, errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { readClocks, type TimeReading } from "../../core/runtime/elapsed-time.ts";
-import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
+import { OrderlyStop, startServiceOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { createWakeup, endsWithin, runLoop, sleepFor, type Wakeup } from "../../core/runtime/waiting.ts";
@@ -30,11 +30,7 @@ import { createSourceHandover } from "./source-handover.ts";
  * Member of a fleet without a leader. Five loops: renew the lease, detect silent members, take and release sources
  * (`source-handover.ts`), check unreached services (`service-reachability.ts`), and end expired leases.
  */
-export interface Fleet extends WorkerService {
-  /** Returns the last known status while the database is unavailable. */
-  status(): Promise<FleetStatus>;
-  notices(): readonly string[];
-}
+export type Fleet = ReturnType<typeof createFleet>;
 
 export interface FleetOptions {
   readonly database: StateDatabase;
@@ -61,7 +57,7 @@ const FLEET_STATUS_TIMEOUT_MS = 2_000;
 const DATABASE_RETRY_BACKOFF = { firstMs: 250, maxMs: 1_000 };
 
 /** `start` throws a `ConfigError` when the name is taken, or when others run another configuration. */
-export function createFleet(options: FleetOptions): Fleet {
+export function createFleet(options: FleetOptions) {
   const { clock, database, log, metrics, name, sources } = options;
   const fleetTiming: FleetTiming = { ...FLEET_LEASE_TIMING, ...options.timing };
   const leaseExpiry = createLeaseExpiryTimer(clock, fleetTiming.ttlMs, fleetTiming.marginMs);
@@ -267,7 +263,8 @@ export function createFleet(options: FleetOptions): Fleet {
       await Promise.all(runningLoops);
       handoverLog.flush(true);
     },
-    async status() {
+    /** Returns the last known status while the database is unavailable. */
+    async status(): Promise<FleetStatus> {
       try {
         return await withTimeLimit(clock, FLEET_STATUS_TIMEOUT_MS, readFleetStatus(database, name, sources));
       } catch (error) {
@@ -275,7 +272,7 @@ export function createFleet(options: FleetOptions): Fleet {
         return { self: name, ...status, takeovers: [], database: null, trouble: errorText(error) };
       }
     },
-    notices() {
+    notices(): readonly string[] {
       const ownMemberRow = sourceHandover.latest()?.members.find((member) => member.name === name);
       const pausedNotice = " Nothing is polled here, because nothing could be committed; it goes on by itself.";
       const databaseNotice =

@@ -1,7 +1,7 @@
 import { errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { elapsedMs, readClocks, type TimeReading } from "../../core/runtime/elapsed-time.ts";
-import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
+import { OrderlyStop, startServiceOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin, retryUntilDone, runLoop } from "../../core/runtime/waiting.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
@@ -17,12 +17,7 @@ import {
  * Kill switch for tag writes, in the database. Members read the switch every second, and stop writing after two seconds
  * without a read. The member that throws the switch stops at once, and retries until the switch is stored.
  */
-export interface FleetKillSwitch extends WorkerService {
-  readonly remedy: string;
-  isThrown(): boolean;
-  /** Stops tag writes of this member at once, and of all members at most two seconds after the promise resolves. */
-  throwSwitch(by: string, at: string): Promise<void>;
-}
+export type FleetKillSwitch = ReturnType<typeof createFleetKillSwitch>;
 
 export interface ThrownKillSwitch {
   readonly by: string;
@@ -39,7 +34,7 @@ export function createFleetKillSwitch(options: {
   readonly database: StateDatabase;
   readonly clock: Clock;
   readonly log: Log;
-}): FleetKillSwitch {
+}) {
   const { database, clock, log } = options;
   const switchDocument = createFleetDocument<ThrownKillSwitch>({ database, key: KILL_SWITCH_DOCUMENT_KEY, log });
   const stopController = new AbortController();
@@ -71,7 +66,8 @@ export function createFleetKillSwitch(options: {
     name: "kill-switch",
     remedy: "run plenum writes resume",
     isThrown: () => storingThrownSwitch !== null || switchDocument.read() !== null || isKillSwitchUnread(),
-    throwSwitch(by, at) {
+    /** Stops tag writes of this member at once, and of all members at most two seconds after the promise resolves. */
+    throwSwitch(by: string, at: string): Promise<void> {
       storingThrownSwitch ??= storeThrownSwitch({ by, at });
       return storingThrownSwitch;
     },

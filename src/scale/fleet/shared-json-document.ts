@@ -2,26 +2,13 @@ import { errorText } from "../../core/errors/errors.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 
-/** JSON document shared by the fleet. `read` returns the last known value; notifications refresh the value within 30 s. */
-export interface FleetDocument<T> {
-  read(): T | null;
-  /** Returns a version that changes with the document; empty without a document. */
-  version(): string;
-  write(value: T): Promise<void>;
-  /** Removes the document if `read` returned its latest value; false if another member changed the document first. */
-  remove(): Promise<boolean>;
-  /** Reads the document again. Throws when the database does not respond. */
-  refresh(): Promise<void>;
-  close(): void;
-}
-
 interface FleetDocumentOptions {
   readonly database: StateDatabase;
   readonly key: string;
   readonly log: Log;
 }
 
-export async function openFleetDocument<T>(options: FleetDocumentOptions): Promise<FleetDocument<T>> {
+export async function openFleetDocument<T>(options: FleetDocumentOptions) {
   const fleetDocument = createFleetDocument<T>(options);
   try {
     await fleetDocument.refresh();
@@ -32,8 +19,11 @@ export async function openFleetDocument<T>(options: FleetDocumentOptions): Promi
   return fleetDocument;
 }
 
-/** Opens a document without reading it: `read` returns null until the first `refresh`. */
-export function createFleetDocument<T>({ database, key, log }: FleetDocumentOptions): FleetDocument<T> {
+/**
+ * JSON document shared by the fleet. `read` returns the last known value, null until the first `refresh`; notifications
+ * refresh the value within 30 s.
+ */
+export function createFleetDocument<T>({ database, key, log }: FleetDocumentOptions) {
   let body: string | null = null;
   let value: T | null = null;
   let readRequestCount = 0;
@@ -48,6 +38,7 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
     value = newBody === null ? null : (JSON.parse(newBody) as T);
   }
 
+  /** Reads the document again. Throws when the database does not respond. */
   async function refreshDocument(): Promise<void> {
     readRequestCount += 1;
     const requestNumber = readRequestCount;
@@ -62,14 +53,16 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
 
   return {
     read: () => value,
+    /** Returns a version that changes with the document; empty without a document. */
     version: () => body ?? "",
-    async write(newValue) {
+    async write(newValue: T): Promise<void> {
       const newBody = JSON.stringify(newValue);
       await writeFleetDocument(database, key, newBody);
       readRequestCount += 1;
       applyDocumentBody(readRequestCount, newBody);
     },
-    async remove() {
+    /** Removes the document if `read` returned its latest value; false if another member changed the document first. */
+    async remove(): Promise<boolean> {
       if (body === null) return true;
       const isDocumentRemoved = await removeFleetDocument(database, key, body);
       await refreshDocument();

@@ -41,19 +41,8 @@ export function createSourceHandover(options: {
   runWithTimeLimit<T>(work: Promise<T>): Promise<T>;
   onMembersGone(): void;
 }) {
-  const {
-    runWithTimeLimit,
-    database,
-    failedStarts,
-    handoverLog,
-    holdings,
-    log,
-    metrics,
-    reach,
-    sources,
-    timing,
-    leaseExpiry,
-  } = options;
+  const { database, failedStarts, handoverLog, holdings, leaseExpiry, log } = options;
+  const { metrics, reach, runWithTimeLimit, sources, timing } = options;
   let latestTables: FleetTables | null = null;
   let isHandoverRunning = false;
   let unpolledSources: readonly string[] = [];

@@ -19,7 +19,7 @@ import {
 import type { RemovedEvent } from "../../engine/store/event-retention.ts";
 import { createEventLogTail } from "../../engine/store/newest-events-cache.ts";
 import type { SqlStatement, SqlSteps } from "../../engine/store/sql-driver.ts";
-import type { EventQuery, LoggedEvent, RecentEventBounds } from "../../engine/store/store.ts";
+import type { EventQuery, LoggedEvent, RecentEventBounds, StoreCommitResult } from "../../engine/store/store.ts";
 import { encodeKeyForPostgres, type RunPostgresQuery } from "./document-store.ts";
 import { toRowObjects } from "./driver.ts";
 
@@ -56,7 +56,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
     return lastPosition;
   }
 
-  function noteCommitted(prepared: PreparedEventAppend, [reply]: readonly EventAppendReplyRow[]): EventAppendResult {
+  function noteCommitted(prepared: PreparedEventAppend, [reply]: readonly EventAppendReplyRow[]): StoreCommitResult {
     const { before = 0, newEvents = 0, new_ordinals = null, committed_ms = 0 } = reply ?? {};
     const knownEventIds = listKnownEventIds(prepared, new_ordinals);
     // Another process has appended events that the cache of the latest events lacks.
@@ -126,7 +126,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
       return () => void noteCommitted(preparedAppend, rows as readonly EventAppendReplyRow[]);
     },
     /** Records committed events after a lost reply: an id at or before the old end is a repeat. */
-    async noteCommitAfterLostReply(prepared: PreparedEventAppend, before: number): Promise<EventAppendResult> {
+    async noteCommitAfterLostReply(prepared: PreparedEventAppend, before: number): Promise<StoreCommitResult> {
       forgetCachedEvents();
       const storedEvents = await readRows<{ readonly id: string; readonly position: number }>(
         "select id, position from event where source = $1 and id = any($2::text[])",
@@ -210,11 +210,6 @@ export interface PreparedEventAppend {
   readonly events: readonly Event[];
   /** Events to insert: of several events with the same id, only the first. */
   readonly rows: readonly { readonly event: Event; readonly body: string }[];
-}
-
-export interface EventAppendResult {
-  readonly lastPosition: number;
-  readonly repeated: readonly string[];
 }
 
 /** SQL that appends events. The fence has locked the source's row, so positions and commit times ascend with commits. */

@@ -15,13 +15,15 @@ export interface StateDatabase {
   /** Runs a transaction in one packet. Throws `CommitUnknown` if it may be committed although the reply was lost. */
   transact(queries: readonly SqlQuery[]): Promise<readonly SqlResult[]>;
   /** Runs a transaction whose statements depend on earlier results. The server aborts it after a pause of 3 s. */
-  transaction<T>(work: (session: Pick<PostgresSession, "query" | "runQueries">) => Promise<T>): Promise<T>;
+  transaction<T>(work: (session: StateSession) => Promise<T>): Promise<T>;
   /** Calls the listener on notifications, after a lost connection and every 30 s; returns a function to unsubscribe. */
   onNotified(topic: string, listener: () => void): () => void;
   notify(topic: string): SqlQuery;
   describe(): Promise<StateDatabaseDescription>;
   close(): Promise<void>;
 }
+
+export type StateSession = Pick<PostgresSession, "query" | "runQueries">;
 
 export interface StateDatabaseDescription {
   readonly bytes: number;

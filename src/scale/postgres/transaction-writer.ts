@@ -1,23 +1,16 @@
 import { randomBytes } from "node:crypto";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
-import type { PostgresSession } from "../../core/postgres/session.ts";
 import { CommitUnknown } from "../../core/postgres/transaction.ts";
 import { createSerialRunner, endsWithin, retryUntilDone } from "../../core/runtime/waiting.ts";
 import { createDeferredWrites } from "../../engine/store/deferred-writes.ts";
 import { FencedError } from "../../engine/store/fenced-store.ts";
-import type { SourceStateOptions, SqlQuery, SqlResult, StateDatabase } from "./state-database.ts";
+import type { SourceStateOptions, SqlQuery, SqlResult, StateDatabase, StateSession } from "./state-database.ts";
 import { sourceTopic } from "./state-database.ts";
 
 export type SourceStateWriter = ReturnType<typeof createTransactionWriter>;
-export type TransactionSession = Pick<PostgresSession, "query" | "runQueries">;
 
 const CLOSE_FLUSH_TIMEOUT_MS = 3_000;
 const COMMIT_OUTCOME_QUERY_BACKOFF = { firstMs: 100, maxMs: 2_000 };
-
-export interface SourceStateWriterOptions extends SourceStateOptions {
-  readonly database: StateDatabase;
-  readonly lastCommit: string;
-}
 
 /**
  * Writes transactions of a holder. Each begins with a fence: the source's row must have the holder's epoch and last mark.
@@ -26,7 +19,9 @@ export interface SourceStateWriterOptions extends SourceStateOptions {
  *
  * After a lost reply, a query shows whether the mark was committed, and changes it, so that a delayed packet fails.
  */
-export function createTransactionWriter(options: SourceStateWriterOptions) {
+export function createTransactionWriter(
+  options: SourceStateOptions & { readonly database: StateDatabase; readonly lastCommit: string },
+) {
   const { database, source, access, clock, log } = options;
   const heldEpoch = typeof access === "object" ? String(access.epoch) : null;
   const runOneAtATime = createSerialRunner();
@@ -111,7 +106,7 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
   return {
     deferredWrites,
     commit: commitTransaction,
-    transaction<T>(work: (session: TransactionSession) => Promise<T>): Promise<T> {
+    transaction<T>(work: (session: StateSession) => Promise<T>): Promise<T> {
       return runOneAtATime(async () => {
         // Keep the result outside, because the reply to the commit may be lost.
         const result: { value?: T } = {};
