@@ -1,4 +1,4 @@
-import { OrderlyStop, type WorkerService } from "../../core/runtime/lifecycle.ts";
+import { OrderlyStop } from "../../core/runtime/lifecycle.ts";
 import { createWakeup, endsWithin, retryUntilDone, runLoop } from "../../core/runtime/waiting.ts";
 import type { SinkLag } from "../store/store.ts";
 import { lagFiltersBySink } from "./filter.ts";
@@ -13,19 +13,14 @@ export interface EventDispatcherOptions
   readonly sinks: readonly ConfiguredSink[];
 }
 
-export interface EventDispatcher extends WorkerService {
-  status(): readonly SinkStatus[];
-  notices(): readonly string[];
-  /** Replaces the sinks; resolves once the new sinks are registered. A sink whose object is in both lists continues. */
-  changeSinks(sinks: readonly ConfiguredSink[]): Promise<void>;
-}
+export type EventDispatcher = ReturnType<typeof createEventDispatcher>;
 
 const SINK_LAG_READ_INTERVAL_MS = 5_000;
 const STORE_CHECK_MS = 1_000;
 const SINK_REPLACE_TIMEOUT_MS = 40_000;
 
 /** Runs one loop per sink over the same log. `start` registers the sinks and waits for no server. */
-export function createEventDispatcher(options: EventDispatcherOptions): EventDispatcher {
+export function createEventDispatcher(options: EventDispatcherOptions) {
   const { outbox, clock, log, metrics, building, store, random = Math.random, checkEveryMs = STORE_CHECK_MS } = options;
   const deliveryStopController = new AbortController();
   const sinkWakeup = createWakeup();
@@ -76,6 +71,7 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
     return firstEndAttempt.promise;
   }
 
+  /** Replaces the sinks; resolves once the new sinks are registered. A sink whose object is in both lists continues. */
   async function replaceConfiguredSinks(sinks: readonly ConfiguredSink[]): Promise<void> {
     if (storeWatchPromises === null || deliveryStopPromise !== null) return;
     const runnersBySink = new Map(sinkRunners.map((runner) => [runner.configured, runner]));
@@ -170,7 +166,7 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
 
   return {
     name: "dispatcher",
-    async start(signal) {
+    async start(signal: AbortSignal): Promise<void> {
       if (storeWatchPromises !== null || deliveryStopPromise !== null) return;
       const abortDelivery = () => {
         deliveryStopController.abort(new OrderlyStop());
@@ -183,13 +179,13 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
       await sinksStartPromise;
       await endUnconfiguredSinks();
     },
-    stop(deadlineMs) {
+    stop(deadlineMs: number): Promise<void> {
       deliveryStopPromise ??= stopDelivery(deadlineMs);
       return deliveryStopPromise;
     },
     changeSinks: replaceConfiguredSinks,
-    notices: () => sinkRunners.flatMap(({ statusTracker: state }) => state.notices()),
-    status: () =>
+    notices: (): readonly string[] => sinkRunners.flatMap(({ statusTracker: state }) => state.notices()),
+    status: (): readonly SinkStatus[] =>
       sinkRunners.map(({ configured, statusTracker: state }) => ({
         ...state.status(),
         waiting: configured.sink.pendingRequests?.() ?? 0,

@@ -1,7 +1,7 @@
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../core/runtime/clock-check.ts";
-import { createLoopService, type WorkerService } from "../../core/runtime/lifecycle.ts";
+import { createLoopService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { Outbox, RetentionBounds } from "../store/store.ts";
@@ -25,11 +25,9 @@ export interface EventLogPruningOptions {
   readonly metrics: Metrics;
 }
 
-export interface EventLogPruningService extends WorkerService {
-  changeOptions(nextOptions: Pick<EventLogPruningOptions, "bounds" | "sinks">): void;
-}
+export type EventLogPruningService = ReturnType<typeof createEventLogPruning>;
 
-export function createEventLogPruning(options: EventLogPruningOptions): EventLogPruningService {
+export function createEventLogPruning(options: EventLogPruningOptions) {
   const { outbox, clock, log, metrics } = options;
   let { bounds } = options;
   let deliveryConfigs = indexDeliveryConfigs(options.sinks);
@@ -65,7 +63,7 @@ export function createEventLogPruning(options: EventLogPruningOptions): EventLog
       backoff: { firstMs: EVENT_LOG_PRUNE_INTERVAL_MS, maxMs: EVENT_LOG_PRUNE_INTERVAL_MS },
       onFault: (error) => log.warn({ err: error }, "Old events could not be removed from the log; Plenum tries again."),
     }),
-    changeOptions(nextOptions) {
+    changeOptions(nextOptions: Pick<EventLogPruningOptions, "bounds" | "sinks">): void {
       bounds = nextOptions.bounds;
       deliveryConfigs = indexDeliveryConfigs(nextOptions.sinks);
     },

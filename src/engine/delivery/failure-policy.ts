@@ -1,4 +1,4 @@
-import { asFailure, errorText, type Failure, LocalFailure } from "../../core/errors/errors.ts";
+import { asFailure, errorText, LocalFailure } from "../../core/errors/errors.ts";
 import { MACHINE_RETRY_MS } from "../../core/errors/local-machine-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
@@ -7,19 +7,6 @@ import type { DeliveryConfig } from "./config.ts";
 const STOPPED_SINK_RETRY_MS = 5 * 60_000;
 /** Longest wait that a server can demand, in milliseconds; a wrong header must not stop a sink for years. */
 const MAX_THROTTLE_WAIT_MS = 24 * 60 * 60_000;
-
-export type DeliveryFailureDecision =
-  | { readonly action: "end"; readonly reason: string }
-  | { readonly action: "give-up" }
-  /** The sink retries after `waitMs`, with a new connection if `reopen` is true. */
-  | {
-      readonly action: "wait";
-      readonly sinkState: "retrying" | "throttled" | "stopped";
-      readonly failure: Failure;
-      readonly attempts: number;
-      readonly waitMs: number;
-      readonly reopen: boolean;
-    };
 
 export function createDeliveryFailurePolicy(
   { retry, schedule }: Pick<DeliveryConfig, "retry" | "schedule">,
@@ -41,13 +28,14 @@ export function createDeliveryFailurePolicy(
   return {
     attempts: () => attempts,
     /** `failedStep` identifies the failed event or step. With `mayGiveUp`, rejections count toward giving it up. */
-    decide(error: unknown, failedStep: string, mayGiveUp: boolean): DeliveryFailureDecision {
+    decide(error: unknown, failedStep: string, mayGiveUp: boolean) {
       const failure = asFailure(error);
+      /** The sink retries after `waitMs`, with a new connection if `reopen` is true. */
       const buildWaitDecision = (sinkState: "retrying" | "throttled" | "stopped", waitMs: number, reopen = true) =>
         ({ action: "wait", sinkState, failure, attempts, waitMs, reopen }) as const;
 
       if (failure.kind === "config") {
-        if (failure.reason === "gone") return { action: "end", reason: maskCredentials(errorText(failure)) };
+        if (failure.reason === "gone") return { action: "end", reason: maskCredentials(errorText(failure)) } as const;
         return buildWaitDecision("stopped", STOPPED_SINK_RETRY_MS);
       }
       if (failure.kind === "throttled") {
@@ -66,7 +54,7 @@ export function createDeliveryFailurePolicy(
       if (isEventRejection) rejectionCount += 1;
       if (isEventRejection && schedule !== undefined && rejectionCount > schedule.length) {
         resetDeliveryAttempts();
-        return { action: "give-up" };
+        return { action: "give-up" } as const;
       }
       const scheduledWaitMs = isEventRejection ? schedule?.[rejectionCount - 1] : undefined;
       return buildWaitDecision("retrying", scheduledWaitMs ?? backoffMs(retryBackoff, failureCount, random));

@@ -17,14 +17,7 @@ import type { SinkLag } from "../store/store.ts";
  */
 export type SinkStateName = "starting" | "idle" | "delivering" | "retrying" | "throttled" | "stopped" | "ended";
 
-export interface SinkStatus {
-  readonly name: string;
-  readonly connector: string;
-  readonly state: SinkStateName;
-  readonly since: string;
-  readonly lastError: string | null;
-  readonly attempts: number;
-  readonly nextAttemptAt: string | null;
+export interface SinkStatus extends ReturnType<SinkStatusTracker["status"]> {
   /** Number of requests that the sink still sends for settled events; see `Sink.pendingRequests`. */
   readonly waiting: number;
   readonly lag: SinkLag | null;
@@ -107,7 +100,7 @@ export function createSinkStatusTracker(options: {
       lastError = null;
       log.info({ sink: name }, "The sink had ended; it continues with the events that it has not received.");
     },
-    status: (): Omit<SinkStatus, "lag" | "waiting"> => ({
+    status: () => ({
       name,
       connector,
       state: sinkState,
