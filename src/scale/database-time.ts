@@ -3,7 +3,7 @@ import type { Clock } from "../core/runtime/clock.ts";
 import { elapsedMs, readClocks, type TimeReading } from "../core/runtime/elapsed-time.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { runLoop } from "../core/runtime/waiting.ts";
-import type { QuotaSlot, QuotaStore } from "../engine/store/store.ts";
+import type { QuotaPause, QuotaSlot, QuotaStore } from "../engine/store/store.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
 const CLOCK_READ_INTERVAL_MS = 1_000;
@@ -135,24 +135,22 @@ export function storeQuotaInSteadyTime(
 ): QuotaStore {
   const toSteadyMs = (ms: number) => ms - clock.now() + time.latestSteadyMs();
   const fromSteadyMs = (ms: number) => ms - time.earliestSteadyMs() + clock.now();
-  const convertQuotaSlot = (convert: (ms: number) => number, { id, sentAtMs, countedByMs }: QuotaSlot): QuotaSlot => ({
-    ...{ id, sentAtMs: Math.floor(convert(sentAtMs)), countedByMs: Math.ceil(convert(countedByMs)) },
-  });
+  const convertSlot = (convert: (ms: number) => number, { id, sentAtMs, countedByMs }: QuotaSlot): QuotaSlot => {
+    return { id, sentAtMs: Math.floor(convert(sentAtMs)), countedByMs: Math.ceil(convert(countedByMs)) };
+  };
+  const convertPause = (convert: (ms: number) => number, { orderedAtMs, untilMs }: QuotaPause): QuotaPause => {
+    return { orderedAtMs: Math.floor(convert(orderedAtMs)), untilMs: Math.ceil(convert(untilMs)) };
+  };
   return {
-    load: async (key) => (await store.load(key)).map((slot) => convertQuotaSlot(fromSteadyMs, slot)),
-    save: (key, slot) => store.save(key, convertQuotaSlot(toSteadyMs, slot)),
-    saveDeferred: (key, slot) => store.saveDeferred(key, convertQuotaSlot(toSteadyMs, slot)),
+    load: async (key) => (await store.load(key)).map((slot) => convertSlot(fromSteadyMs, slot)),
+    save: (key, slot) => store.save(key, convertSlot(toSteadyMs, slot)),
+    saveDeferred: (key, slot) => store.saveDeferred(key, convertSlot(toSteadyMs, slot)),
     forgetSlots: (key, beforeMs) => store.forgetSlots(key, Math.floor(toSteadyMs(beforeMs))),
     async loadPause(key) {
-      const { orderedAtMs, untilMs } = (await store.loadPause(key)) ?? {};
-      if (orderedAtMs === undefined || untilMs === undefined) return undefined;
-      return { orderedAtMs: Math.floor(fromSteadyMs(orderedAtMs)), untilMs: Math.ceil(fromSteadyMs(untilMs)) };
+      const pause = await store.loadPause(key);
+      return pause && convertPause(fromSteadyMs, pause);
     },
-    savePause: (key, { orderedAtMs, untilMs }) =>
-      store.savePause(key, {
-        orderedAtMs: Math.floor(toSteadyMs(orderedAtMs)),
-        untilMs: Math.ceil(toSteadyMs(untilMs)),
-      }),
+    savePause: (key, pause) => store.savePause(key, convertPause(toSteadyMs, pause)),
     // Clock steps of this machine do not affect stamps of the steady clock.
     loadClock: async () => undefined,
     saveClock: async () => undefined,

@@ -95,6 +95,6 @@ function writeDocument(statement: SqliteStatement, setName: string, key: string,
 }
 
 /** Values that JSON cannot express become null, as JSON does inside an array. */
-function toJson(value: unknown): string {
+export function toJson(value: unknown): string {
   return JSON.stringify(value) ?? "null";
 }

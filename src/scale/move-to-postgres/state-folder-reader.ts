@@ -1,6 +1,7 @@
 import { eventSourceName } from "../../core/model/event.ts";
 import { quoteSqlText } from "../../core/postgres/sql-quoting.ts";
 import { createEpoch } from "../../engine/store/damage-quarantine.ts";
+import { toJson } from "../../engine/store/documents.ts";
 import type { Database } from "../../engine/store/sqlite.ts";
 import { encodeDocumentBody, encodeKeyForPostgres, encodePostgresText } from "../postgres/document-store.ts";
 import { assignDocuments, sourceInSetName } from "./assign-documents-to-sources.ts";
@@ -110,7 +111,7 @@ export function readStateRows(options: FolderReaderOptions) {
     if (assignedDocuments === null)
       unmovedRows.push({ what: `documents ${setName}, which this version does not know`, rows: rows.length });
     for (const { source, key, value } of assignedDocuments ?? [])
-      yield buildDocumentRow(source, setName, key, JSON.stringify(value) ?? "null");
+      yield buildDocumentRow(source, setName, key, toJson(value));
   }
 
   /** Yields each log completely for every source, so that the source can verify and continue the hash chain. */

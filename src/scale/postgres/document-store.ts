@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { textArray } from "../../core/postgres/sql-quoting.ts";
+import { toJson } from "../../engine/store/documents.ts";
 import { type DocumentChange, DocumentKeyConflict, type LogRecord } from "../../engine/store/store.ts";
 import type { SqlQuery, SqlResult, SqlValues } from "./state-database.ts";
 
@@ -150,9 +151,6 @@ export function appendRecords(
   const values = [source, textArray(records.map(({ log }) => log)), textArray(records.map(({ body }) => toJson(body)))];
   return [{ text, values, name: "append_records" }];
 }
-
-/** Formats a value as JSON; a value that JSON cannot express becomes null, as inside an array. */
-const toJson = (value: unknown): string => JSON.stringify(value) ?? "null";
 
 /** Encodes a document key: PostgreSQL rejects U+0000 and half surrogates, and a long key becomes its SHA-256. */
 export function encodeKeyForPostgres(key: string): string {
