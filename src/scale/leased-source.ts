@@ -1,6 +1,5 @@
 import { buildPipeline, type Pipeline, type PipelineOptions, type SourceLeaseContext } from "../app/build-pipeline.ts";
-import type { Config, SourceConfigEntry } from "../app/config/config.ts";
-import { settingsAffectingTagWrites } from "../app/config/config.ts";
+import { type Config, settingsAffectingTagWrites } from "../app/config/config.ts";
 import { createStatusPageSettings } from "../app/status-page-settings.ts";
 import { LocalFailure } from "../core/errors/errors.ts";
 import { openProxy } from "../core/http/proxy.ts";
@@ -133,23 +132,21 @@ function createLeaseContext(
   };
 }
 
-function reduceConfigToSource(
-  config: Config,
-  source: string,
-): { readonly entry: SourceConfigEntry; readonly sourceConfig: Config } {
+function reduceConfigToSource(config: Config, source: string) {
   const { commands, sinks, sources } = config;
-  const sourceEntry = sources[source];
-  if (sourceEntry === undefined) throw new Error(`The source ${source} is not configured.`);
+  const entry = sources[source];
+  if (entry === undefined) throw new Error(`The source ${source} is not configured.`);
   const sinksOfSource = Object.entries(sinks).filter(
     ([, { filter }]) => filter.sources.length === 0 || filter.sources.includes(source),
   );
   const allowedTags = commands.allow.filter((tag) => tag.source === undefined || tag.source === source);
-  const configSectionsOfSource = {
-    sources: { [source]: sourceEntry },
+  const sourceConfig: Config = {
+    ...config,
+    sources: { [source]: entry },
     sinks: Object.fromEntries(sinksOfSource),
     commands: { ...commands, allow: allowedTags },
   };
-  return { entry: sourceEntry, sourceConfig: { ...config, ...configSectionsOfSource } };
+  return { entry, sourceConfig };
 }
 
 function createSourceMetrics(source: string): Metrics {

@@ -66,13 +66,9 @@ export async function moveStateFolder(options: MoveOptions): Promise<StateMoveRe
   if (storedMoveMark !== null && storedMoveMark.to !== database.name) throw movedElsewhereError(folder, storedMoveMark);
   const store = await openStore({ folder, clock, log, allowsMovedFolder: true });
   try {
-    const fileDatabase = openDatabase(stateFilePath(folder), { readOnly: true });
-    try {
-      await refuseDamagedState(store, fileDatabase, folder);
-      return await moveWithMark(options, store, fileDatabase, storedMoveMark);
-    } finally {
-      fileDatabase.close();
-    }
+    using fileDatabase = openDatabase(stateFilePath(folder), { readOnly: true });
+    await refuseDamagedState(store, fileDatabase, folder);
+    return await moveWithMark(options, store, fileDatabase, storedMoveMark);
   } finally {
     await store.close();
   }
