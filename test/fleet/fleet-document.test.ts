@@ -1,10 +1,9 @@
-import { rmSync } from "node:fs";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createFleetKillSwitch } from "#src/scale/fleet/kill-switch.ts";
 import { createFleetDocument, openFleetDocument } from "#src/scale/fleet/shared-json-document.ts";
 import { openFleetWritingGuards } from "#src/scale/fleet-tag-write-guards.ts";
-import { temporaryFolder } from "../real-servers.ts";
+import { testFolder } from "../test-resources.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { createMemoryTables } from "./memory-tables.ts";
 
@@ -13,8 +12,7 @@ const settled = () => new Promise((resolve) => setImmediate(resolve));
 
 function fleet() {
   const clock = createVirtualClock(Date.UTC(2026, 5, 1), { turns: 3 });
-  const stateFolder = temporaryFolder("machine");
-  onTestFinished(() => rmSync(stateFolder, { recursive: true }));
+  const stateFolder = testFolder("machine");
   const documents = createMemoryTables();
   return {
     documents,

@@ -1,12 +1,12 @@
 import { readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
 import { KILL_SWITCH_FILE } from "#src/engine/commands/kill-switch.ts";
 import { openWriteArming } from "#src/engine/commands/write-arming.ts";
 import { armThisMachine, DATABASE_ID_KEY, openFleetWritingGuards } from "#src/scale/fleet-tag-write-guards.ts";
 import { createMemoryTables, type MemoryTables } from "../fleet/memory-tables.ts";
-import { temporaryFolder } from "../real-servers.ts";
+import { closeAfterTest, testFolder } from "../test-resources.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const log = createLog({ level: "silent" });
@@ -15,19 +15,13 @@ const FILE = "ARMED-DATABASE";
 
 let folder: string;
 beforeEach(() => {
-  folder = newFolder();
+  folder = testFolder("machine");
 });
-
-function newFolder(): string {
-  const made = temporaryFolder("machine");
-  onTestFinished(() => rmSync(made, { recursive: true, force: true }));
-  return made;
-}
 
 async function guardsOf(documents: MemoryTables, stateFolder = folder) {
   const { database } = documents.connect();
   const fleet = { remedy: "run plenum writes resume", isThrown: false };
-  const guards = await openFleetWritingGuards({
+  const openedGuards = await openFleetWritingGuards({
     database,
     killSwitch: {
       ...{ name: "kill-switch", remedy: fleet.remedy, start: async () => {}, stop: async () => {} },
@@ -41,15 +35,14 @@ async function guardsOf(documents: MemoryTables, stateFolder = folder) {
     clock: createVirtualClock(0),
     log,
   });
-  onTestFinished(() => guards.close());
-  return { guards, database, fleet };
+  return { guards: closeAfterTest(openedGuards), database, fleet };
 }
 
 describe("a machine of a fleet", () => {
   test("a machine of a fleet writes no tag for an armed database before the machine itself was armed for that database", async () => {
     const documents = createMemoryTables();
     const { database, guards } = await guardsOf(documents);
-    await armThisMachine(database, newFolder(), { by: "another machine", at: AT });
+    await armThisMachine(database, testFolder("machine"), { by: "another machine", at: AT });
     const armed = { at: AT, by: "another machine", damaged: 0 };
     const arming = await openWriteArming({
       store: { damagedKeys: async () => [], document: async () => armed as never, describe: async () => ({}) as never },
@@ -71,7 +64,7 @@ describe("a machine of a fleet", () => {
   test("a machine of a fleet is armed for one database only, also after a restart", async () => {
     const first = createMemoryTables();
     const second = createMemoryTables();
-    await armThisMachine(second.connect().database, newFolder(), { by: "its own operator", at: AT });
+    await armThisMachine(second.connect().database, testFolder("machine"), { by: "its own operator", at: AT });
     await (await guardsOf(first)).guards.armWriting("the person who started the member");
     const refusals = async () =>
       Promise.all([first, second].map(async (each) => (await guardsOf(each)).guards.findUnarmedReason() === null));

@@ -1,21 +1,20 @@
-import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { openStore } from "#src/engine/store/open.ts";
 import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-page-format.ts";
 import { checkStateInFolder, isStateIntact } from "#src/engine/store/state-check.ts";
-import { temporaryFolder } from "../real-servers.ts";
+import { testFolder } from "../test-resources.ts";
 import { CLOCK, createFilledState } from "./furnished-state.ts";
 import { editState } from "./store-steps.ts";
 
 let folder: string;
 let file: string;
 beforeEach(async () => {
-  folder = temporaryFolder();
+  folder = testFolder();
   file = join(folder, "plenum.db");
   await createFilledState(folder);
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 const OTHER_TRIGGER = "create trigger event_gone after delete on event begin select 1; end";
 

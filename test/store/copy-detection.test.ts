@@ -1,14 +1,13 @@
 import { cpSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { type OpenStoreOptions, openStore } from "#src/engine/store/open.ts";
 import type { KnownStateCopy } from "#src/engine/store/store.ts";
-import { temporaryFolder } from "../real-servers.ts";
+import { testFolder } from "../test-resources.ts";
 
 function place() {
-  const base = temporaryFolder();
-  onTestFinished(() => rmSync(base, { recursive: true }));
+  const base = testFolder();
   return { first: join(base, "first"), second: join(base, "second"), base };
 }
 

@@ -1,11 +1,11 @@
-import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { openStore } from "#src/engine/store/open.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
+import { testFolder } from "../test-resources.ts";
 import { flipBytes } from "./flipped-bytes/campaign.ts";
 import { CLOCK } from "./furnished-state.ts";
 import { editState, eventsOf, pragmaOf, values } from "./store-steps.ts";
@@ -13,10 +13,9 @@ import { editState, eventsOf, pragmaOf, values } from "./store-steps.ts";
 let folder: string;
 let file: string;
 beforeEach(() => {
-  folder = temporaryFolder();
+  folder = testFolder();
   file = join(folder, "plenum.db");
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 const BOUNDS = { maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 60_000, replayMs: 2 ** 40 };
 

@@ -1,12 +1,11 @@
-import { rmSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { recoverEvents } from "#src/engine/store/damaged-state-recovery.ts";
 import { createEventLogTail } from "#src/engine/store/newest-events-cache.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
+import { closeAfterTest, testFolder } from "../test-resources.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { positionsOf, settle, values } from "./store-steps.ts";
 
@@ -14,14 +13,10 @@ let folder: string;
 let clock: VirtualClock;
 let store: Store;
 beforeEach(async () => {
-  folder = temporaryFolder();
+  folder = testFolder();
   clock = createVirtualClock(Date.parse("2026-11-22T06:00:00Z"));
-  store = await openStore({ folder, clock });
+  store = closeAfterTest(await openStore({ folder, clock }));
   await store.outbox.register("sink", "beginning");
-});
-afterEach(async () => {
-  await store.close();
-  rmSync(folder, { recursive: true });
 });
 
 const commit = (from: number, count: number) => store.commit({ events: values(from, count) });

@@ -1,14 +1,13 @@
-import { rmSync } from "node:fs";
 import { pino } from "pino";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import type { Log } from "#src/core/runtime/log.ts";
 import { openCommandJournal } from "#src/engine/commands/journal.ts";
 import { DAMAGED_EVENT_REASON } from "#src/engine/store/event-log.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { createStatus } from "#src/ui/status/status-report.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
+import { closeAfterTest, testFolder } from "../test-resources.ts";
 import { CLOCK } from "./furnished-state.ts";
 import { editState, settle, values } from "./store-steps.ts";
 
@@ -16,18 +15,14 @@ let folder: string;
 let lines: string[];
 let store: Store;
 beforeEach(async () => {
-  folder = temporaryFolder();
+  folder = testFolder();
   lines = [];
   store = await open();
 });
-afterEach(async () => {
-  await store.close();
-  rmSync(folder, { recursive: true });
-});
 
-function open(): Promise<Store> {
+async function open(): Promise<Store> {
   const log: Log = pino({ base: null }, { write: (line) => void lines.push(line) });
-  return openStore({ folder, clock: CLOCK, log });
+  return closeAfterTest(await openStore({ folder, clock: CLOCK, log }));
 }
 
 async function damage(sql: string): Promise<void> {

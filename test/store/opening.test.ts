@@ -4,7 +4,7 @@ import { existsSync, readdirSync, readFileSync, realpathSync, rmSync, statSync, 
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { pino } from "pino";
-import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
+import { beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { ConfigError, errorText } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { type OpenStoreOptions, openStore } from "#src/engine/store/open.ts";
@@ -12,8 +12,8 @@ import { SCHEMA_VERSION } from "#src/engine/store/schema.ts";
 import { CHECKED_TABLE_NAMES } from "#src/engine/store/sqlite.ts";
 import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-page-format.ts";
 import type { Store } from "#src/engine/store/store.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
+import { testFolder } from "../test-resources.ts";
 import { editState, ids, idsOf, pragmaOf, values } from "./store-steps.ts";
 
 const CHILD = join(import.meta.dirname, "committing-child.ts");
@@ -21,10 +21,9 @@ const CHILD = join(import.meta.dirname, "committing-child.ts");
 let folder: string;
 let file: string;
 beforeEach(() => {
-  folder = join(temporaryFolder(), "state");
+  folder = join(testFolder(), "state");
   file = join(folder, "plenum.db");
 });
-afterEach(() => rmSync(join(folder, ".."), { recursive: true }));
 
 const open = (options: Partial<OpenStoreOptions> = {}) => openStore({ folder, clock: systemClock, ...options });
 

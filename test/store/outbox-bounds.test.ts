@@ -1,11 +1,10 @@
-import { rmSync } from "node:fs";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { encodeEvent } from "#src/core/codec/stored-event.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
+import { closeAfterTest, testFolder } from "../test-resources.ts";
 import { drain, rejectAll, settle, values } from "./store-steps.ts";
 
 const OFFER_BYTES = 1024 ** 2;
@@ -13,18 +12,13 @@ const DAY_MS = 86_400_000;
 const BEGIN = Date.parse("2026-11-02T06:00:00Z");
 
 let now = BEGIN;
-let folder: string;
 let store: Store;
 beforeEach(async () => {
   now = BEGIN;
-  folder = temporaryFolder();
   const sleep = () => Promise.reject(new Error("The store must not wait."));
-  store = await openStore({ folder, clock: { now: () => now, monotonic: () => now, sleep } });
+  const clock = { now: () => now, monotonic: () => now, sleep };
+  store = closeAfterTest(await openStore({ folder: testFolder(), clock }));
   await store.outbox.register("a", "beginning");
-});
-afterEach(async () => {
-  await store.close();
-  rmSync(folder, { recursive: true });
 });
 
 function eventOf(bytes: number, n: number): Event {

@@ -1,6 +1,5 @@
-import { rmSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { type Event, makeEvent, sourceUri } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { createStore } from "#src/engine/store/open.ts";
@@ -8,8 +7,8 @@ import { prepareSchema } from "#src/engine/store/schema.ts";
 import { openDatabase } from "#src/engine/store/sqlite.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { effortOf } from "../effort.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import { TAG } from "../sample-events.ts";
+import { closeAfterTest, testFolder } from "../test-resources.ts";
 import { editState } from "./store-steps.ts";
 
 const START = Date.parse("2026-11-02T06:00:00Z");
@@ -18,16 +17,11 @@ let store: Store;
 let nowMs = START;
 
 beforeEach(() => {
-  folder = temporaryFolder();
+  folder = testFolder();
   const database = openDatabase(join(folder, "plenum.db"));
   prepareSchema(database, true);
   nowMs = START;
-  store = createStore(database, { ...systemClock, now: () => nowMs }, {});
-});
-
-afterEach(async () => {
-  await store.close();
-  rmSync(folder, { recursive: true });
+  store = closeAfterTest(createStore(database, { ...systemClock, now: () => nowMs }, {}));
 });
 
 function value(id: string, n: number, note = "", source = "main"): Event {

@@ -1,7 +1,7 @@
-import { cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
 import { recoverEvents } from "#src/engine/store/damaged-state-recovery.ts";
 import { openStore } from "#src/engine/store/open.ts";
@@ -9,22 +9,18 @@ import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-page-format.ts";
 import { checkStateInFolder, isStateIntact } from "#src/engine/store/state-check.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
+import { closeAfterTest, testFolder } from "../test-resources.ts";
 import { CLOCK } from "./furnished-state.ts";
 import { ids, settle } from "./store-steps.ts";
 
 let base: string;
 let fresh: Store;
 beforeEach(async () => {
-  base = temporaryFolder();
-  fresh = await openStore({ folder: join(base, "fresh"), clock: CLOCK });
+  base = testFolder();
+  fresh = closeAfterTest(await openStore({ folder: join(base, "fresh"), clock: CLOCK }));
   for (const sink of ["a", "b"]) await fresh.outbox.register(sink, "beginning");
-});
-afterEach(async () => {
-  await fresh.close();
-  rmSync(base, { recursive: true });
 });
 
 /** Every tenth event is larger than a page. */

@@ -1,13 +1,11 @@
-import { rmSync } from "node:fs";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
+import { closeAfterTest, testFolder } from "../test-resources.ts";
 
 test("the state file stays below twice the size limit while a sink accepts no event", async () => {
-  const folder = temporaryFolder();
-  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const folder = testFolder();
   const store = await openStore({ folder, clock: systemClock });
   await store.outbox.register("dead", "beginning");
   const bounds = { ranMs: 0, maxBytes: 2 * 1024 ** 2, maxAgeMs: 1e12, replayMs: 1e12 };
@@ -19,8 +17,7 @@ test("the state file stays below twice the size limit while a sink accepts no ev
     sizes.push((await store.describe()).bytes);
   }
   await store.close();
-  const reopened = await openStore({ folder, clock: systemClock });
-  onTestFinished(() => reopened.close());
+  const reopened = closeAfterTest(await openStore({ folder, clock: systemClock }));
   // The bound, one more commit, and half-full pages.
   expect((await reopened.describe()).bytes).toBeLessThan(2 * bounds.maxBytes);
   expect((await reopened.outbox.lag())[0]).toMatchObject({ dropped: expect.any(Number) });
