@@ -1,5 +1,4 @@
 import { spawn } from "node:child_process";
-import { rmSync } from "node:fs";
 import { connectAsync } from "mqtt";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { CONNECTORS } from "#connectors/catalog.ts";
@@ -7,39 +6,25 @@ import type { ConnectorContext, Sink } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
-import { createEventDispatcher, type EventDispatcher } from "#src/engine/delivery/dispatcher.ts";
+import { createEventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import type { Store } from "#src/engine/store/store.ts";
 import { contextFor } from "../connectors/context.ts";
 import { startCuttingProxy } from "../connectors/mqtt/cutting-proxy.ts";
-import {
-  absent,
-  type RealServer,
-  startInflux,
-  startMosquitto,
-  startVictoriaMetrics,
-  temporaryFolder,
-} from "../real-servers.ts";
+import { absent, type RealServer, startInflux, startMosquitto, startVictoriaMetrics } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
-import { closeAfterTest, stopAfterTest } from "../test-resources.ts";
+import { closeAfterTest, stopAfterTest, testFolder } from "../test-resources.ts";
 
 const { influxdb, mqtt } = CONNECTORS;
 const COUNT = 50;
 const LONG_MS = 60_000;
 const POLL = { timeout: 30_000, interval: 100 };
 
-interface Delivering {
-  readonly store: Store;
-  readonly dispatcher: EventDispatcher;
-  /** Commits values and waits until the server has acknowledged all. */
-  deliver(from: number, count: number): Promise<readonly Event[]>;
-}
+type Delivering = Awaited<ReturnType<typeof delivering>>;
 
 const tagged = (n: number) => valueEvent(n, String(20_000 + n));
 
-async function delivering(make: (context: ConnectorContext) => Sink | Promise<Sink>): Promise<Delivering> {
-  const folder = temporaryFolder("restarted");
-  const store = await openStore({ folder, clock: systemClock });
+async function delivering(make: (context: ConnectorContext) => Sink | Promise<Sink>) {
+  const store = closeAfterTest(await openStore({ folder: testFolder("restarted"), clock: systemClock }));
   const { log, metrics, ...context } = contextFor("far", systemClock, store);
   const sink = await make({ ...context, log, metrics });
   const delivery = DeliveryConfig.parse({ from: "beginning", retry: { first: "20ms", max: "100ms" } });
@@ -47,11 +32,7 @@ async function delivering(make: (context: ConnectorContext) => Sink | Promise<Si
     sinks: [{ name: "far", connector: "real", sink, delivery }],
     ...{ outbox: store.outbox, store, clock: systemClock, log, metrics, building: context.building },
   });
-  onTestFinished(async () => {
-    await dispatcher.stop(1_000);
-    await store.close();
-    rmSync(folder, { recursive: true });
-  });
+  onTestFinished(() => dispatcher.stop(1_000));
   await dispatcher.start(new AbortController().signal);
   const open = async () => {
     const [lag] = await store.outbox.lag();
@@ -60,7 +41,8 @@ async function delivering(make: (context: ConnectorContext) => Sink | Promise<Si
   return {
     store,
     dispatcher,
-    async deliver(from, count) {
+    /** Commits values and waits until the server has acknowledged all. */
+    async deliver(from: number, count: number): Promise<readonly Event[]> {
       const events = Array.from({ length: count }, (_, n) => tagged(from + n));
       await store.commit({ events });
       await expect.poll(open, POLL).toBe(0);

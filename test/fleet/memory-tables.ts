@@ -4,15 +4,7 @@ import type { Clock } from "#src/core/runtime/clock.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
 /** Executes the statements of `src/scale/fleet` in memory. `fleet.test.ts` and `faults.test.ts` test the real tables. */
-export interface MemoryTables {
-  connect(): MemoryLink;
-  readonly members: Map<string, Member>;
-  readonly sources: Map<string, SourceOfFleet>;
-  readonly takeovers: Takeover[];
-  readonly bodies: Map<string, string>;
-  listeners(): number;
-  digest(): string;
-}
+export type MemoryTables = ReturnType<typeof createMemoryTables>;
 
 export interface MemoryLink {
   readonly database: StateDatabase;
@@ -47,7 +39,7 @@ function newSource(name: string) {
   };
 }
 
-export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 }): MemoryTables {
+export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 }) {
   const bodies = new Map<string, string>();
   const members = new Map<string, Member>();
   const sources = new Map<string, SourceOfFleet>();
@@ -193,7 +185,7 @@ export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 })
     ...{ members, sources, takeovers, bodies },
     listeners: () => listeners.size,
     digest: () => digest,
-    connect() {
+    connect(): MemoryLink {
       async function reached<T>(work: () => T | Promise<T>): Promise<T> {
         link.asked += 1;
         if (link.state === "fails") throw new Retryable("The database is away.");

@@ -1,47 +1,23 @@
-import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
-import { createFleet, type Fleet, type FleetOptions } from "#src/scale/fleet/fleet.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { createFleet, type FleetOptions } from "#src/scale/fleet/fleet.ts";
 import type { HeldSource, Lease } from "#src/scale/fleet/held-sources.ts";
 import { countingLog } from "../broken-parts.ts";
-import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
-import { createMemoryTables, type MemoryLink, type MemoryTables } from "./memory-tables.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+import { createMemoryTables } from "./memory-tables.ts";
 
-/** A member in virtual time, without real work for its sources. */
-export interface VirtualMember {
-  readonly fleet: Fleet;
-  readonly link: MemoryLink;
-  readonly metrics: Metrics;
-  readonly leases: Lease[];
-  readonly stops: (readonly [source: string, deadlineMs: number])[];
-  /** Behavior of the work for a source. */
-  readonly does: { startMs: number; stopMs: number; startFails: Error | null; stopFails: Error | null };
-  /** Results of health checks, and their number. */
-  readonly network: { reaches: (source: string) => boolean; checks: number };
-  readonly warnings: () => number;
-  holding(): readonly string[];
-  start(): Promise<void>;
-  /** Returns the error of a start. */
-  refused(): Promise<unknown>;
-  stop(deadlineMs?: number): Promise<void>;
-}
-
-export interface VirtualFleet {
-  readonly clock: VirtualClock;
-  readonly tables: MemoryTables;
-  /** Two members that held one source at once, and epochs that did not rise. */
-  readonly faults: readonly string[];
-  readonly members: readonly VirtualMember[];
-  member(name: string, options?: Partial<FleetOptions>): VirtualMember;
-}
+type VirtualFleet = ReturnType<typeof createVirtualFleet>;
+export type VirtualMember = ReturnType<VirtualFleet["member"]>;
 
 export const START_MS = Date.UTC(2026, 5, 1);
 export const SOURCES = Array.from({ length: 9 }, (_, n) => `s${n}`);
 
-export function createVirtualFleet(sources: readonly string[]): VirtualFleet {
+export function createVirtualFleet(sources: readonly string[]) {
   const clock = createVirtualClock(START_MS, { turns: 12 });
   const tables = createMemoryTables(clock);
   const all: { readonly member: string; readonly lease: Lease }[] = [];
+  /** Two members that held one source at once, and epochs that did not rise. */
   const faults: string[] = [];
-  const members: VirtualMember[] = [];
+  const members: { stop(): Promise<void> }[] = [];
 
   function judge(member: string, lease: Lease): void {
     for (const other of all) {
@@ -68,14 +44,18 @@ export function createVirtualFleet(sources: readonly string[]): VirtualFleet {
     return (result as { readonly error: unknown }).error;
   }
 
-  function createMember(name: string, options: Partial<FleetOptions>): VirtualMember {
+  /** Creates a member in virtual time, without real work for its sources. */
+  function createMember(name: string, options: Partial<FleetOptions>) {
     const link = tables.connect();
     const { log, lines } = countingLog(1_000);
     const metrics = createMetrics();
     const running = new Map<string, Lease>();
-    const does: VirtualMember["does"] = { startMs: 0, stopMs: 0, startFails: null, stopFails: null };
-    const network: VirtualMember["network"] = { reaches: () => true, checks: 0 };
-    const [leases, stops]: [Lease[], VirtualMember["stops"]] = [[], []];
+    /** Behavior of the work for a source. */
+    const does = { startMs: 0, stopMs: 0, startFails: null as Error | null, stopFails: null as Error | null };
+    /** Results of health checks, and their number. */
+    const network = { reaches: (_source: string) => true, checks: 0 };
+    const leases: Lease[] = [];
+    const stops: (readonly [source: string, deadlineMs: number])[] = [];
 
     async function hold(lease: Lease): Promise<HeldSource> {
       leases.push(lease);
@@ -110,6 +90,7 @@ export function createVirtualFleet(sources: readonly string[]): VirtualFleet {
       },
       ...options,
     });
+    /** Returns the error of a start. */
     const refused = () => finish(fleet.start(new AbortController().signal));
     return {
       ...{ fleet, link, metrics, leases, stops, does, network, warnings: lines, refused },
@@ -118,11 +99,11 @@ export function createVirtualFleet(sources: readonly string[]): VirtualFleet {
           .filter(([, lease]) => lease.remainingMs() > 0)
           .map(([source]) => source)
           .toSorted(),
-      async start() {
+      async start(): Promise<void> {
         const error = await refused();
         if (error !== null) throw error;
       },
-      async stop(deadlineMs = 1_000) {
+      async stop(deadlineMs = 1_000): Promise<void> {
         await finish(fleet.stop(deadlineMs));
       },
     };
@@ -130,7 +111,7 @@ export function createVirtualFleet(sources: readonly string[]): VirtualFleet {
 
   return {
     ...{ clock, tables, faults, members },
-    member(name, options = {}) {
+    member(name: string, options: Partial<FleetOptions> = {}) {
       const member = createMember(name, options);
       members.push(member);
       return member;

@@ -1,14 +1,6 @@
-import { connect, createServer, type Socket } from "node:net";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 
-export interface ByteCuttingProxy {
-  readonly port: number;
-  bytesToCommit(): number;
-  /** Breaks the connection after so many more bytes to the server. */
-  cutAfter(bytes: number): void;
-  close(): Promise<void>;
-}
-
-export async function startByteCuttingProxy(databasePort: number): Promise<ByteCuttingProxy> {
+export async function startByteCuttingProxy(databasePort: number) {
   const sockets = new Set<Socket>();
   let passed = 0;
   let atCommit = 0;
@@ -37,15 +29,15 @@ export async function startByteCuttingProxy(databasePort: number): Promise<ByteC
     });
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const address = server.address();
   return {
-    port: typeof address === "object" && address !== null ? address.port : 0,
+    port: (server.address() as AddressInfo).port,
     bytesToCommit: () => atCommit,
-    cutAfter(bytes) {
+    /** Breaks the connection after so many more bytes to the server. */
+    cutAfter(bytes: number): void {
       passed = 0;
       cutAt = bytes;
     },
-    async close() {
+    async close(): Promise<void> {
       for (const socket of sockets) socket.destroy();
       await new Promise<void>((resolve) => server.close(() => resolve()));
     },

@@ -1,20 +1,13 @@
-import { connect, createServer, type Socket } from "node:net";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 
-export type CommitFault = "unsent" | "unanswered" | "late";
+type CommitFault = "unsent" | "unanswered" | "late";
 
-export interface CuttingProxy {
-  readonly port: number;
-  /** Applies to the next commit; resolves when it has happened. */
-  cut(fate: CommitFault): Promise<void>;
-  /** Sends the held packet; resolves with the server's reply. */
-  release(): Promise<string>;
-  close(): Promise<void>;
-}
+export type CuttingProxy = Awaited<ReturnType<typeof startCuttingProxy>>;
 
 const COMMIT = Buffer.from("commit\0");
 const COMMITTED = Buffer.from("COMMIT\0");
 
-export async function startCuttingProxy(serverPort: number): Promise<CuttingProxy> {
+export async function startCuttingProxy(serverPort: number) {
   const sockets = new Set<Socket>();
   let wanted: { readonly fate: CommitFault; readonly done: () => void } | null = null;
   let held: (() => Promise<string>) | null = null;
@@ -75,19 +68,20 @@ export async function startCuttingProxy(serverPort: number): Promise<CuttingProx
     database.on("close", () => client.destroy());
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const address = server.address();
   return {
-    port: typeof address === "object" && address !== null ? address.port : 0,
-    cut: (fate) =>
-      new Promise((done) => {
+    port: (server.address() as AddressInfo).port,
+    /** Applies to the next commit; resolves when it has happened. */
+    cut: (fate: CommitFault) =>
+      new Promise<void>((done) => {
         wanted = { fate, done };
       }),
-    async release() {
+    /** Sends the held packet; resolves with the server's reply. */
+    async release(): Promise<string> {
       const deliver = held;
       held = null;
       return deliver === null ? "" : deliver();
     },
-    async close() {
+    async close(): Promise<void> {
       for (const socket of sockets) socket.destroy();
       await new Promise((resolve) => server.close(resolve));
     },
