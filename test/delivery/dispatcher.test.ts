@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
 import { ConfigError, LocalFailure, Rejected, Retryable } from "#src/core/errors/errors.ts";
-import type { EventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
@@ -254,21 +253,16 @@ describe("delivery", () => {
     });
 
     test("receives events again after the sink was removed from the configuration and added again", async () => {
-      await stop(await endedAt("one"));
+      const dispatcher = await started({ a: at("one", gone) });
+      await commit(values(0, 1), 2_000);
+      expect(dispatcher.status()).toMatchObject([{ name: "a", state: "ended" }]);
+      await stop(dispatcher);
       await stop(await started({ b: scriptedSink() }));
       const back = at("one");
       await started({ a: back });
       await rig.clock.advance(1_000);
       expect(written(back)).toEqual(ids(values(0, 1)));
     });
-
-    async function endedAt(serverId: string): Promise<EventDispatcher> {
-      const dispatcher = await started({ a: at(serverId, gone) });
-      await commit(values(0, 1), 1_000);
-      await rig.clock.advance(1_000);
-      expect(dispatcher.status()).toMatchObject([{ name: "a", state: "ended" }]);
-      return dispatcher;
-    }
   });
 
   test("makes a rejected event a dead letter after the last wait of its schedule and delivers the next event", async () => {

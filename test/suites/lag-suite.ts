@@ -16,11 +16,12 @@ export function describeLag(name: string, place?: () => Place): void {
   });
   afterEach(() => rig.dispose());
 
+  const lagWith = (filter: object) => rig.store.outbox.lag(lagFiltersBySink([["a", SinkEventFilter.parse(filter)]]));
+
   async function measureLag(filter: object, events: readonly Event[] = MIXED) {
-    const { outbox } = rig.store;
-    await outbox.register("a", "beginning");
+    await rig.store.outbox.register("a", "beginning");
     await rig.store.commit({ events });
-    const [lag] = await outbox.lag(lagFiltersBySink([["a", SinkEventFilter.parse(filter)]]));
+    const [lag] = await lagWith(filter);
     if (lag === undefined) throw new Error("a is unknown");
     return lag;
   }
@@ -47,25 +48,21 @@ export function describeLag(name: string, place?: () => Place): void {
         depth: 2_501,
         exact: false,
       });
-      const filters = lagFiltersBySink([["a", SinkEventFilter.parse({ kinds: ["alarm-*"], sites: [2] })]]);
-      expect(await rig.store.outbox.lag(filters)).toMatchObject([{ depth: 0, exact: true }]);
+      expect(await lagWith({ kinds: ["alarm-*"], sites: [2] })).toMatchObject([{ depth: 0, exact: true }]);
     });
 
     test("is an upper bound when the events are too large to be filtered singly", async () => {
       const largeEvents = Array.from({ length: 20 }, (_, n) => ({ ...valueEvent(n), subject: "x".repeat(60_000) }));
       expect(await measureLag({ sites: [2] }, largeEvents)).toMatchObject({ depth: 20, exact: false });
-      const filters = lagFiltersBySink([["a", SinkEventFilter.parse({ kinds: ["tag-value"] })]]);
-      expect(await rig.store.outbox.lag(filters)).toMatchObject([{ depth: 20, exact: true }]);
+      expect(await lagWith({ kinds: ["tag-value"] })).toMatchObject([{ depth: 20, exact: true }]);
     });
 
     test("has the commit time of the oldest event that passes the filter, or null", async () => {
-      const { outbox } = rig.store;
-      await outbox.register("a", "beginning");
+      await rig.store.outbox.register("a", "beginning");
       await rig.store.commit({ events: [valueEvent(1)] });
       await rig.clock.advance(60_000);
       await rig.store.commit({ events: [sampleEvent("alarm-raised", {}, 1)] });
-      const findOldest = async (filter: object) =>
-        (await outbox.lag(lagFiltersBySink([["a", SinkEventFilter.parse(filter)]])))[0]?.oldest;
+      const findOldest = async (filter: object) => (await lagWith(filter))[0]?.oldest;
       const all = Date.parse((await findOldest({})) ?? "");
       expect(Date.parse((await findOldest({ kinds: ["alarm-*"] })) ?? "") - all).toBe(60_000);
       expect(await findOldest({ kinds: ["site-*"] })).toBeNull();
@@ -78,8 +75,7 @@ export function describeLag(name: string, place?: () => Place): void {
       await outbox.settle("a", { isRepeat: false, through: lastPosition, rejected: [] });
       await outbox.replay("a", "2020-01-01T00:00:00Z");
       expect(await outbox.lag()).toMatchObject([{ depth: 0, again: 303 }]);
-      const filters = lagFiltersBySink([["a", SinkEventFilter.parse({ kinds: ["alarm-*"] })]]);
-      expect(await outbox.lag(filters)).toMatchObject([{ depth: 0, again: 3, exact: true }]);
+      expect(await lagWith({ kinds: ["alarm-*"] })).toMatchObject([{ depth: 0, again: 3, exact: true }]);
     });
   });
 }
