@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, expect } from "vitest";
+import { expect } from "vitest";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
@@ -9,8 +9,10 @@ import type { FleetTiming } from "#src/scale/fleet/lease-timing.ts";
 import { openStateDatabase } from "#src/scale/postgres/open-state-database.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { askAt } from "../ask-postgres.ts";
-import { type RealServer, startPostgres } from "../real-servers.ts";
+import type { RealServer } from "../real-servers.ts";
+import { startServerForTests, urlAt } from "../store/postgres/rig.ts";
 import { startDatabaseProxy } from "../takeovers/database-proxy.ts";
+import { closeAfterTest } from "../test-resources.ts";
 
 /** Production timing, five times as fast. */
 const TIMING: FleetTiming = { ttlMs: 1_800, renewMs: 600, marginMs: 200, handOverMs: 1_000 };
@@ -26,22 +28,8 @@ let schemas = 0;
 
 /** Starts PostgreSQL for the tests of a `describe`; each test begins its own fleet. */
 export function fleetsInPostgres(hasOwnClock = false) {
-  let server: RealServer;
-  const rigs: PostgresFleet[] = [];
-  beforeAll(async () => {
-    server = await startPostgres({ lines: ["fsync = off", "max_connections = 100"], hasOwnClock });
-  });
-  afterAll(() => server.stop());
-  afterEach(async () => {
-    for (const each of rigs.splice(0)) await each.close();
-  });
-  return {
-    server: () => server,
-    begin(): PostgresFleet {
-      rigs.push(createPostgresFleet(server));
-      return rigs.at(-1) as PostgresFleet;
-    },
-  };
+  const server = startServerForTests({ lines: ["fsync = off", "max_connections = 100"], hasOwnClock });
+  return { server, begin: () => closeAfterTest(createPostgresFleet(server())) };
 }
 
 /** A fleet in its own schema. `close` fails if two leases on one source were ever valid at once, or an epoch did not rise. */
@@ -74,7 +62,7 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
 
   const open = (port: number) =>
     openStateDatabase({
-      config: PostgresState.parse({ url: `postgresql://postgres@127.0.0.1:${port}/postgres?sslmode=disable`, schema }),
+      config: PostgresState.parse({ url: urlAt(port), schema }),
       ...{ clock: systemClock, log, migrate: true, connections: 3 },
     });
 

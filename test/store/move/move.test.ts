@@ -1,7 +1,6 @@
-import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, existsSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { closingRecordFor } from "#src/cli/watching/state-store-command.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
@@ -14,12 +13,13 @@ import { type MoveOptions, moveStateFolder, type StateMoveResult } from "#src/sc
 import { openStateDatabase } from "#src/scale/postgres/open-state-database.ts";
 import { openSourceState } from "#src/scale/postgres/source-state.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
-import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
+import { absent, temporaryFolder } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { replay, seed } from "../../seed.ts";
-import { closeAfterTest } from "../../test-resources.ts";
+import { closeAfterTest, testFolder } from "../../test-resources.ts";
 import { CLOCK } from "../furnished-state.ts";
 import { startCuttingProxy } from "../postgres/cutting-proxy.ts";
+import { startServerForTests, urlAt } from "../postgres/rig.ts";
 import { drain, editState, ids } from "../store-steps.ts";
 import { startByteCuttingProxy } from "./byte-cutting-proxy.ts";
 import { createTwoSourceState, OWN, type TwoSources } from "./two-sources.ts";
@@ -29,7 +29,7 @@ const log = createLog({ level: "silent" });
 const SINKS = ["ahead", "behind"];
 
 describe.skipIf(absent("postgres"))("moving a state from a folder into a database", { timeout: 120_000 }, () => {
-  let server: RealServer;
+  const server = startServerForTests();
   let sample: string;
   let furnished: TwoSources;
   let folder: string;
@@ -37,30 +37,20 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
   let schemas = 0;
 
   beforeAll(async () => {
-    server = await startPostgres();
-    sample = mkdtempSync(join(tmpdir(), "plenum-move-"));
+    sample = temporaryFolder("plenum-move");
     furnished = await createTwoSourceState(sample);
   }, 120_000);
-  afterAll(async () => {
-    rmSync(sample, { recursive: true, force: true });
-    await server.stop();
-  });
+  afterAll(() => rmSync(sample, { recursive: true, force: true }));
   beforeEach(() => {
-    folder = mkdtempSync(join(tmpdir(), "plenum-moved-"));
+    folder = testFolder("plenum-moved");
     cpSync(sample, folder, { recursive: true });
     schemas += 1;
     schema = `moved${schemas}`;
-    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   });
 
-  async function open(port = server.port, named = schema): Promise<StateDatabase> {
-    const url = `postgresql://postgres@127.0.0.1:${port}/postgres?sslmode=disable`;
-    const database = await openStateDatabase({
-      config: PostgresState.parse({ url, schema: named }),
-      ...{ clock, log, migrate: true, allowsLongTransaction: true },
-    });
-    onTestFinished(() => database.close());
-    return database;
+  async function open(port = server().port, named = schema): Promise<StateDatabase> {
+    const config = PostgresState.parse({ url: urlAt(port), schema: named });
+    return closeAfterTest(await openStateDatabase({ config, clock, log, migrate: true, allowsLongTransaction: true }));
   }
 
   async function move(options: Partial<MoveOptions> = {}): Promise<StateMoveResult> {
@@ -261,12 +251,12 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     await expect(openStore({ folder, clock: CLOCK, locksFolder: false })).rejects.toThrow("was moved to");
     cpSync(join(sample, "plenum.db"), join(folder, "plenum.db"));
     await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow("was moved to");
-    const elsewhere = await open(server.port, `${schema}_other`);
+    const elsewhere = await open(server().port, `${schema}_other`);
     await expect(move({ database: elsewhere })).rejects.toThrow("was moved to");
   });
 
   test("moves no data when the run is interrupted; the next run moves all of it", async () => {
-    const way = closeAfterTest(await startByteCuttingProxy(server.port));
+    const way = closeAfterTest(await startByteCuttingProxy(server().port));
     // A name of the same length, so that the measured run sends as many bytes as the others.
     const whole = await open(way.port, schema.replace("moved", "timed"));
     way.cutAfter(Number.POSITIVE_INFINITY);
@@ -293,7 +283,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
   });
 
   test("checks on the next run whether a commit without a response succeeded; no worker starts meanwhile", async () => {
-    const proxy = closeAfterTest(await startCuttingProxy(server.port));
+    const proxy = closeAfterTest(await startCuttingProxy(server().port));
     const database = await open(proxy.port);
     const cut = proxy.cut("unanswered");
     await expect(move({ database })).rejects.toThrow();
@@ -329,8 +319,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
 
   test("requires tag writes to be armed again if the moved state was a copy", async () => {
     await (await openStore({ folder, clock: CLOCK })).close();
-    const copy = mkdtempSync(join(tmpdir(), "plenum-copy-"));
-    onTestFinished(() => rmSync(copy, { recursive: true, force: true }));
+    const copy = testFolder("plenum-copy");
     cpSync(join(folder, "plenum.db"), join(copy, "plenum.db"));
     await move({ folder: copy });
     expect((await (await shard("main")).documents("command-armed")).size).toBe(0);

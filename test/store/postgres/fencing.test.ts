@@ -1,11 +1,12 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { FencedError } from "#src/engine/store/fenced-store.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { connectTo } from "../../ask-postgres.ts";
-import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
+import { programPath } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
-import { createRig, type Rig, SOURCE } from "./rig.ts";
+import { closeAfterTest } from "../../test-resources.ts";
+import { createRig, type Rig, SOURCE, startServerForTests } from "./rig.ts";
 
 const WRITING: Readonly<Record<string, (store: Store) => Promise<unknown>>> = {
   "commit of documents": (store) => store.commit({ documents: [{ set: "a", put: [["k", 2]] }] }),
@@ -56,22 +57,17 @@ const TABLES = [
 ];
 
 describe.skipIf(programPath("postgres") === null)("a member that has lost a source", () => {
-  let server: RealServer;
+  const server = startServerForTests();
   let rig: Rig;
   let database: StateDatabase;
   let epoch = 1;
 
-  beforeAll(async () => {
-    server = await startPostgres({ lines: ["fsync = off"] });
-  });
-  afterAll(() => server?.stop());
   beforeEach(async () => {
-    rig = createRig(server);
+    rig = closeAfterTest(createRig(server()));
     database = await rig.open();
     epoch = 1;
     await rig.hold(epoch);
   });
-  afterEach(() => rig.close());
 
   async function furnished(): Promise<Store> {
     const store = await rig.shard(database);
@@ -140,7 +136,7 @@ describe.skipIf(programPath("postgres") === null)("a member that has lost a sour
     await old.commit({ events: [valueEvent(1)] });
     const [[mark] = []] = await rig.ask(`select last_commit from ${rig.schema}.source`);
     // The old holder has appended its event, and its commit is on the way.
-    const slow = await connectTo(server);
+    const slow = await connectTo(server());
     await slow.query(`set search_path = ${rig.schema}; begin`);
     await slow.query("select fence($1, 1, $2, 'slow')", [SOURCE, mark]);
     await slow.query(

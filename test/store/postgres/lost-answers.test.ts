@@ -4,28 +4,24 @@ import type { Event } from "#src/core/model/event.ts";
 import { CommitUnknown } from "#src/core/postgres/transaction.ts";
 import { DocumentKeyConflict, type Store } from "#src/engine/store/store.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
-import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
+import { programPath } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { type CuttingProxy, startCuttingProxy } from "./cutting-proxy.ts";
-import { createRig, type Rig } from "./rig.ts";
+import { createRig, type Rig, startServerForTests } from "./rig.ts";
 
 describe.skipIf(programPath("postgres") === null)("a lost connection to the state database", () => {
-  let server: RealServer;
+  const server = startServerForTests();
   let proxy: CuttingProxy;
   let rig: Rig;
   let database: StateDatabase;
   let store: Store;
 
   beforeAll(async () => {
-    server = await startPostgres({ lines: ["fsync = off"] });
-    proxy = await startCuttingProxy(server.port);
+    proxy = await startCuttingProxy(server().port);
   });
-  afterAll(async () => {
-    await proxy?.close();
-    await server?.stop();
-  });
+  afterAll(() => proxy?.close());
   beforeEach(async () => {
-    rig = createRig(server, proxy.port);
+    rig = createRig(server(), proxy.port);
     database = await rig.open();
     await rig.hold(1);
     store = await rig.shard(database);
@@ -178,8 +174,8 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
     };
     for (const round of [1, 2]) {
       await until(round * 20);
-      await server.kill();
-      await server.startAgain();
+      await server().kill();
+      await server().startAgain();
       await until(committed + 5);
     }
     isOver = true;

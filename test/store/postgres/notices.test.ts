@@ -1,40 +1,33 @@
 import { randomBytes } from "node:crypto";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import type { Store } from "#src/engine/store/store.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
-import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
+import { programPath } from "../../real-servers.ts";
 import { AWKWARD_TEXTS, valueEvent } from "../../sample-events.ts";
-import { createRig, type Rig } from "./rig.ts";
+import { closeAfterTest } from "../../test-resources.ts";
+import { createRig, type Rig, startServerForTests } from "./rig.ts";
 
 const LISTENING = "(query ilike 'listen%' or query = 'select 1') and state = 'idle'";
 
 describe.skipIf(programPath("postgres") === null)(
   "an operator's store next to the store of the source's holder",
   () => {
-    let server: RealServer;
+    const server = startServerForTests();
     let rig: Rig;
     let database: StateDatabase;
     let holder: Store;
     let operator: Store;
 
-    beforeAll(async () => {
-      server = await startPostgres({ lines: ["fsync = off"] });
-    });
-    afterAll(() => server?.stop());
     beforeEach(async () => {
-      rig = createRig(server);
+      rig = closeAfterTest(createRig(server()));
       database = await rig.open();
       await rig.hold(1);
-      holder = await rig.shard(database);
+      holder = closeAfterTest(await rig.shard(database));
       operator = await rig.shard(await rig.open(), "operator");
       await holder.outbox.register("sink", "beginning");
       await holder.commit({ events: [1, 2, 3].map((n) => valueEvent(n)) });
       await holder.outbox.settle("sink", { isRepeat: false, through: 3, rejected: [] });
       expect(await holder.outbox.next("sink", 9)).toMatchObject({ events: [] });
-    });
-    afterEach(async () => {
-      await holder.close();
-      await rig.close();
     });
 
     const isListening = () =>

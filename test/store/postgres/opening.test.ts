@@ -1,29 +1,23 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { ConfigError, errorText, Retryable } from "#src/core/errors/errors.ts";
 import { PostgresState } from "#src/engine/store/state-config.ts";
 import { SCHEMA_VERSION } from "#src/scale/postgres/schema.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { connectTo } from "../../ask-postgres.ts";
-import { freePort, programPath, type RealServer, startPostgres } from "../../real-servers.ts";
-import { createRig, type Rig, urlAt } from "./rig.ts";
+import { freePort, programPath, startPostgres } from "../../real-servers.ts";
+import { closeAfterTest } from "../../test-resources.ts";
+import { createRig, type Rig, startServerForTests, urlAt } from "./rig.ts";
 
 const PASSWORD = "PLENUM_TEST_STATE_PASSWORD";
 
 describe.skipIf(programPath("postgres") === null)("opening the state database", () => {
-  let server: RealServer;
+  const server = startServerForTests();
   let rig: Rig;
 
-  beforeAll(async () => {
-    server = await startPostgres({ lines: ["fsync = off"] });
-  });
-  afterAll(() => server?.stop());
   beforeEach(() => {
-    rig = createRig(server);
+    rig = closeAfterTest(createRig(server()));
   });
-  afterEach(async () => {
-    delete process.env[PASSWORD];
-    await rig.close();
-  });
+  afterEach(() => void delete process.env[PASSWORD]);
 
   /** Replaces `AbortSignal.timeout` by limits that the test aborts. */
   function timeLimits(): readonly AbortController[] {
@@ -50,7 +44,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
     const opened = await Promise.all([rig.open(), rig.open(), rig.open()]);
     expect(await rig.ask(`select schema_version from ${rig.schema}.meta`)).toEqual([[SCHEMA_VERSION]]);
     const [first] = opened;
-    expect(first?.name).toBe(`127.0.0.1:${server.port}/postgres, schema ${rig.schema}`);
+    expect(first?.name).toBe(`127.0.0.1:${server().port}/postgres, schema ${rig.schema}`);
     expect(first?.table("event")).toBe(`"${rig.schema}"."event"`);
     expect(await first?.describe()).toMatchObject({
       schemaVersion: SCHEMA_VERSION,
@@ -87,7 +81,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
   test("times out when the server does not respond to the check of the schema", async () => {
     await rig.open();
     const limits = timeLimits();
-    const owner = await connectTo(server);
+    const owner = await connectTo(server());
     await owner.query(`begin; lock table ${rig.schema}.meta`);
     const opening = rig.open().catch((error: unknown) => error);
     await expect.poll(() => rig.ask("select 1 from pg_stat_activity where wait_event_type = 'Lock'")).toHaveLength(1);
@@ -119,7 +113,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
   test("reports a missing or wrong password, a missing privilege, an unknown database and a wrong port", async () => {
     const role = `poor_${rig.schema}`;
     await rig.ask(`create role ${role} login password 'right'`);
-    const config = { url: urlAt(server.port, role), password: { env: PASSWORD } };
+    const config = { url: urlAt(server().port, role), password: { env: PASSWORD } };
     expect(await refused({ url: config.url })).toMatchObject({
       isConfig: true,
       says: expect.stringContaining(`asks for a password. Give the password of the role ${role}.`),
@@ -136,7 +130,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
         `Grant the role ${role} create on the database, or make it the owner of the schema.`,
       ),
     });
-    expect(await refused({ url: urlAt(server.port).replace("/postgres?", "/nothing?") })).toMatchObject({
+    expect(await refused({ url: urlAt(server().port).replace("/postgres?", "/nothing?") })).toMatchObject({
       isConfig: true,
       says: expect.stringContaining("has no such database"),
     });
@@ -151,14 +145,14 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
       `create role ${role} login superuser password 'right'; alter role ${role} set default_transaction_read_only = on`,
     );
     process.env[PASSWORD] = "right";
-    expect(await refused({ url: urlAt(server.port, role), password: { env: PASSWORD } })).toMatchObject({
+    expect(await refused({ url: urlAt(server().port, role), password: { env: PASSWORD } })).toMatchObject({
       isConfig: true,
       says: expect.stringContaining("only lets us read"),
     });
     const several = (ports: readonly number[], user = "postgres") =>
       urlAt(0, user).replace("127.0.0.1:0", ports.map((port) => `127.0.0.1:${port}`).join(","));
     const noneIsThere = await refused({
-      url: several([await freePort(), server.port], role),
+      url: several([await freePort(), server().port], role),
       password: { env: PASSWORD },
     });
     expect(noneIsThere).toMatchObject({ passes: true });
@@ -167,8 +161,8 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
     // A server with this setting looks like a replica.
     const other = await startPostgres({ lines: ["fsync = off", "default_transaction_read_only = on"] });
     try {
-      const database = await rig.open({ config: { url: several([await freePort(), other.port, server.port]) } });
-      expect((await database.describe()).server).toContain(`127.0.0.1:${server.port},`);
+      const database = await rig.open({ config: { url: several([await freePort(), other.port, server().port]) } });
+      expect((await database.describe()).server).toContain(`127.0.0.1:${server().port},`);
       await rig.ask("alter system set default_transaction_read_only = on");
       await rig.ask("select pg_reload_conf()");
       await expect
@@ -187,7 +181,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
         )
         .toMatch(/^None of the database servers/);
     } finally {
-      const owner = await connectTo(server);
+      const owner = await connectTo(server());
       await owner.query("set default_transaction_read_only = off");
       await owner.query("alter system reset default_transaction_read_only");
       await owner.query("select pg_reload_conf()");
@@ -199,10 +193,10 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
 
   test("reports a lost database at once, and reconnects when the server is back", async () => {
     const database = await rig.open();
-    await server.kill();
+    await server().kill();
     await expect(database.query("select 1")).rejects.toThrow(Retryable);
     await expect(database.query("select 1")).rejects.toThrow(Retryable);
-    await server.startAgain();
+    await server().startAgain();
     await expect
       .poll(() => database.query("select 1").then(({ rows }) => rows, String), { timeout: 10_000 })
       .toEqual([[1]]);

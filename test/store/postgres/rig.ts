@@ -1,69 +1,64 @@
+import { afterAll, beforeAll } from "vitest";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
-import type { Log } from "#src/core/runtime/log.ts";
 import { PostgresState } from "#src/engine/store/state-config.ts";
-import type { Store } from "#src/engine/store/store.ts";
 import { openStateDatabase } from "#src/scale/postgres/open-state-database.ts";
 import { openSourceState } from "#src/scale/postgres/source-state.ts";
-import type { SourceStateAccess, StateDatabase } from "#src/scale/postgres/state-database.ts";
+import type { SourceStateAccess, StateDatabase, StateDatabaseOptions } from "#src/scale/postgres/state-database.ts";
 import { askAt } from "../../ask-postgres.ts";
 import { contextFor } from "../../connectors/context.ts";
 import type { Place } from "../../delivery/dispatcher-rig.ts";
-import type { RealServer } from "../../real-servers.ts";
+import { type RealServer, startPostgres } from "../../real-servers.ts";
 
 export const SOURCE = "main";
 
 let schemas = 0;
 
-export interface Rig {
-  readonly schema: string;
-  readonly config: PostgresState;
-  /** Runs a statement as the owner of the database; returns rows as arrays. */
-  ask(text: string, values?: readonly unknown[]): Promise<readonly (readonly unknown[])[]>;
-  open(options?: Opening): Promise<StateDatabase>;
-  hold(epoch: number, source?: string): Promise<void>;
-  shard(database: StateDatabase, as?: SourceStateAccess, clock?: Clock): Promise<Store>;
-  close(): Promise<void>;
-}
+export type Rig = ReturnType<typeof createRig>;
 
-interface Opening {
+interface Opening extends Partial<Omit<StateDatabaseOptions, "config">> {
   readonly config?: Readonly<Record<string, unknown>>;
-  readonly migrate?: boolean;
-  readonly log?: Log;
-  readonly statementTimeoutMs?: number;
-  readonly allowsLongTransaction?: boolean;
 }
 
-export function createRig(server: Pick<RealServer, "port">, port = server.port): Rig {
+/** Starts PostgreSQL for the tests of a `describe`; returns the server once a test runs. */
+export function startServerForTests(options: Parameters<typeof startPostgres>[0] = {}): () => RealServer {
+  let server: RealServer;
+  beforeAll(async () => {
+    server = await startPostgres({ lines: ["fsync = off"], ...options });
+  });
+  afterAll(() => server?.stop());
+  return () => server;
+}
+
+export function createRig(server: Pick<RealServer, "port">, port = server.port) {
   const schema = `test_${process.pid}_${schemas++}`;
   const config = PostgresState.parse({ url: urlAt(port), schema });
   const opened: StateDatabase[] = [];
   const { clock: _, ...context } = contextFor("state");
-  const ask: Rig["ask"] = (text, values = []) => askAt(server, "postgres", text, values);
+  /** Runs a statement as the owner of the database; returns rows as arrays. */
+  const ask = (text: string, values: readonly unknown[] = []) => askAt(server, "postgres", text, values);
   return {
     schema,
     config,
     ask,
-    async open({ config: more = {}, migrate = true, log = context.log, ...limits } = {}) {
+    async open({ config: more = {}, ...options }: Opening = {}): Promise<StateDatabase> {
       const database = await openStateDatabase({
         config: PostgresState.parse({ url: urlAt(port), schema, ...more }),
-        clock: systemClock,
-        log,
-        migrate,
-        ...limits,
+        ...{ clock: systemClock, log: context.log, migrate: true },
+        ...options,
       });
       opened.push(database);
       return database;
     },
-    async hold(epoch, source = SOURCE) {
+    async hold(epoch: number, source = SOURCE): Promise<void> {
       await ask(
         `insert into ${schema}.source (name, epoch) values ($1, $2)
          on conflict (name) do update set epoch = excluded.epoch`,
         [source, epoch],
       );
     },
-    shard: (database, as = { epoch: 1 }, clock = systemClock) =>
+    shard: (database: StateDatabase, as: SourceStateAccess = { epoch: 1 }, clock: Clock = systemClock) =>
       openSourceState(database, { source: SOURCE, access: as, clock, log: context.log }),
-    async close() {
+    async close(): Promise<void> {
       await Promise.all(opened.splice(0).map((database) => database.close()));
       await ask(`drop schema if exists ${schema} cascade`);
     },

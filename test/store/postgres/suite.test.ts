@@ -1,23 +1,19 @@
-import { afterAll, beforeAll, describe } from "vitest";
+import { describe } from "vitest";
 import type { Clock } from "#src/core/runtime/clock.ts";
-import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
+import { programPath } from "../../real-servers.ts";
 import { sized } from "../../sizes.ts";
 import { type DurableStore, describeDurableStore } from "../../suites/durable-store-suite.ts";
 import { describeLag } from "../../suites/lag-suite.ts";
 import { describeStore } from "../../suites/store-suite.ts";
 import { describeUrgent } from "../../suites/urgent-suite.ts";
-import { createRig, placeOn } from "./rig.ts";
+import { createRig, placeOn, startServerForTests } from "./rig.ts";
 
 describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () => {
-  let server: RealServer;
-  beforeAll(async () => {
-    // The connections of earlier tests take a moment to end.
-    server = await startPostgres({ lines: ["fsync = off", "max_connections = 60"] });
-  });
-  afterAll(() => server?.stop());
+  // The connections of earlier tests take a moment to end.
+  const server = startServerForTests({ lines: ["fsync = off", "max_connections = 60"] });
 
   async function openInSchema(clock: Clock): Promise<DurableStore> {
-    const rig = createRig(server);
+    const rig = createRig(server());
     const database = await rig.open();
     let epoch = 0;
     async function hold() {
@@ -43,6 +39,6 @@ describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () 
 
   describeStore("PostgreSQL", openInSchema);
   describeDurableStore("PostgreSQL", openInSchema);
-  describeLag("PostgreSQL", () => placeOn(server));
-  describeUrgent("PostgreSQL", 2_000, sized(10, 4), () => placeOn(server));
+  describeLag("PostgreSQL", () => placeOn(server()));
+  describeUrgent("PostgreSQL", 2_000, sized(10, 4), () => placeOn(server()));
 });

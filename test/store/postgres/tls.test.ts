@@ -1,29 +1,20 @@
 import { rmSync } from "node:fs";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { errorText } from "#src/core/errors/errors.ts";
 import { createAuthority } from "../../connectors/mqtt/certificates.ts";
-import { absent, type RealServer, startPostgres, temporaryFolder } from "../../real-servers.ts";
+import { absent, temporaryFolder } from "../../real-servers.ts";
 import { closeAfterTest } from "../../test-resources.ts";
-import { createRig, type Rig } from "./rig.ts";
+import { createRig, startServerForTests } from "./rig.ts";
 
 describe.skipIf(absent("postgres"))("TLS to the state database", () => {
   const folder = temporaryFolder();
   const authority = createAuthority(folder);
-  let server: RealServer;
+  const server = startServerForTests({ tls: authority.issue("server") });
+  afterAll(() => rmSync(folder, { recursive: true }));
 
-  beforeAll(async () => {
-    server = await startPostgres({ lines: ["fsync = off"], tls: authority.issue("server") });
-  });
-  afterAll(async () => {
-    await server.stop();
-    rmSync(folder, { recursive: true });
-  });
+  const rigged = () => closeAfterTest(createRig(server()));
 
-  function rigged(): Rig {
-    return closeAfterTest(createRig(server));
-  }
-
-  const address = (host = "127.0.0.1") => `postgresql://postgres@${host}:${server.port}/postgres`;
+  const address = (host = "127.0.0.1") => `postgresql://postgres@${host}:${server().port}/postgres`;
 
   async function refusal(config: Readonly<Record<string, unknown>>): Promise<string> {
     return rigged()
