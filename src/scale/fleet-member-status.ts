@@ -50,15 +50,11 @@ export function createMemberStatusView(options: {
     sinks: listSinkReports,
     async health() {
       const healthReports = await mapPipelines(({ status: each }) => each.health());
+      const sinkReports = healthReports.flatMap((part) => part.sinks);
       return {
         now: isoUtc(clock.now()),
         sources: healthReports.flatMap((part) => part.sources),
-        sinks: [
-          ...Map.groupBy(
-            healthReports.flatMap((part) => part.sinks),
-            ({ name }) => name,
-          ).values(),
-        ].flatMap(selectWorstReports),
+        sinks: [...Map.groupBy(sinkReports, ({ name }) => name).values()].flatMap(selectWorstReports),
         commands: healthReports[0]?.commands ?? null,
         // Unknown, because the state is on the disk of the database server.
         disk: { free: null, diskBytes: null },
@@ -144,14 +140,9 @@ export function createMemberStatusView(options: {
       return rows.toSorted((a, b) => b.at.localeCompare(a.at)).slice(0, query.limit);
     },
     async sink(name) {
-      const sinkResponses = await mapPipelines(({ pageApi: each }) => each.sink(name));
+      const sinkResponses = (await mapPipelines(({ pageApi: each }) => each.sink(name))).flatMap((part) => part ?? []);
       const sinkReport = (await listSinkReports()).find(({ sink }) => sink === name);
-      return sinkReport
-        ? sumSinkResponses(
-            sinkResponses.flatMap((part) => part ?? []),
-            sinkReport,
-          )
-        : null;
+      return sinkReport ? sumSinkResponses(sinkResponses, sinkReport) : null;
     },
     source: async (name) => pageApiOfSource(name).source(name),
     plot: async (query) => pageApiOfSource(query.source).plot(query),

@@ -27,19 +27,8 @@ function shortErrorMessage(error: unknown): string {
 }
 
 /**
- * Meaning of an error that is not about a single event.
- *
- * | SQLSTATE                                   | Meaning     | Because                                                |
- * | ------------------------------------------ | ----------- | ------------------------------------------------------ |
- * | 28…, 42501                                 | ConfigError | password, role or permissions are wrong                |
- * | 3D000, 57P04                               | ConfigError | the database does not exist                            |
- * | 25006                                      | ConfigError | the database is read-only                              |
- * | 42…, 3F000, 0A000, P0001, 22…, 23…, 54…    | ConfigError | the tables were changed, or a trigger rejects the rows |
- * | 53…                                        | Retryable   | disk, memory or connections of the server are used up  |
- * | 57P0…                                      | Retryable   | the server stops, starts or recovers                   |
- * | 57014, 55P03, 40…                          | Retryable   | a timeout or a conflict                                |
- * | all others                                 | Retryable   | may pass                                               |
- * | none                                       | see src/core/http/connection-problem.ts                              |
+ * Meaning of an error that is not about a single event. `findSettingsAdvice` lists the codes (SQLSTATE) for which a person
+ * must act: `ConfigError`. All other codes may pass: `Retryable`. An error without a code is one of the connection.
  */
 export function sqlErrorToFailure(error: unknown, address: PostgresAddress, wording = TABLE_ERROR_WORDING): Failure {
   if (error instanceof CommitUnknown && error.cause !== undefined) {

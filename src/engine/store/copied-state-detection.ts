@@ -7,7 +7,7 @@ import { valueOr } from "../../core/values/value-or.ts";
 import { beginSequenceEpoch } from "./damage-quarantine.ts";
 import type { createDocumentStore } from "./documents.ts";
 import type { Database } from "./sqlite.ts";
-import { fileSize, stateFilePath } from "./state-folder.ts";
+import { stateFilePath } from "./state-folder.ts";
 import type { KnownStateCopy, StateCopy } from "./store.ts";
 
 interface StateLocation {
@@ -56,12 +56,7 @@ export const LOST_WAL_MESSAGE =
   "The state was in use when its worker ended, and its write-ahead log (plenum.db-wal) is missing or cannot be read: commits since the log was last copied into plenum.db, up to 4 MiB, may be lost. What happened since is sent again with the same ids, and every sink restarts its sequence numbers. Back up plenum.db together with plenum.db-wal, or with SQLite's .backup, after which nothing is missing.";
 
 /** Detects a killed worker whose write-ahead log is lost; then returns the current time. Needs a transaction. */
-export function detectLostWal(
-  database: Database,
-  documents: StateDocumentAccess,
-  nowMs: number,
-  hasWal: boolean,
-): string | undefined {
+export function detectLostWal(database: Database, documents: StateDocumentAccess, nowMs: number, hasWal: boolean) {
   const isWalLost = !hasWal && documents.document<string>(STATE_FILE_DOCUMENTS, STORE_SESSION_KEY) === "open";
   documents.change({ set: STATE_FILE_DOCUMENTS, put: [[STORE_SESSION_KEY, "open"]] });
   if (!isWalLost) return undefined;
@@ -85,13 +80,9 @@ export function readCopy(documents: Pick<StateDocumentAccess, "document">): Know
 }
 
 function isOriginalStateAt({ file, folder }: Pick<StateLocation, "file" | "folder">): boolean {
-  try {
-    const path = stateFilePath(folder);
-    const { ino, birthtimeNs } = statSync(path, { bigint: true });
-    return `${ino} ${birthtimeNs}` === file && fileSize(path) > 0;
-  } catch {
-    return false;
-  }
+  const path = stateFilePath(folder);
+  const stats = valueOr(() => statSync(path, { bigint: true }), null);
+  return stats !== null && `${stats.ino} ${stats.birthtimeNs}` === file && stats.size > 0n;
 }
 
 const readMachineId = (): string | null => valueOr(() => readFileSync(MACHINE_ID_PATH, "utf8").trim() || null, null);

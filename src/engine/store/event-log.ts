@@ -221,11 +221,7 @@ export function createEventLog(
       if (events.length === 0) lastUrgentPosition = position;
       return events;
     },
-    latest(
-      limit: number,
-      kinds: readonly EventKind[] | undefined,
-      eventQuery: EventQuery | undefined,
-    ): Promise<readonly LoggedEvent[]> {
+    latest(limit: number, kinds: readonly EventKind[] | undefined, eventQuery: EventQuery | undefined) {
       // Events other than telemetry are rare; an index finds them without reading the telemetry between them.
       const isWithoutTelemetry = kinds?.every((kind) => !isTelemetry(kind)) ?? false;
       const searchTexts =

@@ -23,6 +23,7 @@ import { z } from "zod";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { findBrokenLink } from "../../core/errors/folder-access.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
+import { valueOr } from "../../core/values/value-or.ts";
 
 export type ReadFileSystemType = (folder: string) => number;
 
@@ -125,12 +126,8 @@ function refuseSharedFolder(folder: string): void {
 export function refuseWritableByOthers(folder: string): void {
   // Windows has no permission bits.
   if (process.platform === "win32") return;
-  let mode = 0;
-  try {
-    mode = statSync(folder, { throwIfNoEntry: false })?.mode ?? 0;
-  } catch {
-    // Opening a file in the folder reports the reason.
-  }
+  // If the folder cannot be read, opening a file in it reports the reason.
+  const mode = valueOr(() => statSync(folder, { throwIfNoEntry: false }), undefined)?.mode ?? 0;
   if ((mode & 0o022) === 0) return;
   const fileModeText = (mode & 0o7777).toString(8).padStart(3, "0");
   throw new ConfigError(`Others than its owner can write to the state folder ${folder} (mode ${fileModeText}).`, {

@@ -207,10 +207,7 @@ export async function readHeartbeats(database: StateDatabase, me: MemberSession)
 }
 
 /** Declares silent members gone, except members that have renewed since the given heartbeat. */
-export async function declareMembersGone(
-  database: StateDatabase,
-  silentMembers: readonly MemberHeartbeat[],
-): Promise<void> {
+export async function declareMembersGone(database: StateDatabase, silentMembers: readonly MemberHeartbeat[]) {
   const text = `update ${database.table("member")} as it set gone = 'lost', leaving = false
     from unnest($1::text[], $2::bigint[]) as silent (incarnation, renewals)
     where it.incarnation = silent.incarnation and it.renewals = silent.renewals and it.gone is null`;

@@ -92,12 +92,7 @@ export function createSourceHandover(options: {
   }
 
   /** Hands over one source at a time and waits until it is taken, so that few sources lack a holder. */
-  function handOverSurplus(
-    memberBySource: MemberBySource,
-    me: MemberSession,
-    view: FleetTables,
-    isDraining: boolean,
-  ): void {
+  function handOverSurplus(memberBySource: MemberBySource, me: MemberSession, view: FleetTables, isDraining: boolean) {
     if (isHandoverRunning) return;
     const surplusSourceHolding = holdings
       .getAll()

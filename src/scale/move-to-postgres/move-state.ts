@@ -21,7 +21,7 @@ import { readMoveMark, removeMoveMark, stateFilePath, writeMoveMark } from "../.
 import type { Store } from "../../engine/store/store.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import type { MoveSession, RowSumsByTable } from "./moved-rows.ts";
-import { findFirstSumDifference, readTableRowSums, writeStateRows } from "./moved-rows.ts";
+import { findFirstSumDifference, formatRowDigest, readTableRowSums, writeStateRows } from "./moved-rows.ts";
 import { type FolderReader, type FolderReaderOptions, readStateRows, type UnmovedRows } from "./state-folder-reader.ts";
 
 export interface MoveOptions {
@@ -220,11 +220,7 @@ function refuseUnmovedRows(fileDatabase: Database, movedRowSums: RowSumsByTable)
   }
 }
 
-async function storeEndPositions(
-  session: MoveSession,
-  { table }: StateDatabase,
-  folderReader: FolderReader,
-): Promise<void> {
+async function storeEndPositions(session: MoveSession, { table }: StateDatabase, folderReader: FolderReader) {
   const { bytes, position } = folderReader.endPositions();
   const { sources } = folderReader;
   await session.query(
@@ -251,7 +247,7 @@ function listMovedTables(sums: RowSumsByTable, sources: readonly string[]) {
     rows: [...bySource.values()].reduce((total, { rows }) => total + rows, 0),
     bySource: sources.flatMap((source) => {
       const sum = bySource.get(source);
-      return sum === undefined ? [] : [{ source, ...sum }];
+      return sum === undefined ? [] : [{ source, rows: sum.rows, digest: formatRowDigest(sum) }];
     }),
   }));
 }

@@ -40,16 +40,16 @@ function formatRowCell(value: unknown): string {
   return value === null || value === undefined ? NULL_CELL_TEXT : String(value);
 }
 
-/** Number and digest of the rows of a table; the digest changes with any row. */
-export interface TableRowSum {
+/** Number of the rows of a table and the sum of their hashes modulo 2^64, which changes with any row. */
+interface TableRowSum {
   readonly rows: number;
-  readonly digest: string;
+  readonly hashSum: bigint;
 }
 
 const ROW_CELL_SEPARATOR = "\u001f";
 const ROW_HASH_DIGITS = 15;
 
-const formatRowDigest = (sum: bigint): string => BigInt.asUintN(64, sum).toString(16).padStart(16, "0");
+export const formatRowDigest = ({ hashSum }: TableRowSum): string => hashSum.toString(16).padStart(16, "0");
 
 /** Computes a row's part of the table's digest like `rowDigestSql`. Fractions are compared by their bits. */
 function computeRowHash([table, , values]: MovedRow): bigint {
@@ -75,7 +75,7 @@ function rowDigestSql(table: MovedTableName): string {
 const MAX_INSERT_BATCH_ROWS = 500;
 const MAX_INSERT_BATCH_CHARACTERS = 1_000_000;
 
-/** By table, then by source: number and digest of the rows. */
+/** By table, then by source. */
 export type RowSumsByTable = ReadonlyMap<MovedTableName, ReadonlyMap<string, TableRowSum>>;
 export type MoveSession = Pick<PostgresSession, "query">;
 
@@ -85,7 +85,7 @@ export async function writeStateRows(
   qualifyTable: (name: string) => string,
   rows: Iterable<MovedRow>,
 ): Promise<RowSumsByTable> {
-  const rowSumsByTable = new Map<MovedTableName, Map<string, { rows: number; sum: bigint }>>();
+  const rowSumsByTable = new Map<MovedTableName, Map<string, TableRowSum>>();
   let batch: MovedRow[] = [];
   let batchLength = 0;
 
@@ -102,19 +102,16 @@ export async function writeStateRows(
       await flushBatch();
     batch.push(row);
     for (const column of COLUMN_NAMES_BY_TABLE[table]) batchLength += formatRowCell(values[column]).length;
-    const rowSumsBySource = rowSumsByTable.get(table) ?? new Map<string, { rows: number; sum: bigint }>();
+    const rowSumsBySource = rowSumsByTable.get(table) ?? new Map<string, TableRowSum>();
     rowSumsByTable.set(table, rowSumsBySource);
-    const rowSumOfSource = rowSumsBySource.get(source) ?? { rows: 0, sum: 0n };
-    rowSumsBySource.set(source, { rows: rowSumOfSource.rows + 1, sum: rowSumOfSource.sum + computeRowHash(row) });
+    const { rows: rowsBefore, hashSum } = rowSumsBySource.get(source) ?? { rows: 0, hashSum: 0n };
+    rowSumsBySource.set(source, {
+      rows: rowsBefore + 1,
+      hashSum: BigInt.asUintN(64, hashSum + computeRowHash(row)),
+    });
   }
   await flushBatch();
-  const rowSumEntries = [...rowSumsByTable].map(([table, bySource]) => {
-    const rowSumsOfTable = [...bySource].map(
-      ([source, rowSum]) => [source, { rows: rowSum.rows, digest: formatRowDigest(rowSum.sum) }] as const,
-    );
-    return [table, new Map(rowSumsOfTable)] as const;
-  });
-  return new Map(rowSumEntries);
+  return rowSumsByTable;
 }
 
 async function insertRows(
@@ -150,7 +147,7 @@ export async function readTableRowSums(
     if (rows.length === 0) continue;
     const rowSumEntries = rows.map(([source, count, sum]): readonly [string, TableRowSum] => [
       String(source),
-      { rows: Number(count), digest: formatRowDigest(BigInt(String(sum))) },
+      { rows: Number(count), hashSum: BigInt.asUintN(64, BigInt(String(sum))) },
     ]);
     rowSumsByTable.set(table, new Map(rowSumEntries));
   }
@@ -162,7 +159,7 @@ export function findFirstSumDifference(a: RowSumsByTable, b: RowSumsByTable) {
     const [firstSums, secondSums] = [a.get(table), b.get(table)];
     for (const source of new Set([...(firstSums?.keys() ?? []), ...(secondSums?.keys() ?? [])])) {
       const [firstSum, secondSum] = [firstSums?.get(source), secondSums?.get(source)];
-      if (firstSum?.rows !== secondSum?.rows || firstSum?.digest !== secondSum?.digest) return { table, source };
+      if (firstSum?.rows !== secondSum?.rows || firstSum?.hashSum !== secondSum?.hashSum) return { table, source };
     }
   }
   return null;

@@ -78,11 +78,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
     return { lastPosition: before + newEvents, repeated: listRepeatedIds(prepared, knownEventIds) };
   }
 
-  async function readEventsAfter(
-    position: number,
-    limit: number,
-    conditionSql = "true",
-  ): Promise<readonly LoggedEvent[]> {
+  async function readEventsAfter(position: number, limit: number, conditionSql = "true") {
     const rows = await readRows<StoredEventText>(
       `select position, committed_ms, body from (
          select position, committed_ms, body, bytes, sum(bytes) over (order by position) as upto from (
