@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
-import type { CheckResult } from "#src/cli/checking/check-result-line.ts";
+import { type CheckResult, createCheckReport } from "#src/cli/checking/check-report.ts";
 import { checkTagWriting } from "#src/cli/checking/check-tag-writing.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { armingDocument } from "#src/engine/commands/write-arming.ts";
@@ -101,8 +101,9 @@ async function findObstacles(settings: Settings, state: Partial<State> = {}): Pr
   });
   const isFull = commands.audit_max_bytes === "1MiB";
   const config = isFull ? { ...parsed, commands: { ...parsed.commands, audit_max_bytes: 0 } } : parsed;
-  const checkLines = await checkTagWriting(config, (path) => path.join("."), AbortSignal.timeout(20_000));
-  return checkLines.filter(({ detail }) => !detail.startsWith("No worker is running here"));
+  const report = createCheckReport((path) => path.join("."));
+  await checkTagWriting(config, report, AbortSignal.timeout(20_000));
+  return report.results.filter(({ detail }) => !detail.startsWith("No worker is running here"));
 }
 
 function otherHours(): string {

@@ -3,6 +3,7 @@ import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
 import { locateOptionsInText } from "#src/app/config/yaml-variables-and-errors.ts";
 import { checkSinkSites, compareSourceWithBuilding } from "#src/cli/checking/check-building.ts";
+import { createCheckReport } from "#src/cli/checking/check-report.ts";
 import { BUILDING } from "../sync/building-of-eight-tags.ts";
 import { MISTAKES, SOURCE } from "./configured.ts";
 
@@ -16,14 +17,13 @@ function reportedMistakes(written: string, isOfBuilding: boolean): readonly stri
 }
 
 function reportedMismatches(written: string, config: Config): readonly string[] {
-  const places = locateOptionsInText("f", written);
+  const report = createCheckReport(locateOptionsInText("f", written));
   const [entry] = Object.values(config.sources);
   if (entry === undefined) return [];
   const building = { ...BUILDING, followed: entry.inventory.sites ?? null };
-  return [
-    ...compareSourceWithBuilding({ name: "main", entry, config, building, locateOption: places }),
-    ...checkSinkSites(config, new Map([["main", building]]), places),
-  ]
+  compareSourceWithBuilding({ name: "main", entry, config, building, report });
+  checkSinkSites(config, new Map([["main", building]]), report);
+  return report.results
     .filter(({ result }) => result !== "ok")
     .map(({ place = "", detail }) => `${place.replace(/^f:/, "")} ${detail}`);
 }

@@ -1,8 +1,6 @@
 import type { Config, SourceConfigEntry } from "../../app/config/config.ts";
-import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { formatCount } from "../../core/values/plural.ts";
-import type { AllowedTag } from "../../engine/commands/config.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import {
   compareTagClasses,
@@ -16,215 +14,162 @@ import {
   type VisibleBuilding,
 } from "../../engine/sync/selectors-without-match.ts";
 import { DEFINED_ALARM_PRIORITIES } from "../shell/refuse-unknown-ids.ts";
-import { type CheckResult, passedResult, warningResult, wrongResult } from "./check-result-line.ts";
+import type { CheckReport } from "./check-report.ts";
 
 export interface BuildingCheck {
   readonly name: string;
   readonly entry: SourceConfigEntry;
   readonly config: Config;
   readonly building: VisibleBuilding;
-  readonly locateOption: LocateOption;
+  readonly report: CheckReport;
 }
 
-type CheckResults = readonly CheckResult[];
-type KeyPath = readonly (string | number)[];
-
-export function compareSourceWithBuilding(buildingCheck: BuildingCheck): CheckResults {
-  const { read, history, schedules } = buildingCheck.entry;
-  const checkName = `${buildingCheck.name}: values`;
-  const isReadingTags = read.length + history.length > 0;
+export function compareSourceWithBuilding(buildingCheck: BuildingCheck): void {
+  checkSiteOptions(buildingCheck);
+  checkReadClasses(buildingCheck);
+  checkHistoryClasses(buildingCheck);
+  checkSilentSensorOptions(buildingCheck);
+  checkWritableTags(buildingCheck);
+  const { name, entry, report } = buildingCheck;
+  const values = report.about(`${name}: values`);
   const noTagListText = "Without the list of tags the worker learns of no tag, and reads none: let schedules.tags be.";
-  return [
-    ...checkSiteOptions(buildingCheck),
-    ...checkReadClasses(buildingCheck),
-    ...checkHistoryClasses(buildingCheck),
-    ...checkSilentSensorOptions(buildingCheck),
-    ...checkWritableTags(buildingCheck),
-    ...(isReadingTags ? [] : [passedResult(checkName, "none are read: `read` and `history` are empty")]),
-    ...(isReadingTags && schedules.tags === false
-      ? [
-          warningResult(
-            checkName,
-            noTagListText,
-            buildingCheck.locateOption(["sources", buildingCheck.name, "schedules", "tags"]),
-          ),
-        ]
-      : []),
-  ];
+  if (entry.read.length + entry.history.length === 0) values.ok("none are read: `read` and `history` are empty");
+  else if (entry.schedules.tags === false) values.warn(noTagListText, ["sources", name, "schedules", "tags"]);
 }
 
-export function checkQuota(name: string, { alarms, fits, load, changes, classes, history }: PlanReport): CheckResults {
-  const requestLimitAdvice = "If the service allows more, raise quota.list_requests_per_minute.";
-  const alarmWarnings =
-    alarms === undefined ? [] : [warningResult(`${name}: alarms`, `${alarms} ${requestLimitAdvice}`)];
-  if (classes.length + history.length === 0) return alarmWarnings;
-  const checkName = `${name}: quota`;
+export function checkQuota(name: string, plan: PlanReport, report: CheckReport): void {
+  const { alarms, fits, load, changes, classes, history } = plan;
+  if (alarms !== undefined)
+    report.about(`${name}: alarms`).warn(`${alarms} If the service allows more, raise quota.list_requests_per_minute.`);
+  if (classes.length + history.length === 0) return;
+  const quota = report.about(`${name}: quota`);
   const loadText = `the intervals need ${(load * 100).toFixed(0)} % of the plannable quota`;
-  if (fits) return [...alarmWarnings, passedResult(checkName, loadText)];
   const [cheapest] = changes;
   const changeAdvice = cheapest === undefined ? "" : ` The cheapest change: ${cheapest.text} ${cheapest.yaml}`;
-  return [
-    ...alarmWarnings,
-    warningResult(checkName, `${loadText}, so values become older than configured.${changeAdvice}`),
-  ];
+  if (fits) quota.ok(loadText);
+  else quota.warn(`${loadText}, so values become older than configured.${changeAdvice}`);
 }
 
 /** Warns if a sink's filter names an unknown priority. It is no error, because the service may add priorities. */
-export function checkSinkPriorities({ sinks }: Config, locateOption: LocateOption): CheckResults {
-  return sinkFilterWarnings(sinks, locateOption, "priorities", ({ priorities }) =>
-    priorities.map((priority) =>
-      DEFINED_ALARM_PRIORITIES.includes(priority)
-        ? null
-        : `The service knows no priority ${priority}; its alarms have ${DEFINED_ALARM_PRIORITIES.join(", ")}.`,
-    ),
-  );
+export function checkSinkPriorities({ sinks }: Config, report: CheckReport): void {
+  for (const [sink, { filter }] of Object.entries(sinks))
+    for (const [n, priority] of filter.priorities.entries()) {
+      if (DEFINED_ALARM_PRIORITIES.includes(priority)) continue;
+      const detail = `The service knows no priority ${priority}; its alarms have ${DEFINED_ALARM_PRIORITIES.join(", ")}.`;
+      report.about(`sink ${sink}`).warn(detail, ["sinks", sink, "filter", "priorities", n]);
+    }
 }
 
 export function checkSinkSites(
   { sinks }: Config,
   buildings: ReadonlyMap<string, Pick<VisibleBuilding, "sites">>,
-  locateOption: LocateOption,
-): CheckResults {
-  return sinkFilterWarnings(sinks, locateOption, "sites", (filter) => {
+  report: CheckReport,
+): void {
+  for (const [sink, { filter }] of Object.entries(sinks)) {
     const filterSources = filter.sources.length === 0 ? [...buildings.keys()] : filter.sources;
     const knownBuildings = filterSources.map((source) => buildings.get(source));
-    if (filter.sources.length > 0 && knownBuildings.includes(undefined)) return [];
+    if (knownBuildings.includes(undefined)) continue;
     const sites = knownBuildings.flatMap((building) => building?.sites ?? []);
     const siteIds = new Set(sites.map(({ id }) => String(id)));
-    return filter.sites.map((id) =>
-      siteIds.has(id) ? null : `No event can be of a site ${id}; ${describeVisibleSites({ sites })}.`,
-    );
-  });
+    for (const [n, id] of filter.sites.entries()) {
+      if (siteIds.has(id)) continue;
+      const detail = `No event can be of a site ${id}; ${describeVisibleSites({ sites })}.`;
+      report.about(`sink ${sink}`).warn(detail, ["sinks", sink, "filter", "sites", n]);
+    }
+  }
 }
 
-function sinkFilterWarnings(
-  sinks: Config["sinks"],
-  locateOption: LocateOption,
-  option: "priorities" | "sites",
-  findFilterProblems: (filter: Config["sinks"][string]["filter"]) => readonly (string | null)[],
-): CheckResults {
-  return Object.entries(sinks).flatMap(([sink, { filter }]) =>
-    findFilterProblems(filter).flatMap((problem, index) =>
-      problem === null
-        ? []
-        : [warningResult(`sink ${sink}`, problem, locateOption(["sinks", sink, "filter", option, index]))],
-    ),
-  );
-}
-
-function mismatchLines(
-  { name, locateOption }: BuildingCheck,
+function warnOfMismatches(
+  { name, report }: BuildingCheck,
   checkedOption: string,
-  basePath: KeyPath,
+  basePath: Mismatch["path"],
   mismatches: readonly Mismatch[],
-) {
-  return mismatches.map(({ path, message }) =>
-    warningResult(`${name}: ${checkedOption}`, message, locateOption(["sources", name, ...basePath, ...path])),
-  );
+): void {
+  for (const { path, message } of mismatches)
+    report.about(`${name}: ${checkedOption}`).warn(message, ["sources", name, ...basePath, ...path]);
 }
 
-function checkSiteOptions(buildingCheck: BuildingCheck): CheckResults {
+function checkSiteOptions(buildingCheck: BuildingCheck): void {
   const { entry, building } = buildingCheck;
-  return (["alarms", "inventory"] as const).flatMap((section) => {
+  for (const section of ["alarms", "inventory"] as const) {
     const mismatches = findSiteMismatches(entry[section].sites ?? [], { ...building, followed: null });
-    return mismatchLines(buildingCheck, `${section} of sites`, [section, "sites"], mismatches);
-  });
+    warnOfMismatches(buildingCheck, `${section} of sites`, [section, "sites"], mismatches);
+  }
 }
 
-function checkReadClasses(buildingCheck: BuildingCheck): CheckResults {
+function checkReadClasses(buildingCheck: BuildingCheck): void {
   const { read } = buildingCheck.entry;
-  return compareTagClasses(read, buildingCheck.building).flatMap((comparison, index) => {
-    const readIntervalText = formatDuration(read[index]?.every ?? 0);
-    return checkTagClass(
+  for (const [index, comparison] of compareTagClasses(read, buildingCheck.building).entries())
+    checkTagClass(
       buildingCheck,
-      `read ${comparison.name}`,
       ["read", index],
       comparison,
-      `, at most ${readIntervalText} old`,
+      `, at most ${formatDuration(read[index]?.every ?? 0)} old`,
     );
-  });
 }
 
 /** Checks that the configured history classes select series of the building, for each resolution and for totals. */
-function checkHistoryClasses(buildingCheck: BuildingCheck): CheckResults {
+function checkHistoryClasses(buildingCheck: BuildingCheck): void {
   const classes = buildingCheck.entry.history.map((historyClass, index) => ({ ...historyClass, index }));
   const classesBySeries = Map.groupBy(classes, ({ resolution, total }) => `${resolution}${total ? " totals" : ""}`);
-  return [...classesBySeries].flatMap(([series, seriesClasses]) =>
-    compareTagClasses(seriesClasses, buildingCheck.building).flatMap((comparison, classIndex) => {
-      const { index = 0, backfill = 0 } = seriesClasses[classIndex] ?? {};
+  for (const [series, seriesClasses] of classesBySeries)
+    for (const [n, comparison] of compareTagClasses(seriesClasses, buildingCheck.building).entries()) {
+      const { index = 0, backfill = 0 } = seriesClasses[n] ?? {};
       const backfillText = backfill === 0 ? "" : `, and the past ${formatDuration(backfill)}`;
-      return checkTagClass(
-        buildingCheck,
-        `history ${comparison.name}`,
-        ["history", index],
-        comparison,
-        ` at ${series}${backfillText}`,
-      );
-    }),
-  );
+      checkTagClass(buildingCheck, ["history", index], comparison, ` at ${series}${backfillText}`);
+    }
 }
 
 function checkTagClass(
   buildingCheck: BuildingCheck,
-  checkedOption: string,
-  basePath: KeyPath,
-  { tags, mismatches }: TagClassComparison,
+  path: readonly ["read" | "history", number],
+  { name: className, tags, mismatches }: TagClassComparison,
   detailSuffix: string,
-): CheckResults {
-  const mismatchResults = mismatchLines(buildingCheck, checkedOption, basePath, mismatches);
-  if (tags > 0)
-    return [
-      passedResult(`${buildingCheck.name}: ${checkedOption}`, `${formatCount(tags, "tag")}${detailSuffix}`),
-      ...mismatchResults,
-    ];
-  return mismatchResults.map((line, n) =>
-    n === 0 ? { ...line, detail: `${line.detail} Nothing is read of this class.` } : line,
+): void {
+  const { name, report } = buildingCheck;
+  const checkedOption = `${path[0]} ${className}`;
+  if (tags > 0) report.about(`${name}: ${checkedOption}`).ok(`${formatCount(tags, "tag")}${detailSuffix}`);
+  const explainedMismatches = mismatches.map((mismatch, n) =>
+    tags === 0 && n === 0 ? { ...mismatch, message: `${mismatch.message} Nothing is read of this class.` } : mismatch,
   );
+  warnOfMismatches(buildingCheck, checkedOption, path, explainedMismatches);
 }
 
 /** Compares each field of `silent_sensors` with the building separately, because one matching field selects a tag. */
-function checkSilentSensorOptions(buildingCheck: BuildingCheck): CheckResults {
+function checkSilentSensorOptions(buildingCheck: BuildingCheck): void {
   const { silent_sensors: silentSensorOptions } = buildingCheck.entry;
-  if (silentSensorOptions === false) return [];
+  if (silentSensorOptions === false) return;
   // Ignore units and names of `may_rest`: a building may have none of the default ones.
   const { sites, systems, ids } = silentSensorOptions.may_rest;
   const sensorSelections = {
     exclude: { ...silentSensorOptions.exclude, classes: undefined },
     may_rest: { sites, systems, ids },
   };
-  return Object.entries(sensorSelections).flatMap(([listName, fields]) =>
-    Object.entries(fields).flatMap(([field, value]) => {
+  for (const [listName, fields] of Object.entries(sensorSelections))
+    for (const [field, value] of Object.entries(fields)) {
       const mismatches = value === undefined ? [] : findSelectionMismatches({ [field]: value }, buildingCheck.building);
-      return mismatchLines(buildingCheck, "silent_sensors", ["silent_sensors", listName], mismatches);
-    }),
-  );
+      warnOfMismatches(buildingCheck, "silent_sensors", ["silent_sensors", listName], mismatches);
+    }
 }
 
 /** Reports an entry of `commands.allow` without a matching tag as an error: the operator expects to write the tag. */
-function checkWritableTags(buildingCheck: BuildingCheck): CheckResults {
-  const { name, config, building, locateOption } = buildingCheck;
+function checkWritableTags(buildingCheck: BuildingCheck): void {
+  const { name, config, building, report } = buildingCheck;
   const { enabled, allow } = config.commands;
-  const checkName = `${name}: commands`;
-  const tagMismatches = allow.flatMap((allowedTag, index) =>
-    (allowedTag.source ?? name) !== name
-      ? []
-      : findWritableMismatches(allowedTag, building).map(({ path, message }) =>
-          (enabled ? wrongResult : warningResult)(
-            checkName,
-            message,
-            locateOption(["commands", "allow", index, ...path]),
-          ),
-        ),
-  );
+  const commands = report.about(`${name}: commands`);
   const foundTags = findWritableTags(buildingCheck);
   const ids = joinWords(foundTags.map((allowedTag) => allowedTag.tag_id));
-  const foundTagsText = `${formatCount(foundTags.length, "tag")} of commands.allow found in the building: ${ids}`;
-  return [...(foundTags.length === 0 ? [] : [passedResult(checkName, foundTagsText)]), ...tagMismatches];
+  if (foundTags.length > 0)
+    commands.ok(`${formatCount(foundTags.length, "tag")} of commands.allow found in the building: ${ids}`);
+  for (const [index, allowedTag] of allow.entries()) {
+    if ((allowedTag.source ?? name) !== name) continue;
+    for (const { path, message } of findWritableMismatches(allowedTag, building))
+      commands.add(enabled ? "wrong" : "warning", message, ["commands", "allow", index, ...path]);
+  }
 }
 
-export function findWritableTags({ name, config, building }: Pick<BuildingCheck, "name" | "config" | "building">) {
+export function findWritableTags({ name, config, building }: BuildingCheck) {
   return config.commands.allow.filter(
-    (allowedTag: AllowedTag) =>
-      (allowedTag.source ?? name) === name && findWritableMismatches(allowedTag, building).length === 0,
+    (allowedTag) => (allowedTag.source ?? name) === name && findWritableMismatches(allowedTag, building).length === 0,
   );
 }

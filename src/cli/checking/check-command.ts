@@ -21,13 +21,12 @@ import { loadApprovalInputs } from "../writing/writing-control-command.ts";
 import { checkSinkPriorities, checkSinkSites } from "./check-building.ts";
 import { checkMonitoringSource } from "./check-monitoring-source.ts";
 import {
+  type CheckReport,
   type CheckResult,
-  errorToCheckResult,
-  passedResult,
-  warningResult,
+  type CheckTopic,
+  createCheckReport,
   withTimeLimit,
-  wrongResult,
-} from "./check-result-line.ts";
+} from "./check-report.ts";
 import { checkTagWriting, tagListText } from "./check-tag-writing.ts";
 import { checkLocalMachine } from "./check-this-machine.ts";
 
@@ -69,48 +68,47 @@ async function runChecks(
   update: (progressText: string) => void,
 ): Promise<readonly CheckResult[]> {
   const { signal } = context;
-  const locateOption = locateOptionsInFile(context.configFile());
-  const checkResults: CheckResult[] = [
-    checkConfigFile(context.configFile(), allowWritableConfig),
-    ...(await checkLocalMachine(config, context.configFile(), locateOption, signal)),
-    ...checkPagePasswords(config),
-    ...checkNamesFiles(config, locateOption),
-    ...(await checkWritingApproval(config)),
-  ];
-  const writingBlockers = await checkTagWriting(config, locateOption, signal);
-  checkResults.push(...writingBlockers);
+  const configFile = context.configFile();
+  const report = createCheckReport(locateOptionsInFile(configFile));
+  const { results } = report;
+  checkConfigFile(configFile, allowWritableConfig, report);
+  await checkLocalMachine(config, configFile, report, signal);
+  checkPagePasswords(config, report);
+  checkNamesFiles(config, report);
+  await checkWritingApproval(config, report);
+  const resultCount = results.length;
+  await checkTagWriting(config, report, signal);
+  const isWritingBlocked = results.length > resultCount;
   const writableTags: AllowedTag[] = [];
   const buildings = new Map<string, Pick<VisibleBuilding, "sites">>();
   for (const [name, entry] of Object.entries(config.sources)) {
     update(`Asking source ${name}`);
-    const result = await checkMonitoringSource({ name, entry, config, locateOption, lists, ask, signal, update });
-    checkResults.push(...result.lines);
-    writableTags.push(...(result.writableTags ?? config.commands.allow.filter((tag) => (tag.source ?? name) === name)));
-    if (result.sites !== null) buildings.set(name, { sites: result.sites });
+    const source = await checkMonitoringSource({ name, entry, config, report, lists, ask, signal, update });
+    writableTags.push(...(source.writableTags ?? config.commands.allow.filter((tag) => (tag.source ?? name) === name)));
+    if (source.sites !== null) buildings.set(name, { sites: source.sites });
   }
-  checkResults.push(...checkForEnabledSink(config), ...checkSinkPriorities(config, locateOption));
+  checkForEnabledSink(config, report);
+  checkSinkPriorities(config, report);
   for (const name of Object.keys(config.sinks)) {
     update(`Asking sink ${name}`);
-    checkResults.push(...(await checkSink(name, config, signal)));
+    await checkSink(name, config, report, signal);
   }
-  if (buildings.size === Object.keys(config.sources).length)
-    checkResults.push(...checkSinkSites(config, buildings, locateOption));
-  const isWritingPossible =
-    writingBlockers.length === 0 && !checkResults.some(({ result }) => ["wrong", "unavailable"].includes(result));
-  if (!isWritingPossible || writableTags.length === 0) return checkResults;
-  return [
-    ...checkResults,
-    passedResult("writing", `${formatCount(writableTags.length, "tag")} may be written: ${tagListText(writableTags)}`),
-  ];
+  if (buildings.size === Object.keys(config.sources).length) checkSinkSites(config, buildings, report);
+  const hasFailure = results.some(({ result }) => ["wrong", "unavailable"].includes(result));
+  if (!isWritingBlocked && !hasFailure && writableTags.length > 0)
+    report
+      .about("writing")
+      .ok(`${formatCount(writableTags.length, "tag")} may be written: ${tagListText(writableTags)}`);
+  return results;
 }
 
-function checkConfigFile(file: string, isWritableAllowed: boolean): CheckResult {
-  const checkName = "configuration";
+function checkConfigFile(file: string, isWritableAllowed: boolean, report: CheckReport): void {
+  const topic = report.about("configuration");
   try {
     if (!isWritableAllowed) refuseUntrustedConfigFile(file);
-    return passedResult(checkName, file);
+    topic.ok(file);
   } catch (error) {
-    return errorToCheckResult(checkName, error);
+    topic.fail(error);
   }
 }
 
@@ -124,91 +122,85 @@ function throwIfCheckFailed(checkResults: readonly CheckResult[], isStrict: bool
   throw wrongResults.length > 0 ? new ConfigError(failureText) : new Retryable(failureText);
 }
 
-function checkPagePasswords({ status }: Config): readonly CheckResult[] {
+function checkPagePasswords({ status }: Config, report: CheckReport): void {
+  const topic = report.about("status");
   try {
-    return readPageCredentials(status) === null ? [] : [passedResult("status", "the passwords are there")];
+    if (readPageCredentials(status) !== null) topic.ok("the passwords are there");
   } catch (error) {
-    return [errorToCheckResult("status", error)];
+    topic.fail(error);
   }
 }
 
-function checkNamesFiles(
-  { sources }: Config,
-  locateOption: ReturnType<typeof locateOptionsInFile>,
-): readonly CheckResult[] {
-  return Object.entries(sources).flatMap(([source, { names: file }]) => {
-    if (file === undefined) return [];
+function checkNamesFiles({ sources }: Config, report: CheckReport): void {
+  for (const [source, { names: file }] of Object.entries(sources)) {
+    if (file === undefined) continue;
+    const topic = report.about(`names of ${source}`);
     const { entries, problems } = readNamesFile(file, new Set());
-    const optionLocation = locateOption(["sources", source, "names"]);
-    if (problems.length > 0)
-      return problems.map((problem) => warningResult(`names of ${source}`, problem, optionLocation));
-    return [passedResult(`names of ${source}`, `${file} names ${formatCount(entries.size, "tag")}`)];
-  });
+    for (const problem of problems) topic.warn(problem, ["sources", source, "names"]);
+    if (problems.length === 0) topic.ok(`${file} names ${formatCount(entries.size, "tag")}`);
+  }
 }
 
-async function checkWritingApproval(config: Config): Promise<readonly CheckResult[]> {
-  if (!config.commands.enabled) return [];
-
+async function checkWritingApproval(config: Config, report: CheckReport): Promise<void> {
+  if (!config.commands.enabled) return;
+  const topic = report.about("approval of writing");
   try {
     const approvalInputs = await loadApprovalInputs(config);
-    if (approvalInputs.config === null && approvalInputs.pinned === null) return [];
+    if (approvalInputs.config === null && approvalInputs.pinned === null) return;
     const { approvedBy, refusing } = readApprovalState(approvalInputs);
-    if (refusing !== null) return [wrongResult("approval of writing", refusing)];
-    return [passedResult("approval of writing", `approved by ${approvedBy.join(", ")}`)];
+    if (refusing === null) topic.ok(`approved by ${approvedBy.join(", ")}`);
+    else topic.wrong(refusing);
   } catch (error) {
-    return [errorToCheckResult("approval of writing", error)];
+    topic.fail(error);
   }
 }
 
-async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly CheckResult[]> {
-  const checkName = `sink ${name}`;
+async function checkSink(name: string, config: Config, report: CheckReport, signal: AbortSignal): Promise<void> {
+  const topic = report.about(`sink ${name}`);
   const sinkConfig = config.sinks[name];
-  if (sinkConfig === undefined || !sinkConfig.enabled)
-    return [warningResult(checkName, "switched off (enabled: false)")];
+  if (sinkConfig === undefined || !sinkConfig.enabled) return topic.warn("switched off (enabled: false)");
   const connector = findSinkConnector(sinkConfig);
   let sink: Sink | undefined;
   try {
     sink = await createStandaloneSink(name, sinkConfig);
-    if (sink?.probe === undefined) return [passedResult(checkName, `${connector}: nothing to ask`)];
+    if (sink?.probe === undefined) return topic.ok(`${connector}: nothing to ask`);
     await withTimeLimit(signal, async (limitedSignal) => sink?.probe?.(limitedSignal));
-    const retentionMs = await withTimeLimit(
-      signal,
-      async (limitedSignal) => (await sink?.retentionMs?.(limitedSignal)) ?? null,
-    );
-    return [
-      passedResult(checkName, `${connector} answers`),
-      ...(retentionMs === null ? [] : checkSinkRetention(checkName, sinkConfig, config, retentionMs)),
-    ];
+    const retentionMs = await withTimeLimit(signal, async (limitedSignal) => sink?.retentionMs?.(limitedSignal));
+    topic.ok(`${connector} answers`);
+    if (retentionMs != null) checkSinkRetention(topic, sinkConfig, config, retentionMs);
   } catch (error) {
     signal.throwIfAborted();
-    return [errorToCheckResult(checkName, error)];
+    topic.fail(error);
   } finally {
     await sink?.close();
   }
 }
 
-function checkForEnabledSink({ sinks, state }: Config): readonly CheckResult[] {
-  if (Object.values(sinks).some(({ enabled }) => enabled)) return [];
+function checkForEnabledSink({ sinks, state }: Config, report: CheckReport): void {
+  if (Object.values(sinks).some(({ enabled }) => enabled)) return;
   const noSinkText = Object.keys(sinks).length === 0 ? "No sink is configured" : "Every sink is switched off";
-  const detail = `${noSinkText}: what happens is kept for ${formatDuration(state.replay_window)} and goes nowhere. Name one under sinks, such as files: { file: { folder: events } }.`;
-  return [warningResult("sinks", detail)];
+  report
+    .about("sinks")
+    .warn(
+      `${noSinkText}: what happens is kept for ${formatDuration(state.replay_window)} and goes nowhere. Name one under sinks, such as files: { file: { folder: events } }.`,
+    );
 }
 
 /** Warns if a backfill reaches further back than the sink's server keeps data. */
 function checkSinkRetention(
-  checkName: string,
+  topic: CheckTopic,
   { filter }: Config["sinks"][string],
-  config: Config,
+  { sources }: Config,
   retentionMs: number,
-): readonly CheckResult[] {
-  return Object.entries(config.sources).flatMap(([source, { history }]) =>
-    history.flatMap(({ name, backfill, total }): CheckResult[] => {
+): void {
+  for (const [source, { history }] of Object.entries(sources))
+    for (const { name, backfill, total } of history) {
       const eventType = total ? "tag-total" : "tag-history";
       const sampleEvent = { type: eventType, source: sourceUri(source), siteid: filter.sites[0] } as Event;
-      if (backfill <= retentionMs || !matchesFilter({ ...filter, priorities: [] }, sampleEvent)) return [];
+      if (backfill <= retentionMs || !matchesFilter({ ...filter, priorities: [] }, sampleEvent)) continue;
       const backfillText = `the history ${name} of ${source} asks for the past ${formatDuration(backfill)}`;
-      const detail = `It keeps ${formatDuration(retentionMs)}, and ${backfillText}: what is older is fetched and lost there. Shorten backfill, or keep more there.`;
-      return [warningResult(checkName, detail)];
-    }),
-  );
+      topic.warn(
+        `It keeps ${formatDuration(retentionMs)}, and ${backfillText}: what is older is fetched and lost there. Shorten backfill, or keep more there.`,
+      );
+    }
 }

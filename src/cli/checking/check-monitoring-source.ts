@@ -17,14 +17,7 @@ import {
 import { useStandaloneSource } from "../shell/connect-without-worker.ts";
 import { readStateIfAny } from "../shell/open-worker-state.ts";
 import { type BuildingCheck, checkQuota, compareSourceWithBuilding, findWritableTags } from "./check-building.ts";
-import {
-  type CheckResult,
-  errorToCheckResult,
-  passedResult,
-  warningResult,
-  withTimeLimit,
-  wrongResult,
-} from "./check-result-line.ts";
+import { type CheckTopic, withTimeLimit } from "./check-report.ts";
 
 export interface SourceToCheck extends Omit<BuildingCheck, "building"> {
   readonly lists: boolean;
@@ -35,9 +28,8 @@ export interface SourceToCheck extends Omit<BuildingCheck, "building"> {
 
 /** Checks token, clock and building of a source. Sends no tag request. */
 export async function checkMonitoringSource(check: SourceToCheck) {
-  const { name, entry, config, signal } = check;
-  const checkName = `source ${name}`;
-  const lines: CheckResult[] = [];
+  const { name, entry, config, report, signal } = check;
+  const topic = report.about(`source ${name}`);
   /** Sites that the token may read; null if the service did not respond. */
   let sites: TokenInfo["sites"] | null = null;
   /** Entries of `commands.allow` whose tags exist in the building; null if the building was not compared. */
@@ -46,25 +38,23 @@ export async function checkMonitoringSource(check: SourceToCheck) {
     await useStandaloneSource(name, entry, process.env, async (source) => {
       const token = await withTimeLimit(signal, (limitedSignal) => source.me(limitedSignal));
       sites = token.sites;
-      lines.push(...checkAccessToken(checkName, name, entry, config, token, systemClock.now()));
+      checkAccessToken(topic, name, entry, config, token);
       // The worker refuses every command while the clocks differ too much.
       const clockRefusal = config.commands.enabled ? checkClocksForWriting(source.clockSkewMs(), null) : null;
-      if (clockRefusal !== null) lines.push(wrongResult(checkName, clockRefusal.message));
-      if (!check.lists || token.sites.length === 0) return;
-      const buildingComparison = await compareBuilding(check, source, token);
-      lines.push(...buildingComparison.lines);
-      writableTags = buildingComparison.writableTags;
+      if (clockRefusal !== null) topic.wrong(clockRefusal.message);
+      if (check.lists && token.sites.length > 0) writableTags = await compareBuilding(check, source, token);
     });
   } catch (error) {
     signal.throwIfAborted();
-    lines.push(errorToCheckResult(checkName, error));
+    topic.fail(error);
   }
-  return { lines, sites, writableTags };
+  return { sites, writableTags };
 }
 
+/** Returns the entries of `commands.allow` whose tags exist; null if the token may not list what the comparison needs. */
 async function compareBuilding(check: SourceToCheck, source: Source, token: TokenInfo) {
-  const { name, entry, config } = check;
-  const checkName = `${name}: building`;
+  const { name, entry, config, report } = check;
+  const topic = report.about(`${name}: building`);
   const neededBuildingParts = listNeededBuildingParts(name, entry, config);
   const missingAbilities = [
     "read:tags",
@@ -72,8 +62,8 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
     ...(neededBuildingParts.gateways ? ["read:gateways"] : []),
   ].filter((ability) => !token.abilities.includes(ability));
   if (missingAbilities.length > 0) {
-    const detail = `not compared with the configuration: that needs ${missingAbilities.join(" and ")}`;
-    return { lines: [warningResult(checkName, detail)], writableTags: null };
+    topic.warn(`not compared with the configuration: that needs ${missingAbilities.join(" and ")}`);
+    return null;
   }
   const settings = buildPlanSettings(name, entry, config.state);
   const storedBuildingPlan = check.ask
@@ -92,14 +82,11 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
   const buildingCounts = { sites: building.sites.length, tags: building.tags, active: activeAlarmCount };
   const plan = storedBuildingPlan?.plan ?? reportPlan(planFactsFromTags(settings, buildingCounts, systemClock.now()));
   const tagListOrigin = storedBuildingPlan === null ? "as the service lists them" : "from the worker's state";
-  const tagCountResult =
-    building.tags.length === 0
-      ? warningResult(checkName, "no tags: the token's user sees none at these sites, so no value can be read")
-      : passedResult(checkName, `${building.tags.length} tags, ${tagListOrigin}`);
-  return {
-    lines: [tagCountResult, ...compareSourceWithBuilding({ ...check, building }), ...checkQuota(name, plan)],
-    writableTags: findWritableTags({ ...check, building }),
-  };
+  if (building.tags.length > 0) topic.ok(`${building.tags.length} tags, ${tagListOrigin}`);
+  else topic.warn("no tags: the token's user sees none at these sites, so no value can be read");
+  compareSourceWithBuilding({ ...check, building });
+  checkQuota(name, plan, report);
+  return findWritableTags({ ...check, building });
 }
 
 function listNeededBuildingParts(name: string, entry: SourceConfigEntry, { commands }: Config): WantedBuildingParts {
@@ -120,43 +107,34 @@ const DAY_MS = 86_400_000;
 const TOKEN_EXPIRY_WARNING_DAYS = 14;
 
 function checkAccessToken(
-  checkName: string,
+  topic: CheckTopic,
   source: string,
   entry: SourceConfigEntry,
   config: Config,
   token: TokenInfo,
-  nowMs: number,
-): readonly CheckResult[] {
-  const missingAbilities = neededAbilities(entry, config, source).filter(
-    ({ ability }) => !token.abilities.includes(ability),
-  );
+): void {
+  checkTokenExpiry(topic, token);
   const siteTexts = joinWords(token.sites.map(({ id, displayName }) => `${id} (${displayName})`));
-  const hasUnneededWriteAbility = !config.commands.enabled && token.abilities.includes("write:tags");
-  return [
-    checkTokenExpiry(checkName, token, nowMs),
-    token.sites.length === 0
-      ? wrongResult(checkName, "the token sees 0 sites; have it scoped to at least one")
-      : passedResult(checkName, `the token sees ${token.sites.length} sites: ${siteTexts}`),
-    passedResult(checkName, `the token may ${joinWords(token.abilities) || "nothing"}`),
-    ...missingAbilities.map(({ ability, purpose, disablingOptions }) =>
-      wrongResult(
-        checkName,
+  if (token.sites.length > 0) topic.ok(`the token sees ${token.sites.length} sites: ${siteTexts}`);
+  else topic.wrong("the token sees 0 sites; have it scoped to at least one");
+  topic.ok(`the token may ${joinWords(token.abilities) || "nothing"}`);
+  for (const { ability, purpose, disablingOptions } of neededAbilities(entry, config, source))
+    if (!token.abilities.includes(ability))
+      topic.wrong(
         `the token lacks ${ability}, which ${purpose} need; have it added, or do without: ${disablingOptions}`,
-      ),
-    ),
-    ...(hasUnneededWriteAbility
-      ? [warningResult(checkName, "the token may write tags, and writing is off: a smaller one is safer")]
-      : []),
-  ];
+      );
+  if (!config.commands.enabled && token.abilities.includes("write:tags"))
+    topic.warn("the token may write tags, and writing is off: a smaller one is safer");
 }
 
-function checkTokenExpiry(checkName: string, { name, user, expiresAt }: TokenInfo, nowMs: number): CheckResult {
+function checkTokenExpiry(topic: CheckTopic, { name, user, expiresAt }: TokenInfo): void {
   const tokenText = `token "${name}" of ${user.name}`;
-  const daysUntilExpiry = expiresAt === null ? Number.NaN : Math.floor((Date.parse(expiresAt) - nowMs) / DAY_MS);
-  if (Number.isNaN(daysUntilExpiry)) return passedResult(checkName, `${tokenText}, expires ${expiresAt ?? "never"}`);
+  const daysUntilExpiry =
+    expiresAt === null ? Number.NaN : Math.floor((Date.parse(expiresAt) - systemClock.now()) / DAY_MS);
   const detail = `${tokenText}, expires ${expiresAt}, in ${daysUntilExpiry} days`;
-  if (daysUntilExpiry >= TOKEN_EXPIRY_WARNING_DAYS) return passedResult(checkName, detail);
-  return warningResult(checkName, `${detail}: have a new one made, and put it where \`token\` says`);
+  if (Number.isNaN(daysUntilExpiry)) topic.ok(`${tokenText}, expires ${expiresAt ?? "never"}`);
+  else if (daysUntilExpiry >= TOKEN_EXPIRY_WARNING_DAYS) topic.ok(detail);
+  else topic.warn(`${detail}: have a new one made, and put it where \`token\` says`);
 }
 
 function neededAbilities({ schedules, read, history }: SourceConfigEntry, { commands }: Config, source: string) {

@@ -1,5 +1,4 @@
 import type { Config } from "../../app/config/config.ts";
-import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { checkStateFolder, freeDiskBytes } from "../../engine/store/state-folder.ts";
 import { durabilityWarnings } from "../../scale/postgres/state-database.ts";
@@ -7,30 +6,23 @@ import { requestStatus } from "../../ui/operator/control-socket-client.ts";
 import { checkStatusAddress } from "../../ui/status/status-server.ts";
 import { findWorkerOfConfig, isSameFile } from "../shell/find-worker.ts";
 import { useStateDatabase } from "../shell/open-worker-state.ts";
-import { type CheckResult, errorToCheckResult, passedResult, warningResult } from "./check-result-line.ts";
+import type { CheckReport } from "./check-report.ts";
 
 export async function checkLocalMachine(
   config: Config,
   configFile: string,
-  locateOption: LocateOption,
+  report: CheckReport,
   signal: AbortSignal,
-): Promise<readonly CheckResult[]> {
+): Promise<void> {
   const { state, status } = config;
   const runningWorker = await findRunningWorker(config, configFile, signal);
-  const stateChecks =
-    state.postgres === undefined
-      ? [checkStateFolderSpace(state, locateOption)]
-      : await checkStateDatabase(config, locateOption);
-  const portCheck = await checkStatusPagePort(status, runningWorker === "own", locateOption);
-  if (typeof runningWorker === "string") return [...stateChecks, portCheck];
-  const folderInUseText = `A worker that was started with ${runningWorker.startedWith} uses ${state.folder}, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`;
-  // The worker that uses the folder may also use the status page's port, so a taken port is only a warning.
-  const portWarning = portCheck.result === "ok" ? portCheck : { ...portCheck, result: "warning" as const };
-  return [
-    ...stateChecks,
-    warningResult("state folder", folderInUseText, locateOption(["state", "folder"])),
-    portWarning,
-  ];
+  if (state.postgres === undefined) checkStateFolderSpace(state, report);
+  else await checkStateDatabase(config, report);
+  if (typeof runningWorker !== "string") {
+    const detail = `A worker that was started with ${runningWorker.startedWith} uses ${state.folder}, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`;
+    report.about("state folder").warn(detail, ["state", "folder"]);
+  }
+  await checkStatusPagePort(status, runningWorker, report);
 }
 
 /** Returns `own` for a worker of this configuration, and for any member of its fleet. */
@@ -52,54 +44,49 @@ async function findRunningWorker(
   }
 }
 
-function checkStateFolderSpace(
-  { folder, max_bytes: maxBytes }: Config["state"],
-  locateOption: LocateOption,
-): CheckResult {
-  const checkName = "state folder";
+function checkStateFolderSpace({ folder, max_bytes: maxBytes }: Config["state"], report: CheckReport): void {
+  const topic = report.about("state folder");
   try {
     checkStateFolder(folder);
     const freeBytes = freeDiskBytes(folder);
-    if (freeBytes >= maxBytes) return passedResult(checkName, `${folder}, with ${formatByteCount(freeBytes)} free`);
     const diskSpaceText = `Its disk has ${formatByteCount(freeBytes)} free, and the log may take ${formatByteCount(maxBytes)}: lower state.max_bytes, or make room.`;
-    return warningResult(checkName, diskSpaceText, locateOption(["state", "max_bytes"]));
+    if (freeBytes >= maxBytes) topic.ok(`${folder}, with ${formatByteCount(freeBytes)} free`);
+    else topic.warn(diskSpaceText, ["state", "max_bytes"]);
   } catch (error) {
-    return errorToCheckResult(checkName, error, locateOption(["state", "folder"]));
+    topic.fail(error, ["state", "folder"]);
   }
 }
 
-async function checkStateDatabase(config: Config, locateOption: LocateOption): Promise<readonly CheckResult[]> {
-  const checkName = "state database";
-  const postgresOptionLocation = locateOption(["state", "postgres"]);
+async function checkStateDatabase(config: Config, report: CheckReport): Promise<void> {
+  const topic = report.about("state database");
+  const path = ["state", "postgres"];
   try {
-    return await useStateDatabase(config, async (database) => {
+    await useStateDatabase(config, async (database) => {
       const description = await database.describe();
-      return [
-        passedResult(checkName, `${database.name} (${description.server}), ${formatByteCount(description.bytes)}`),
-        ...durabilityWarnings(description).map((detail) => warningResult(checkName, detail, postgresOptionLocation)),
-      ];
+      topic.ok(`${database.name} (${description.server}), ${formatByteCount(description.bytes)}`);
+      for (const detail of durabilityWarnings(description)) topic.warn(detail, path);
     });
   } catch (error) {
-    const databaseFailure = errorToCheckResult(checkName, error, postgresOptionLocation);
     // A missing or old schema is only a warning, because the first member that starts updates it.
     const isSchemaProblem = error instanceof ConfigError && error.field === "schema";
-    return [isSchemaProblem ? { ...databaseFailure, result: "warning" } : databaseFailure];
+    topic.fail(error, path, isSchemaProblem ? "warning" : undefined);
   }
 }
 
 async function checkStatusPagePort(
   { host, port }: Config["status"],
-  isWorkerRunning: boolean,
-  locateOption: LocateOption,
-): Promise<CheckResult> {
-  const checkName = "status page";
-  if (port === 0) return passedResult(checkName, `on ${host}, on any free port`);
-  if (isWorkerRunning) return passedResult(checkName, `on ${host}:${port}; a worker is running on this state`);
+  runningWorker: Awaited<ReturnType<typeof findRunningWorker>>,
+  report: CheckReport,
+): Promise<void> {
+  const topic = report.about("status page");
+  if (port === 0) return topic.ok(`on ${host}, on any free port`);
+  if (runningWorker === "own") return topic.ok(`on ${host}:${port}; a worker is running on this state`);
   try {
     await checkStatusAddress(host, port);
-    return passedResult(checkName, `${host}:${port} is free`);
+    topic.ok(`${host}:${port} is free`);
   } catch (error) {
-    return errorToCheckResult(checkName, error, locateOption(["status", "port"]));
+    // A worker of another file that uses the folder may also use the port, so a taken port is then only a warning.
+    topic.fail(error, ["status", "port"], runningWorker === "none" ? undefined : "warning");
   }
 }
 

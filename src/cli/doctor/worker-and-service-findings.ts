@@ -10,7 +10,7 @@ import {
   requestWorkerLog,
 } from "../../ui/operator/control-socket-client.ts";
 import type { StatusReport } from "../../ui/status/status-report.ts";
-import { withTimeLimit } from "../checking/check-result-line.ts";
+import { withTimeLimit } from "../checking/check-report.ts";
 import { createStandaloneSink, useStandaloneSource } from "../shell/connect-without-worker.ts";
 import { findWorkerOfConfig } from "../shell/find-worker.ts";
 import { readStateIfAny, useStateDatabase } from "../shell/open-worker-state.ts";
