@@ -1,11 +1,13 @@
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
+import { createAdaptorServer } from "@hono/node-server";
+import { type Context, Hono } from "hono";
+import { bodyLimit } from "hono/body-limit";
 import { z } from "zod";
-import { PAGE_SECURITY_HEADERS } from "../../core/http/security-headers.ts";
-import { valueOr } from "../../core/values/value-or.ts";
+import { securityHeaders } from "../../ui/status/access-control.ts";
 
 /** Chat channel of the demo, in memory. The channel has no access control, hence listens on loopback only. */
 export type MessageInbox = Awaited<ReturnType<typeof startMessageInbox>>;
@@ -30,28 +32,17 @@ export interface InboxMessage extends PostedMessage {
 const MAX_INBOX_MESSAGES = 200;
 const MAX_BODY_BYTES = 256 * 1024;
 
-const INBOX_PAGE_FILES: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
-  "/": { file: "inbox.html", type: "text/html; charset=utf-8" },
-  "/inbox.mjs": { file: "inbox.mjs", type: "text/javascript; charset=utf-8" },
-  "/favicon.svg": { file: "../../../ui/status/page/favicon.svg", type: "image/svg+xml" },
-  "/colours.css": { file: "../../../ui/status/page/colours.css", type: "text/css; charset=utf-8" },
-  "/inbox.css": { file: "inbox.css", type: "text/css; charset=utf-8" },
-};
-
-interface HttpReply {
-  readonly status: number;
-  readonly type: string;
-  readonly body: string;
-}
+const INBOX_PAGE_FILES: readonly (readonly [path: string, file: string, type: string])[] = [
+  ["/", "./page/inbox.html", "text/html; charset=utf-8"],
+  ["/inbox.mjs", "./page/inbox.mjs", "text/javascript; charset=utf-8"],
+  ["/favicon.svg", "../../ui/status/page/favicon.svg", "image/svg+xml"],
+  ["/colours.css", "../../ui/status/page/colours.css", "text/css; charset=utf-8"],
+  ["/inbox.css", "./page/inbox.css", "text/css; charset=utf-8"],
+];
 
 export async function startMessageInbox(options: { readonly port?: number } = {}) {
   const messageStore = createMessageStore();
-  const server = createServer((request, response) => {
-    handleRequest(messageStore, request).then(
-      (reply) => sendHttpReply(response, reply),
-      () => sendHttpReply(response, jsonReply(500, { message: "The inbox failed." })),
-    );
-  });
+  const server = createAdaptorServer({ fetch: inboxRoutes(messageStore).fetch }) as Server;
   server.listen(options.port ?? 0, "127.0.0.1");
   await once(server, "listening");
   const { port } = server.address() as AddressInfo;
@@ -98,64 +89,48 @@ function createMessageStore() {
   };
 }
 
-async function handleRequest(messageStore: MessageStore, request: IncomingMessage): Promise<HttpReply> {
-  const { method = "GET", headers } = request;
-  const { pathname } = new URL(request.url ?? "/", "http://inbox.invalid");
-  // DNS rebinding must not let a web page read the messages.
-  if (!/^(127\.0\.0\.1|localhost)(:\d+)?$/.test(headers.host ?? "")) return errorReply(403, "Unknown host name.");
-  if (method === "GET") return replyToGet(messageStore, pathname);
-  // A browser sends JSON to another origin only after a CORS preflight, which the inbox does not allow.
-  if (!/^application\/json\b/.test(headers["content-type"] ?? "")) return errorReply(415, "Only JSON is taken.");
-  const body = await readRequestBody(request);
-  if (body === null) return errorReply(413, "That is too long for a message.");
-  const parsedMessage = PostedMessage.safeParse(valueOr(() => JSON.parse(body), null));
-  if (!parsedMessage.success) return errorReply(400, "That is no message.");
-  return replyToChange(messageStore, method, pathname, parsedMessage.data);
-}
+function inboxRoutes(messageStore: MessageStore) {
+  const app = new Hono<{ Variables: { postedMessage: PostedMessage } }>();
+  const replyNotFound = (context: Context) => context.json({ message: "There is nothing here." }, 404);
+  app.notFound(replyNotFound);
+  app.onError((_error, context) => context.json({ message: "The inbox failed." }, 500));
+  app.use(securityHeaders);
+  app.use(async (context, next) => {
+    // DNS rebinding must not let a web page read the messages.
+    const isLocalName = /^(127\.0\.0\.1|localhost)(:\d+)?$/.test(context.req.header("host") ?? "");
+    return isLocalName ? next() : context.json({ message: "Unknown host name." }, 403);
+  });
+  app.get("/messages", (context) => context.json(messageStore.messages()));
+  for (const [path, file, type] of INBOX_PAGE_FILES)
+    app.get(path, (context) =>
+      context.body(readFileSync(new URL(file, import.meta.url), "utf8"), 200, { "content-type": type }),
+    );
+  app.get("*", replyNotFound);
 
-function replyToGet(messageStore: MessageStore, path: string): HttpReply {
-  if (path === "/messages") return jsonReply(200, messageStore.messages());
-  const pageFile = INBOX_PAGE_FILES[path];
-  if (pageFile === undefined) return errorReply(404, "There is nothing here.");
-  const body = readFileSync(new URL(`./page/${pageFile.file}`, import.meta.url), "utf8");
-  return { status: 200, type: pageFile.type, body };
-}
-
-function replyToChange(
-  messageStore: MessageStore,
-  method: string,
-  path: string,
-  postedMessage: PostedMessage,
-): HttpReply {
-  if (method === "POST" && path === "/messages") {
-    const { message, isNew } = messageStore.post(postedMessage);
-    return jsonReply(isNew ? 201 : 200, { id: message.id });
-  }
-  const [, id, action] = /^\/messages\/([^/]+)(\/close)?$/.exec(path) ?? [];
-  const isClosing = action !== undefined;
-  if (id === undefined || method !== (isClosing ? "POST" : "PATCH")) return errorReply(404, "There is nothing here.");
-  const message = messageStore.edit(id, postedMessage, isClosing);
-  if (message === undefined) return errorReply(404, "There is no such message.");
-  return jsonReply(200, { id: message.id });
-}
-
-const errorReply = (status: number, message: string): HttpReply => jsonReply(status, { message });
-
-function jsonReply(status: number, value: unknown): HttpReply {
-  return { status, type: "application/json; charset=utf-8", body: JSON.stringify(value) };
-}
-
-function sendHttpReply(response: ServerResponse, { status, type, body }: HttpReply): void {
-  if (response.destroyed) return;
-  response.writeHead(status, { ...PAGE_SECURITY_HEADERS, "cache-control": "no-store", "content-type": type }).end(body);
-}
-
-async function readRequestBody(request: IncomingMessage): Promise<string | null> {
-  const bodyChunks: Buffer[] = [];
-  let byteCount = 0;
-  for await (const bodyChunk of request as AsyncIterable<Buffer>) {
-    byteCount += bodyChunk.length;
-    if (byteCount <= MAX_BODY_BYTES) bodyChunks.push(bodyChunk);
-  }
-  return byteCount > MAX_BODY_BYTES ? null : Buffer.concat(bodyChunks).toString();
+  app.use(async (context, next) => {
+    // A browser sends JSON to another origin only after a CORS preflight, which the inbox does not allow.
+    const isJson = /^application\/json\b/.test(context.req.header("content-type") ?? "");
+    return isJson ? next() : context.json({ message: "Only JSON is taken." }, 415);
+  });
+  const replyTooLong = (context: Context) => context.json({ message: "That is too long for a message." }, 413);
+  app.use(bodyLimit({ maxSize: MAX_BODY_BYTES, onError: replyTooLong }));
+  app.use(async (context, next) => {
+    const { data } = PostedMessage.safeParse(await context.req.json().catch(() => null));
+    if (data === undefined) return context.json({ message: "That is no message." }, 400);
+    context.set("postedMessage", data);
+    return next();
+  });
+  app.post("/messages", (context) => {
+    const { message, isNew } = messageStore.post(context.get("postedMessage"));
+    return context.json({ id: message.id }, isNew ? 201 : 200);
+  });
+  const editMessage = (context: Context, id: string, isClosed: boolean) => {
+    const message = messageStore.edit(id, context.get("postedMessage"), isClosed);
+    return message === undefined
+      ? context.json({ message: "There is no such message." }, 404)
+      : context.json({ id: message.id });
+  };
+  app.patch("/messages/:id", (context) => editMessage(context, context.req.param("id"), false));
+  app.post("/messages/:id/close", (context) => editMessage(context, context.req.param("id"), true));
+  return app;
 }
