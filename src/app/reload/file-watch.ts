@@ -2,6 +2,7 @@ import { statSync } from "node:fs";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { createLoopService, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
+import { valueOr } from "../../core/values/value-or.ts";
 
 const FILE_CHECK_INTERVAL_MS = 1_000;
 /** A changed file is read after this time without a change, because an editor may still be writing. */
@@ -54,11 +55,9 @@ export function watchFile(options: {
 
 /** Returns a text that changes with the file; null for a missing file and for a pipe, which is readable once. */
 function readFileVersion(file: string): string | null {
-  try {
+  return valueOr(() => {
     const fileStats = statSync(file);
     const { ino, size, mtimeMs, ctimeMs } = fileStats;
-    return !fileStats.isFile() ? null : `${ino} ${size} ${mtimeMs} ${ctimeMs}`;
-  } catch {
-    return null;
-  }
+    return fileStats.isFile() ? `${ino} ${size} ${mtimeMs} ${ctimeMs}` : null;
+  }, null);
 }

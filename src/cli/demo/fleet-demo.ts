@@ -30,32 +30,17 @@ const SITES_BY_SOURCE_NAME = { harbour: 1, hill: 6, park: 9, square: 10, station
 const PREFERRED_PORTS = { broker: 1883, status: 9850, inbox: 9860, database: 15_432 } as const;
 const STOP_TIMEOUT_MS = 10_000;
 
-export async function startFleetDemo(options: FleetDemoOptions) {
-  const stopFunctions: (() => Promise<void> | void)[] = [];
-  const stopAllParts = async () => {
-    for (let stopNextPart = stopFunctions.pop(); stopNextPart !== undefined; stopNextPart = stopFunctions.pop())
-      await stopNextPart();
-  };
-  try {
-    return { ...(await startFleet(options, stopFunctions)), stop: stopAllParts };
-  } catch (error) {
-    await stopAllParts();
-    throw error;
-  }
-}
-
-async function startFleet(
-  { memberCount, commandLine, signal }: FleetDemoOptions,
-  stopFunctions: (() => Promise<void> | void)[],
-) {
+export async function startFleetDemo({ memberCount, commandLine, signal }: FleetDemoOptions) {
+  // Stops the parts in reverse order, also if a part cannot start.
+  await using parts = new AsyncDisposableStack();
   const postgres = await startPostgres(await findFreePort(PREFERRED_PORTS.database), signal);
-  stopFunctions.push(postgres.close);
+  parts.defer(postgres.close);
   const folder = mkdtempSync(join(tmpdir(), "plenum-fleet-"));
-  stopFunctions.push(() => rmSync(folder, { recursive: true, force: true }));
+  parts.defer(() => rmSync(folder, { recursive: true, force: true }));
   const broker = await startMqttBroker({ port: await findFreePort(PREFERRED_PORTS.broker) });
-  stopFunctions.push(broker.close);
+  parts.defer(broker.close);
   const inbox = await startMessageInbox({ port: await findFreePort(PREFERRED_PORTS.inbox) });
-  stopFunctions.push(inbox.close);
+  parts.defer(inbox.close);
   const { PLENUM_DEMO_LOG } = process.env;
   const environment: Record<string, string> = {
     PLENUM_DEMO_FOLDER: folder,
@@ -68,13 +53,13 @@ async function startFleet(
   const epoch = currentSimulationEpoch();
   for (const [name, site] of Object.entries(SITES_BY_SOURCE_NAME)) {
     const simulatedService = await startSimulatedService({ epoch, sites: [site], port: 0 });
-    stopFunctions.push(simulatedService.close);
+    parts.defer(simulatedService.close);
     environment[`PLENUM_DEMO_SERVICE_${name.toUpperCase()}`] = simulatedService.url;
     environment[`PLENUM_DEMO_TOKEN_${name.toUpperCase()}`] = SERVICE_TOKEN;
   }
 
   const runningMembers: DemoMember[] = [];
-  stopFunctions.push(async () => {
+  parts.defer(async () => {
     await Promise.all(runningMembers.map((member) => member.stop("SIGTERM", STOP_TIMEOUT_MS)));
   });
   const [command = process.execPath, ...programArgs] = commandLine;
@@ -87,6 +72,8 @@ async function startFleet(
     runningMembers.push({ name, statusUrl: `http://127.0.0.1:${port}`, ...startChildProcess(command, args, { env }) });
   }
   const statusUrl = runningMembers[0]?.statusUrl ?? "";
-  stopFunctions.push(registerRunningDemo({ config: FLEET_DEMO_CONFIG_FILE, statusUrl, environment }));
-  return { members: runningMembers, inboxUrl: inbox.url, brokerUrl: broker.url };
+  parts.defer(registerRunningDemo({ config: FLEET_DEMO_CONFIG_FILE, statusUrl, environment }));
+  const runningParts = parts.move();
+  const stop = () => runningParts.disposeAsync();
+  return { members: runningMembers, inboxUrl: inbox.url, brokerUrl: broker.url, stop };
 }

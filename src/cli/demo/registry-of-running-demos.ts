@@ -2,6 +2,7 @@ import { lstatSync, mkdirSync, readdirSync, readFileSync, renameSync, rmdirSync,
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
+import { valueOr } from "../../core/values/value-or.ts";
 import { isPrivateFolder, userRuntimeFolder } from "../shell/worker-pointer-file.ts";
 
 // Each running demo writes a file to the runtime folder of its user, so that other commands find the demo.
@@ -58,11 +59,9 @@ function listDemoFiles(folder: string): readonly { readonly file: string; readon
 }
 
 function readRunningDemo(file: string): RunningDemo | null {
-  try {
+  return valueOr(() => {
     const demo = RunningDemo.parse(JSON.parse(readFileSync(file, "utf8")));
     process.kill(demo.pid, 0);
     return demo;
-  } catch {
-    return null;
-  }
+  }, null);
 }

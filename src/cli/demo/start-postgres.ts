@@ -137,12 +137,10 @@ export function findPostgresFolder(folders = listPostgresFolders()): string {
 }
 
 function isProgram(path: string): boolean {
-  try {
+  return valueOr(() => {
     accessSync(path, constants.X_OK);
     return true;
-  } catch {
-    return false;
-  }
+  }, false);
 }
 
 type PostgresUser = NonNullable<ReturnType<typeof findPostgresUser>>;
@@ -165,12 +163,10 @@ function accessibleTemporaryFolder(): string {
   return isAccessibleToOtherUsers ? folder : "/tmp";
 }
 
-async function acceptsConnections(programsFolder: string, port: number): Promise<boolean> {
-  try {
-    const args = ["-q", "-h", "127.0.0.1", "-p", String(port)];
-    await promisify(execFile)(join(programsFolder, "pg_isready"), args);
-    return true;
-  } catch {
-    return false;
-  }
+function acceptsConnections(programsFolder: string, port: number): Promise<boolean> {
+  const args = ["-q", "-h", "127.0.0.1", "-p", String(port)];
+  return promisify(execFile)(join(programsFolder, "pg_isready"), args).then(
+    () => true,
+    () => false,
+  );
 }

@@ -5,6 +5,7 @@ import { errorText } from "../../core/errors/errors.ts";
 import { EVENT_KINDS, isTelemetry } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
+import { valueOr } from "../../core/values/value-or.ts";
 import { StateDamaged } from "../../engine/store/sqlite.ts";
 import { checkStateInFolder, isStateIntact, type StateCheckReport } from "../../engine/store/state-check.ts";
 import { refuseWritableByOthers } from "../../engine/store/state-folder.ts";
@@ -53,15 +54,13 @@ function readFolderDiskSpace(where: "state" | "temporary files", folder: string)
 const MAX_LISTED_FILES = 50;
 
 function listStateFiles(folder: string) {
-  try {
+  return valueOr(() => {
     const fileNames = readdirSync(folder).sort().slice(0, MAX_LISTED_FILES);
     return fileNames.map((name) => {
       const { size, mode, uid, mtimeMs } = statSync(join(folder, name));
       return { name, bytes: size, mode: (mode & 0o7777).toString(8), owner: uid, changedAt: isoUtc(mtimeMs) };
     });
-  } catch {
-    return [];
-  }
+  }, []);
 }
 
 export interface StateFindings {

@@ -68,11 +68,7 @@ async function findTakenStatusPort(config: Config | null): Promise<string | null
 /** Reads the status from the stored state; null if the state cannot be read. */
 async function readStoredStatus(config: Config | null): Promise<StatusReport | null> {
   if (config === null) return null;
-  try {
-    return await readStateIfAny({ config }, (store) => statusReportFromState(store, config));
-  } catch {
-    return null;
-  }
+  return readStateIfAny({ config }, (store) => statusReportFromState(store, config)).catch(() => null);
 }
 
 export type ServerProbeResult = Awaited<ReturnType<typeof probeServer>>;

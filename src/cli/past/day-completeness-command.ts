@@ -52,11 +52,8 @@ export function defineCommand(command: Command, context: CliContext): void {
       const days = chooseUtcDays(options, nowMs);
       await readSourceFromState(context.config(), options.source, async (state) => {
         const { config, source, entry, store } = state;
-        const { ledgers } = await historyProgressFromStore(
-          store,
-          buildPlanSettings(source, entry, config.state),
-          nowMs,
-        );
+        const settings = buildPlanSettings(source, entry, config.state);
+        const { ledgers } = await historyProgressFromStore(store, settings, nowMs);
         const ledgersBySite = Map.groupBy(ledgers, ({ siteTag }) => siteTag.siteId);
         const { site } = options;
         if (site !== undefined && !ledgersBySite.has(site))

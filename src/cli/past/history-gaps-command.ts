@@ -43,11 +43,8 @@ export function defineCommand(command: Command, context: CliContext): void {
       const terminal = context.terminal();
       await readSourceFromState(context.config(), options.source, async ({ config, source, entry, store }) => {
         const nowMs = systemClock.now();
-        const storedHistory = await historyProgressFromStore(
-          store,
-          buildPlanSettings(source, entry, config.state),
-          nowMs,
-        );
+        const settings = buildPlanSettings(source, entry, config.state);
+        const storedHistory = await historyProgressFromStore(store, settings, nowMs);
         const ids = splitCommaSeparatedIds(tagIds);
         const isListedPerTag = ids.length > 0;
         await refuseUnknownIds(store, [source], "tag", ids);

@@ -148,27 +148,22 @@ function addLatestPollSuccess(poll: StoredJob | undefined, lastSuccessTime: stri
   return { ...poll, lastSuccess: laterTime(poll.lastSuccess), lastAttempt: laterTime(poll.lastAttempt) };
 }
 
-/** Delivery of the last event of a tag or an alarm to one sink. */
-export interface SinkEventProgress {
-  readonly sink: string;
-  /** `settled`: the event was delivered or the filter excludes it. Null if the log has no event. */
-  readonly last: "settled" | "waiting" | "refused" | null;
-  /** Number of undelivered events; an upper bound if `exact` is false. */
-  readonly behind: number;
-  readonly exact: boolean;
-}
+type SinkEventProgress = Awaited<ReturnType<typeof readSinkProgress>>[number];
 
+/** Returns how far each sink has delivered the last event of a tag or an alarm. */
 async function readSinkProgress({ store, config }: SourceWithStore, lastEvent: LoggedEvent | undefined) {
   const { filterBySink } = toPageConfig(config);
   const [lags, deadLetters] = await Promise.all([store.outbox.lag(filterBySink), store.outbox.deadLetters()]);
-  const lastEventState = (sink: string, reachedPosition: number): SinkEventProgress["last"] => {
+  /** `settled`: the event was delivered or the filter excludes it. Null if the log has no event. */
+  const lastEventState = (sink: string, reachedPosition: number): "settled" | "waiting" | "refused" | null => {
     if (lastEvent === undefined) return null;
     if (deadLetters.some((deadLetter) => deadLetter.sink === sink && deadLetter.event?.id === lastEvent.event.id))
       return "refused";
     return reachedPosition >= lastEvent.position ? "settled" : "waiting";
   };
-  return lags.map(({ sink, position, urgent, depth, again, exact }): SinkEventProgress => {
+  return lags.map(({ sink, position, urgent, depth, again, exact }) => {
     const reachedPosition = lastEvent && isUrgentKind(lastEvent.event.type) ? Math.max(position, urgent) : position;
+    // The number of events behind is an upper bound if `exact` is false.
     return { sink, last: lastEventState(sink, reachedPosition), behind: depth + again, exact };
   });
 }
