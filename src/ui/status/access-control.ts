@@ -4,7 +4,6 @@ import { bodyLimit } from "hono/body-limit";
 import { every } from "hono/combine";
 import { getCookie, setCookie } from "hono/cookie";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { PAGE_SECURITY_HEADERS } from "../../core/http/security-headers.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Secret } from "../../core/runtime/log.ts";
 import { type ProcessEnv, readSecret } from "../../core/runtime/secret.ts";
@@ -211,6 +210,17 @@ export const sameOriginOnly: MiddlewareHandler = async (context, next) => {
     (fetchSite !== undefined && fetchSite !== "same-origin");
   if (!isCrossOrigin && context.req.header("x-plenum") === "status-page") return next();
   return context.json({ message: "Only the status page itself may send this request." }, 403);
+};
+
+/** The page may not use inline code or other origins, and may not be shown in a frame. */
+const PAGE_SECURITY_HEADERS: Readonly<Record<string, string>> = {
+  "content-security-policy":
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  "x-content-type-options": "nosniff",
+  "referrer-policy": "no-referrer",
+  "cross-origin-resource-policy": "same-origin",
+  "cross-origin-opener-policy": "same-origin",
 };
 
 export const securityHeaders: MiddlewareHandler = async (context, next) => {
