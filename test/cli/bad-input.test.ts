@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
 import { smallDisk } from "../small-disk.ts";
-import { type Ended, localHook, onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+import { type Ended, localHook, onlyLine, servedWorkplace, type Workplace, workplace } from "./plenum.ts";
 
 const NOWHERE = "http://127.0.0.1:9";
 
@@ -79,8 +79,7 @@ describe("mistakes in the configuration and the state folder", () => {
   });
 
   test("rejects a state folder that another worker uses", async () => {
-    const service = await simulatedServer();
-    const cli = workplace(service.url);
+    const { cli } = await servedWorkplace();
     const firstWorker = await cli.run();
     expectSentence(
       await cli.plenum("run"),
@@ -102,8 +101,7 @@ describe("unavailable resources", () => {
   });
 
   test("with a rejected token, plenum check exits with code 78, and the worker keeps running and reports the token until the token is valid", async () => {
-    const service = await simulatedServer();
-    const cli = workplace(service.url);
+    const { cli } = await servedWorkplace();
     writeFileSync(cli.path("token"), "wrong-token-0815\n");
     const checkOutput = await cli.plenum("check", "--json");
     expect(checkOutput.code).toBe(78);
@@ -136,8 +134,7 @@ describe("unavailable resources", () => {
   test("with a full disk, the worker keeps running, reports the disk, and resumes when there is space", async (context) => {
     const disk = smallDisk(8);
     if (disk === null) return context.skip();
-    const service = await simulatedServer({ alarms: { recorded: false } });
-    const cli = workplace(service.url);
+    const { service, cli } = await servedWorkplace({ alarms: { recorded: false } });
     const source = { schedules: { alarms: "*/2 * * * * *" }, spread: "0s" };
     cli.configure({ state: { folder: join(disk, "state") }, source });
     const worker = await cli.run();

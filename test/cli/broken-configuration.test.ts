@@ -3,7 +3,7 @@ import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, wri
 import { expect, test } from "vitest";
 import { sendCommand } from "#src/ui/operator/control-socket-client.ts";
 import { MAIN, resultOf } from "./hosted.ts";
-import { type Ended, type Service, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
+import { type Ended, knowsTags, type Service, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
 
 const FILE = "plenum.yaml";
 const STATE_FOLDER = "memory";
@@ -57,8 +57,7 @@ async function startArmedWorker(service: Service, state: Readonly<Record<string,
   const cli = workplace(service.url);
   cli.configure({ state, commands: WRITING });
   await cli.run("--arm-writing");
-  const areTagsKnown = async () => !(await cli.plenum("status", "--json")).stdout.includes('"tags":0');
-  await expect.poll(areTagsKnown, { timeout: 20_000 }).toBe(true);
+  await knowsTags(cli);
   return cli;
 }
 

@@ -1,16 +1,10 @@
 import { existsSync, readFileSync, realpathSync, symlinkSync, writeFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { parse, stringify } from "yaml";
+import type { CheckResult } from "#src/cli/checking/check-report.ts";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { freePort } from "../real-servers.ts";
-import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
-
-interface Line {
-  readonly what: string;
-  readonly result: string;
-  readonly detail: string;
-  readonly place?: string;
-}
+import { onlyLine, type Service, servedWorkplace, type Workplace, workplace } from "./plenum.ts";
 
 const ALL = ["read:alarms", "read:tags", "read:gateways", "read:hosts", "read:systems"];
 const tokenWith = (abilities: readonly string[], more: object = {}) => ({
@@ -22,15 +16,14 @@ async function prepared(
   sections: object = {},
   simulator: SimulatorOptionsInput = {},
 ): Promise<{ service: Service; cli: Workplace }> {
-  const service = await simulatedServer(simulator);
-  const cli = workplace(service.url);
+  const { service, cli } = await servedWorkplace(simulator);
   cli.configure({ source, ...sections });
   return { service, cli };
 }
 
 async function runCheck(cli: Workplace, ...more: readonly string[]) {
   const { code, stdout, stderr } = await cli.plenum("check", "--json", ...more);
-  const checkLines = JSON.parse(stdout || "[]") as readonly Line[];
+  const checkLines = JSON.parse(stdout || "[]") as readonly CheckResult[];
   /** Failed lines, each with the line of the file that it names. */
   const file = readFileSync(cli.path("plenum.yaml"), "utf8").split("\n");
   const failedLines = checkLines
@@ -165,7 +158,7 @@ describe("plenum check: comparison of the configuration with the building", () =
     const otherConfig = parse(readFileSync(cli.path("plenum.yaml"), "utf8")) as object;
     writeFileSync(cli.path("other.yaml"), stringify({ ...otherConfig, status: { port } }));
     const beside = await cli.plenum("check", "--json", "--config", "other.yaml");
-    const machineLines = (JSON.parse(beside.stdout) as readonly Line[]).slice(1, 4);
+    const machineLines = (JSON.parse(beside.stdout) as readonly CheckResult[]).slice(1, 4);
     expect(machineLines.map(({ what, result, detail }) => [what, result, detail])).toEqual([
       ["state folder", "ok", expect.anything()],
       [

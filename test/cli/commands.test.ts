@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
-import { localHook, simulatedServer, WRITING, workplace } from "./plenum.ts";
+import { localHook, servedWorkplace, WRITING, workplace } from "./plenum.ts";
 
 function data({ stdout }: { readonly stdout: string }): unknown {
   expect(stdout.endsWith("\n")).toBe(true);
@@ -11,8 +11,7 @@ function data({ stdout }: { readonly stdout: string }): unknown {
 
 describe("commands without a worker", () => {
   test("print lists, values and history as a table and as JSON", async () => {
-    const service = await simulatedServer();
-    const cli = workplace(service.url);
+    const { service, cli } = await servedWorkplace();
     const sites = await cli.plenum("sites", "--json");
     expect(data(sites)).toEqual([
       { id: 1, displayName: "Cambridge Estates A" },
@@ -33,8 +32,7 @@ describe("commands without a worker", () => {
   });
 
   test("report a missing worker and unknown names", async () => {
-    const service = await simulatedServer();
-    const cli = workplace(service.url);
+    const { cli } = await servedWorkplace();
     expect(await cli.refusal("write", "10169", "75")).toMatch(/^75 No worker is running .*`plenum run`\.$/);
     expect(await cli.refusal("read", "999999999")).toMatch(/^1 Tag 999999999: .*404/);
     expect((await cli.plenum("staus")).stderr).toContain("Did you mean status?");
@@ -59,9 +57,8 @@ describe("commands without a worker", () => {
 
 describe("commands with a running worker", () => {
   test("handle dead letters, tag writes and the stop of writing through the worker", async () => {
-    const service = await simulatedServer();
+    const { service, cli } = await servedWorkplace();
     const hook = await startStubInTest(() => ({ status: 500 }));
-    const cli = workplace(service.url);
     cli.configure({
       sinks: {
         files: { file: { folder: "events" }, from: "beginning" },

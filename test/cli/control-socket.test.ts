@@ -1,14 +1,13 @@
 import { connect, type Socket } from "node:net";
 import { expect, onTestFinished, test } from "vitest";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
-import { simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
+import { QUIET_SITE, servedWorkplace, type Workplace, WRITING } from "./plenum.ts";
 
 /** More connections than the status page accepts at once. */
 const OPEN_REQUESTS = 600;
 
 async function running(environment: Readonly<Record<string, string>> = {}) {
-  const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
-  const cli = workplace(service.url, environment);
+  const { service, cli } = await servedWorkplace(QUIET_SITE, environment);
   cli.configure({ commands: WRITING });
   const worker = cli.start("run", "--arm-writing");
   const startLog = await worker.waitForOutput("Plenum is running");

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import type { DoctorReport } from "#src/cli/doctor/likely-problems.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
-import { simulatedServer, type Workplace, workplace } from "./plenum.ts";
+import { servedWorkplace, type Workplace, workplace } from "./plenum.ts";
 
 interface DoctorOutput {
   readonly first: string;
@@ -20,8 +20,7 @@ async function doctor(cli: Workplace, ...args: readonly string[]): Promise<Docto
 }
 
 test("plenum doctor finds no problem next to a running worker, and writes a private file with its report and log", async () => {
-  const service = await simulatedServer();
-  const cli = workplace(service.url);
+  const { service, cli } = await servedWorkplace();
   const worker = await cli.run();
   await expect.poll(async () => (await cli.plenum("status", "--probe")).code, { timeout: 30_000 }).toBe(0);
   const { first, file, report } = await doctor(cli);
@@ -65,8 +64,7 @@ test("plenum doctor lists a missing or wrong configuration first", async () => {
 });
 
 test("plenum doctor lists a damaged state before a missing worker, and a source that rejects requests after the missing worker", async () => {
-  const service = await simulatedServer();
-  const cli = workplace(service.url);
+  const { cli } = await servedWorkplace();
   const worker = await cli.run();
   await worker.stop();
   writeFileSync(cli.path("token"), "another token");
@@ -82,8 +80,7 @@ test("plenum doctor lists a damaged state before a missing worker, and a source 
 });
 
 test("plenum doctor explains a missing worker by the port in use and the last error of its log", async () => {
-  const service = await simulatedServer();
-  const cli = workplace(service.url);
+  const { cli } = await servedWorkplace();
   const { port } = await startStubInTest();
   cli.configure({ status: { port } });
   const failure = { level: 50, msg: "polls fail", err: { message: "The disk has a fault." } };
@@ -97,8 +94,7 @@ test("plenum doctor explains a missing worker by the port in use and the last er
 });
 
 test("plenum doctor reports an unreachable sink once, even if the worker reports the sink too", async () => {
-  const service = await simulatedServer();
-  const cli = workplace(service.url);
+  const { cli } = await servedWorkplace();
   const influxdb = { url: "http://127.0.0.1:9", bucket: "b", token: cli.token("lake-token") };
   cli.configure({ sinks: { lake: { from: "beginning", influxdb } } });
   const worker = await cli.run();

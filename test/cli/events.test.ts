@@ -1,14 +1,8 @@
 import { expect, onTestFinished, test } from "vitest";
-import { simulatedServer, type Workplace, workplace } from "./plenum.ts";
+import type { AnyEvent } from "#src/core/model/event.ts";
+import { servedWorkplace, type Workplace } from "./plenum.ts";
 
-interface Line {
-  readonly position: number;
-  readonly type: string;
-  readonly siteid?: string;
-  readonly priority?: string;
-  readonly subject: string;
-  readonly time: string;
-}
+type Line = AnyEvent & { readonly position: number };
 
 async function events(cli: Workplace, ...args: readonly string[]): Promise<readonly Line[]> {
   const { code, stdout, stderr } = await cli.plenum("events", "--json", ...args);
@@ -20,9 +14,8 @@ async function events(cli: Workplace, ...args: readonly string[]): Promise<reado
 }
 
 test("plenum events lists events with filters, follows a running worker, and rejects an invalid priority", async () => {
-  const service = await simulatedServer({ sites: [1, 6], alarms: { recorded: false } });
+  const { service, cli } = await servedWorkplace({ sites: [1, 6], alarms: { recorded: false } }, { TZ: "Europe/Oslo" });
   service.simulator.control.raiseAlarm({ siteId: 1 });
-  const cli = workplace(service.url, { TZ: "Europe/Oslo" });
   cli.configure({ source: { read: [{ name: "all", every: "1m" }], schedules: { alarms: "*/5 * * * * *" } } });
   const worker = await cli.run();
   onTestFinished(() => worker.signal("SIGKILL"));

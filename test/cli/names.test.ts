@@ -1,12 +1,11 @@
 import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { simulatedServer, tagRequests, workplace } from "./plenum.ts";
+import { servedWorkplace, tagRequests } from "./plenum.ts";
 
 const HEADER = "tag_id,path,alias,unit_code";
 
 test("plenum names writes the names file, keeps its entries, and checks it", async () => {
-  const service = await simulatedServer();
-  const cli = workplace(service.url);
+  const { service, cli } = await servedWorkplace();
   cli.configure();
   expect(await cli.refusal("names", "--write")).toBe(
     "78 The source main has no names file. Set sources.main.names, e.g. to names.csv in the folder of the configuration file.",

@@ -1,24 +1,14 @@
 import { DateTime } from "luxon";
 import { describe, expect, test } from "vitest";
+import type { listBackfills } from "#src/cli/past/backfill-command.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { HistoryGap } from "#src/engine/sync/history/history-progress.ts";
 import { valueEvent } from "../sample-events.ts";
-import { onlyLine, type Running, readEvents, simulatedServer, type Workplace, workplace } from "./plenum.ts";
-
-interface Order {
-  readonly id: string | null;
-  readonly doneAt: string | null;
-  readonly paused: boolean;
-  readonly done: number;
-  readonly tags: number;
-  readonly requestsLeft: number;
-  readonly expectedAt: string | null;
-}
+import { onlyLine, QUIET_SITE, type Running, readEvents, servedWorkplace, type Workplace } from "./plenum.ts";
 
 async function createSetup(parts: object = {}) {
-  const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
-  const cli = workplace(service.url);
+  const { service, cli } = await servedWorkplace(QUIET_SITE);
   cli.configure({ state: { folder: "state", max_bytes: 1024 ** 2 }, source: { spread: "0s", ...parts } });
   return { service, cli };
 }
@@ -28,6 +18,8 @@ async function running(where: Workplace): Promise<Running> {
   await expect.poll(async () => (await where.plenum("status")).stdout, { timeout: 20_000 }).toContain(" 8 tags");
   return worker;
 }
+
+type Order = Awaited<ReturnType<typeof listBackfills>>[number];
 
 const list = (where: Workplace) => where.json<readonly Order[]>("backfill");
 

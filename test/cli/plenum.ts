@@ -182,6 +182,15 @@ export async function simulatedServer(options: SimulatorOptionsInput = {}): Prom
   return { url: server.url, simulator, close };
 }
 
+/** One site without recorded alarms. */
+export const QUIET_SITE: SimulatorOptionsInput = { sites: [6], alarms: { recorded: false } };
+
+/** Starts a simulated service, and creates a workplace whose source is this service. */
+export async function servedWorkplace(options?: SimulatorOptionsInput, environment?: Readonly<Record<string, string>>) {
+  const service = await simulatedServer(options);
+  return { service, cli: workplace(service.url, environment) };
+}
+
 export const tagRequests = ({ simulator }: Service) =>
   simulator.truth.requests().filter(({ path }) => /\/tags\/(read|write|history)/.test(path));
 

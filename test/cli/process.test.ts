@@ -10,7 +10,7 @@ import { runProgram } from "../plenum-process.ts";
 import { freePort } from "../real-servers.ts";
 import { stopAfterTest, testFolder } from "../test-resources.ts";
 import { MAIN } from "./hosted.ts";
-import { localHook, onlyLine, simulatedServer, workplace } from "./plenum.ts";
+import { localHook, onlyLine, servedWorkplace, simulatedServer, workplace } from "./plenum.ts";
 
 /** Leaves a timer behind as a library does, and removes the timer that ends the process after a second. */
 const LEFTOVER = `data:text/javascript,${encodeURIComponent(`
@@ -183,8 +183,7 @@ const TELLS = `--import data:text/javascript,${encodeURIComponent(
 const NODES_OWN = /internal\/deps\/undici\/undici/;
 
 test("a process loads one copy of undici while its page, control socket and sinks are in use", async () => {
-  const service = await simulatedServer();
-  const cli = workplace(service.url, { NODE_OPTIONS: TELLS });
+  const { cli } = await servedWorkplace({}, { NODE_OPTIONS: TELLS });
   const port = await freePort();
   const closedAddress = `http://127.0.0.1:${await freePort()}`;
   const from = "beginning";

@@ -5,7 +5,7 @@ import type { ReloadReport } from "#src/core/model/config-change-report.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
-import { readEvents, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+import { QUIET_SITE, readEvents, servedWorkplace, type Workplace } from "./plenum.ts";
 
 const READ_CLASSES = [{ name: "all", every: "1m" }];
 
@@ -31,8 +31,7 @@ const statusOf = (cli: Workplace) => cli.json<StatusReport>("status");
 
 describe("a configuration file that is edited while the worker runs", () => {
   test("is applied when it is correct, and rejected and reported when it is wrong", async () => {
-    const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
-    const cli = workplace(service.url);
+    const { cli } = await servedWorkplace(QUIET_SITE);
     cli.configure({ source: { read: READ_CLASSES } });
     const worker = await cli.run();
     replace(cli, (file) => (file.sources.main.read[0].every = "5m"));
@@ -83,8 +82,7 @@ describe("a configuration file that is edited while the worker runs", () => {
   }, 120_000);
 
   test("is applied from a ConfigMap, where a link two folders above the file changes", async () => {
-    const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
-    const cli = workplace(service.url);
+    const { cli } = await servedWorkplace(QUIET_SITE);
     const put = (version: string, text: string) => {
       mkdirSync(cli.path(`mount/${version}`), { recursive: true });
       writeFileSync(cli.path(`mount/${version}/plenum.yaml`), text);
@@ -111,8 +109,7 @@ describe("a configuration file that is edited while the worker runs", () => {
       onTestFinished(async () => {
         await Promise.all([one.stop(), two.stop()]);
       });
-      const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
-      const cli = workplace(service.url);
+      const { cli } = await servedWorkplace(QUIET_SITE);
       cli.configure({ source: { read: [{ name: "all", every: "3s" }] } });
       const [atOne, atTwo] = await Promise.all([observe(one.url), observe(two.url)]);
       const worker = await cli.run();
@@ -137,8 +134,7 @@ describe("a configuration file that is edited while the worker runs", () => {
   );
 
   test.skipIf(process.platform === "win32")("is not applied while other users may write to the file", async () => {
-    const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
-    const cli = workplace(service.url);
+    const { cli } = await servedWorkplace(QUIET_SITE);
     const file = cli.path("plenum.yaml");
     chmodSync(file, 0o666);
     expect(await cli.refusal("run")).toMatch(/^78 .*Run: chmod go-w plenum\.yaml/);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { describe, expect, test } from "vitest";
 import { freePort } from "../real-servers.ts";
-import { localHook, simulatedServer, workplace } from "./plenum.ts";
+import { localHook, servedWorkplace } from "./plenum.ts";
 
 function readLines(text: string): readonly Record<string, unknown>[] {
   return text
@@ -24,9 +24,8 @@ function readLines(text: string): readonly Record<string, unknown>[] {
 
 describe("the log of plenum run", () => {
   test("consists of JSON lines without duplicate keys, even with failures", async () => {
-    const service = await simulatedServer();
+    const { service, cli } = await servedWorkplace();
     const closedPort = await freePort();
-    const cli = workplace(service.url);
     const from = "beginning";
     cli.configure({
       log: { level: "debug" },

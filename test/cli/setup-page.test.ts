@@ -7,11 +7,10 @@ import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { absent } from "../real-servers.ts";
 import { findings } from "../status/accessibility.ts";
 import { browserOfTests } from "../status/page-in-browser.ts";
-import { simulatedServer, workplace } from "./plenum.ts";
+import { servedWorkplace } from "./plenum.ts";
 
 async function setUp() {
-  const service = await simulatedServer();
-  const cli = workplace(service.url);
+  const { service, cli } = await servedWorkplace();
   rmSync(cli.path("plenum.yaml"));
   const worker = cli.start("run", "--setup");
   const startLog = await worker.waitForOutput("Ctrl-C ends it");

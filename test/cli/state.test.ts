@@ -4,7 +4,7 @@ import { type AddressInfo, createServer } from "node:net";
 import { Aedes } from "aedes";
 import { expect, onTestFinished, test } from "vitest";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
-import { onlyLine, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
+import { onlyLine, servedWorkplace, type Workplace, WRITING } from "./plenum.ts";
 
 function initialAlarms(cli: Workplace): readonly string[] {
   return readdirSync(cli.path("events"))
@@ -27,9 +27,8 @@ async function runUntil(cli: Workplace, alarms: number): Promise<void> {
 }
 
 test("a damaged state is reported by plenum state check, quarantined and replaced at the next start, and salvaged by plenum state salvage", async () => {
-  const service = await simulatedServer();
+  const { service, cli } = await servedWorkplace();
   service.simulator.control.raiseAlarm({ siteId: 1 });
-  const cli = workplace(service.url);
   expect(await cli.refusal("state", "check")).toMatch(/^78 .*There is no state/);
   const active = await activeAlarms(service.url);
   await runUntil(cli, active);
@@ -56,9 +55,8 @@ test("a damaged state is reported by plenum state check, quarantined and replace
 }, 90_000);
 
 test("a state with a write-ahead log but an empty database file is reported and salvaged", async () => {
-  const service = await simulatedServer();
+  const { service, cli } = await servedWorkplace();
   service.simulator.control.raiseAlarm({ siteId: 1 });
-  const cli = workplace(service.url);
   const active = await activeAlarms(service.url);
   await runUntil(cli, active);
   writeFileSync(cli.path("state/plenum.db"), "");
@@ -92,9 +90,8 @@ async function broker() {
 }
 
 test("a worker on a copied state reports the copy, uses other MQTT client ids, and writes only after plenum writes arm", async () => {
-  const service = await simulatedServer({ sites: [6] });
+  const { cli } = await servedWorkplace({ sites: [6] });
   const { url, names } = await broker();
-  const cli = workplace(service.url);
   const sections = {
     sinks: { scada: { mqtt: { url, protocol: "3.1.1", commands: { enabled: true } } } },
     commands: WRITING,

@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { onlyLine, simulatedServer, tagRequests, workplace } from "./plenum.ts";
+import { onlyLine, servedWorkplace, tagRequests } from "./plenum.ts";
 
 interface Row {
   readonly id: string;
@@ -13,8 +13,7 @@ interface Row {
 }
 
 async function placed() {
-  const service = await simulatedServer({ history: { no_log: { tags: ["10170"] } } });
-  const cli = workplace(service.url);
+  const { service, cli } = await servedWorkplace({ history: { no_log: { tags: ["10170"] } } });
   cli.configure({
     source: {
       ...{ spread: "0s", names: "names.csv" },

@@ -6,7 +6,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { runProgram } from "../plenum-process.ts";
 import { sampleOfEveryKind } from "../sample-events.ts";
-import { simulatedServer, workplace } from "./plenum.ts";
+import { QUIET_SITE, servedWorkplace } from "./plenum.ts";
 
 function createRecordedFeed() {
   const lines: string[] = [];
@@ -123,8 +123,7 @@ function hasScript(): boolean {
 test.skipIf(!hasScript())(
   "plenum run at a real terminal prints sentences and no JSON",
   async () => {
-    const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
-    const cli = workplace(service.url);
+    const { service, cli } = await servedWorkplace(QUIET_SITE);
     cli.configure({ source: { schedules: { alarms: "*/5 * * * * *" } } });
     const main = join(import.meta.dirname, "../../src/cli/main.ts");
     const running = runProgram("script", ["-qec", `exec '${process.execPath}' '${main}' run`, "/dev/null"], {

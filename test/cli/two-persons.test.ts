@@ -4,7 +4,15 @@ import { expect, onTestFinished, test } from "vitest";
 import { derivePublicKeyText } from "#src/engine/commands/approval/signature.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
-import { type Ended, knowsTags, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
+import {
+  type Ended,
+  knowsTags,
+  servedWorkplace,
+  simulatedServer,
+  type Workplace,
+  WRITING,
+  workplace,
+} from "./plenum.ts";
 
 function createKey(cli: Workplace, name: string): string {
   const { privateKey } = generateKeyPairSync("ed25519");
@@ -16,8 +24,7 @@ const data = (ended: Ended): unknown => JSON.parse(ended.stdout);
 const [TAG] = WRITING.allow;
 
 test("plenum writes approval lists each change, plenum writes approve approves the rules with a key, and the running worker applies them", async () => {
-  const service = await simulatedServer();
-  const cli = workplace(service.url);
+  const { service, cli } = await servedWorkplace();
   const approval = { approvers: { anna: createKey(cli, "anna") } };
   createKey(cli, "mallory");
   const commands = { ...WRITING, approval };

@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
+import { onlyLine, servedWorkplace } from "./plenum.ts";
 import { wholeProgram } from "./whole-program.ts";
 
 const PAST_RANGE = "--from 2d --to 1d";
@@ -144,8 +144,7 @@ test("the tables of this test contain every command that takes a name", async ()
 
 describe("commands with an unknown name", () => {
   test("reject the name and change nothing", async () => {
-    const service = await simulatedServer();
-    const cli = workplace(service.url);
+    const { cli } = await servedWorkplace();
     const allowed = { source: "main", site_id: 1, tag_id: "10001", type: "number", min: 0, max: 50 };
     cli.configure({
       // Many commands list at the service, and must not wait for the next minute.

@@ -1,13 +1,12 @@
 import { expect, test } from "vitest";
 import type { StubServer } from "../connectors/stub-server.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
-import { localHook, simulatedServer, workplace } from "./plenum.ts";
+import { localHook, servedWorkplace } from "./plenum.ts";
 
 test("a worker killed between two responses of a webhook repeats one event, not the batch", async () => {
-  const service = await simulatedServer();
+  const { cli } = await servedWorkplace();
   const stub = await startStubInTest();
   stub.answer = () => (stub.seen.length < 12 ? { status: 204 } : null);
-  const cli = workplace(service.url);
   cli.configure({ sinks: { hook: { webhook: localHook(`${stub.url}/hook`), from: "beginning" } } });
   const ids = () => stub.seen.map(({ headers }) => headers["webhook-id"]);
   const killedWorker = cli.start("run");
@@ -27,9 +26,8 @@ const receiver = (status: number) => startStubInTest(() => ({ status }));
 const webhookIds = ({ seen }: StubServer) => seen.map(({ headers }) => headers["webhook-id"]);
 
 test("a webhook that responded 410 resumes at the same url after plenum outbox revive, and at another url without a command", async () => {
-  const service = await simulatedServer();
+  const { cli } = await servedWorkplace();
   const [one, two] = [await receiver(410), await receiver(200)];
-  const cli = workplace(service.url);
   const configure = (url: string) =>
     cli.configure({
       sinks: { hook: { webhook: localHook(`${url}/hook`), from: "beginning", filter: { kinds: ["site-added"] } } },

@@ -1,9 +1,8 @@
 import { expect, test } from "vitest";
-import { knowsTags, simulatedServer, WRITING, workplace } from "./plenum.ts";
+import { knowsTags, servedWorkplace, WRITING } from "./plenum.ts";
 
 test("plenum writes lock rejects other senders' commands until plenum writes unlock", async () => {
-  const service = await simulatedServer();
-  const cli = workplace(service.url);
+  const { cli } = await servedWorkplace();
   cli.configure({ commands: WRITING });
   const lockTag = [
     "writes",

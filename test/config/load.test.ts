@@ -1,13 +1,13 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: placeholders of the configuration are the subject.
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { Config } from "#src/app/config/config.ts";
 import { ConfigurationError } from "#src/app/config/config-problems.ts";
 import { loadYamlConfig, parseYaml } from "#src/app/config/load.ts";
 import { effortOf } from "../effort.ts";
+import { testFolder } from "../test-resources.ts";
 import { SOURCE } from "./configured.ts";
 
 type Environment = Readonly<Record<string, string>>;
@@ -160,15 +160,10 @@ describe("environment variables in the configuration", () => {
 });
 
 describe("loadYaml", () => {
-  function folder(): string {
-    const path = mkdtempSync(join(tmpdir(), "plenum-config-"));
-    onTestFinished(() => rmSync(path, { recursive: true }));
-    return path;
-  }
   const load = (file: string) => loadYamlConfig({ schema: Config, file, environment: {} });
 
   test("accepts a byte order mark and Windows line ends, and reports correct locations", () => {
-    const file = join(folder(), "plenum.yaml");
+    const file = join(testFolder("plenum-config"), "plenum.yaml");
     writeFileSync(file, `\uFEFF${SOURCE}log: { level: info }\n`.replaceAll("\n", "\r\n"));
     expect(load(file).log.level).toBe("info");
     writeFileSync(file, `\uFEFF${SOURCE}log: { level: x }\n`.replaceAll("\n", "\r\n"));
@@ -176,7 +171,7 @@ describe("loadYaml", () => {
   });
 
   test("reports a missing file, and a folder in place of the file", () => {
-    const path = folder();
+    const path = testFolder("plenum-config");
     expect(() => load(join(path, "none.yaml"))).toThrow(/^The configuration file .*none\.yaml does not exist\.$/);
     expect(() => load(path)).toThrow(/^The configuration file .* is a folder\.$/);
   });

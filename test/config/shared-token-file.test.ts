@@ -1,14 +1,13 @@
 import { linkSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
-import { beforeEach, expect, onTestFinished, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { readSecret, SecretRef } from "#src/core/runtime/secret.ts";
-import { temporaryFolder } from "../real-servers.ts";
+import { testFolder } from "../test-resources.ts";
 
 let folder: string;
 beforeEach(() => {
-  folder = temporaryFolder("lent");
-  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  folder = testFolder("lent");
   writeFileSync(join(folder, "token"), "service-token-0123456789", { mode: 0o600 });
 });
 

@@ -1,17 +1,16 @@
 import { execFileSync } from "node:child_process";
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { refuseUntrustedConfigFile } from "#src/app/config/file-permission-check.ts";
 import { smallDisk } from "../small-disk.ts";
+import { testFolder } from "../test-resources.ts";
 
 const ownUid = process.geteuid?.() ?? null;
 const isRoot = ownUid === 0;
 
 function createFolder(mode = 0o755): string {
-  const folder = mkdtempSync(join(tmpdir(), "plenum-trust-"));
-  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = testFolder("plenum-trust");
   chmodSync(folder, mode);
   return folder;
 }

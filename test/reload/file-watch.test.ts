@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { pino } from "pino";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { watchFile } from "#src/app/reload/file-watch.ts";
-import { temporaryFolder } from "../real-servers.ts";
+import { testFolder } from "../test-resources.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 let folder: string;
@@ -15,7 +15,7 @@ let clock: ReturnType<typeof createVirtualClock>;
 let watch: ReturnType<typeof watchFile>;
 
 beforeEach(() => {
-  folder = temporaryFolder("file-watch");
+  folder = testFolder("file-watch");
   file = at("plenum.yaml");
   writeFileSync(file, "a");
   readCount = 0;
@@ -23,10 +23,7 @@ beforeEach(() => {
   clock = createVirtualClock(Date.UTC(2026, 0, 1));
 });
 
-afterEach(async () => {
-  await watch.stop(1_000);
-  rmSync(folder, { recursive: true });
-});
+afterEach(() => watch.stop(1_000));
 
 const OLD = new Date("2025-01-01T00:00:00Z");
 const at = (name: string) => join(folder, name);

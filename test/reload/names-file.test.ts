@@ -4,7 +4,7 @@ import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { createTagNamesFileWatch } from "#src/app/reload/tag-names-file-watch.ts";
 import type { TagNamesById } from "#src/engine/sync/inventory/tag-naming.ts";
-import { temporaryFolder } from "../real-servers.ts";
+import { testFolder } from "../test-resources.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
@@ -14,10 +14,9 @@ const HEADER = "tag_id,path,alias,unit_code\n";
 let folder: string;
 let file: string;
 beforeEach(() => {
-  folder = temporaryFolder("names-file");
+  folder = testFolder("names-file");
   file = join(folder, "names.csv");
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 describe("the names of tags", () => {
   let virtual: VirtualWorker;
