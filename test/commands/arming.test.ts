@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { ARM_WRITING_FILE, requestWriteArming } from "#src/engine/commands/write-arming.ts";
-import type { Rig } from "./rig.ts";
+import { auditStepOf, type Rig } from "./rig.ts";
 import { TAG as tag, testRig } from "./test-rig.ts";
 
 const LOOK_MS = 2_000;
@@ -56,14 +56,12 @@ test("writing is blocked after a stored write count is damaged, until a person a
 });
 
 test("the kill switch is recorded in the audit log while the store fails to record an arming request", async () => {
-  const isArming = ({ records = [] }: Parameters<Rig["store"]["commit"]>[0]) =>
-    records.some(({ body }) => (body as { readonly step?: string }).step === "writing-armed");
   const rig = await testRig({
     isArmed: false,
     around: (store) => ({
       ...store,
       commit: async (change) => {
-        if (isArming(change)) throw new Retryable("The disk is full.");
+        if (auditStepOf(change) === "writing-armed") throw new Retryable("The disk is full.");
         return store.commit(change);
       },
     }),

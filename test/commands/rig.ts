@@ -93,8 +93,7 @@ export async function createRig(options: RigOptions = {}) {
     ...opened,
     async commit(change) {
       if (isBroken) throw new Retryable("The disk is full.");
-      const [record] = (change.records ?? []) as readonly { readonly body: { readonly step: string } }[];
-      if (slow !== null && record?.body.step === slow.step) await clock.sleep(slow.ms);
+      if (slow !== null && auditStepOf(change) === slow.step) await clock.sleep(slow.ms);
       return opened.commit(change);
     },
   };
@@ -124,10 +123,7 @@ export async function createRig(options: RigOptions = {}) {
     }
     const brokenIfKilled: Store = {
       ...store,
-      commit(change) {
-        const [record] = (change.records ?? []) as readonly { readonly body: { readonly step: string } }[];
-        return unlessKilled(record?.body.step ?? "commit", () => store.commit(change));
-      },
+      commit: (change) => unlessKilled(auditStepOf(change) ?? "commit", () => store.commit(change)),
     };
     const quota = createQuota({ source: "main", clock, store: store.quotaStore });
     const clockDoubt = createClockCheck({ clock, log });
@@ -278,6 +274,10 @@ export async function createRig(options: RigOptions = {}) {
       if (verdict.brokenAt !== null) throw new Error(`The audit chain broke at ${verdict.brokenAt}.`);
     },
   };
+}
+
+export function auditStepOf({ records = [] }: Parameters<Store["commit"]>[0]): string | undefined {
+  return (records[0]?.body as { readonly step: string } | undefined)?.step;
 }
 
 function shortOutcome({ outcome, reason }: CommandResult): string {

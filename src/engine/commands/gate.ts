@@ -253,7 +253,7 @@ export function checkGateway({ entry, gateways }: Pick<DispatchInput, "entry" | 
   );
 }
 
-function refuse(reason: CommandRefusal, message: string): WriteRefusal {
+export function refuse(reason: CommandRefusal, message: string): WriteRefusal {
   return { reason, message };
 }
 

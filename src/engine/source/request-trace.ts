@@ -16,13 +16,9 @@ export interface TracedRequest {
   readonly tookMs: number;
 }
 
-export interface RequestTrace {
-  latest(): readonly TracedRequest[];
-}
-
 const TRACED_REQUESTS_MAX = 200;
 
-export function traceRequests(source: Source, clock: Clock): { readonly source: Source; readonly trace: RequestTrace } {
+export function traceRequests(source: Source, clock: Clock) {
   const tracedRequests: TracedRequest[] = [];
   let requestCount = 0;
 
@@ -64,23 +60,21 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
         const observedQuery = observeRequestContent(query, ({ tagIds }) => reportTagIds(tagIds));
         return send(observedQuery, lane, signal);
       });
-  return {
-    trace: { latest: () => [...tracedRequests] },
-    source: {
-      ...source,
-      read: (ids, lane, signal) =>
-        traceRequest(lane, "read", signal, (report) => source.read(observeRequestContent(ids, report), lane, signal)),
-      write: (prepare, signal) =>
-        traceRequest("write", "write", signal, (reportTagIds) => {
-          const prepareObservedWrites = async () => {
-            const writes = await prepare();
-            reportTagIds(writes.map(({ tagId }) => tagId));
-            return writes;
-          };
-          return source.write(prepareObservedWrites, signal);
-        }),
-      history: traceHistoryRequests((...request) => source.history(...request)),
-      totals: traceHistoryRequests((...request) => source.totals(...request)),
-    },
+  const tracedSource: Source = {
+    ...source,
+    read: (ids, lane, signal) =>
+      traceRequest(lane, "read", signal, (report) => source.read(observeRequestContent(ids, report), lane, signal)),
+    write: (prepare, signal) =>
+      traceRequest("write", "write", signal, (reportTagIds) => {
+        const prepareObservedWrites = async () => {
+          const writes = await prepare();
+          reportTagIds(writes.map(({ tagId }) => tagId));
+          return writes;
+        };
+        return source.write(prepareObservedWrites, signal);
+      }),
+    history: traceHistoryRequests((...request) => source.history(...request)),
+    totals: traceHistoryRequests((...request) => source.totals(...request)),
   };
+  return { source: tracedSource, trace: { latest: (): readonly TracedRequest[] => [...tracedRequests] } };
 }

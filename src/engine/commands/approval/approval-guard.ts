@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from "node:util";
 import { errorText } from "../../../core/errors/errors.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { WriteApprovalConfig } from "../config.ts";
-import type { WriteRefusal } from "../gate.ts";
+import { refuse, type WriteRefusal } from "../gate.ts";
 import { readApprovals } from "./approval-files.ts";
 import { type ApproverStore, checkRuleApproval, type PinnedApprovers, type RuleSet } from "./check-approval.ts";
 
@@ -35,7 +35,8 @@ export function createWriteApprovalGuard(options: {
     const nextApprovers = config === null ? null : { approvers: config.approvers, needed: config.needed, at, file };
     // A fleet stores the approvers asynchronously; nothing is approved before they are stored.
     if (JSON.stringify(nextApprovers) !== JSON.stringify(pinned) && approverStore.write(nextApprovers) !== undefined)
-      return buildUnapprovedRefusal(
+      return refuse(
+        "unapproved",
         "The write rules are approved, but the approvers are not stored yet; try again in a moment.",
       );
     pinned = nextApprovers;
@@ -50,9 +51,8 @@ export function createWriteApprovalGuard(options: {
         lastApprovalRefusal = checkRulesApproval();
         checkedRulesVersion = readRulesVersion(approvalsFilePath(config, pinned));
       } catch (error) {
-        lastApprovalRefusal = buildUnapprovedRefusal(
-          `The approval of the write rules cannot be checked: ${errorText(error)}`,
-        );
+        const message = `The approval of the write rules cannot be checked: ${errorText(error)}`;
+        lastApprovalRefusal = refuse("unapproved", message);
       }
       return lastApprovalRefusal;
     },
@@ -61,15 +61,12 @@ export function createWriteApprovalGuard(options: {
     replaceRules(next: { readonly config: WriteApprovalConfig | null; readonly rules: RuleSet }): void {
       if (isDeepStrictEqual(next.rules, rules) && isDeepStrictEqual(next.config, config)) return;
       ({ config, rules } = next);
-      lastApprovalRefusal = buildUnapprovedRefusal(
+      lastApprovalRefusal = refuse(
+        "unapproved",
         "What may be written has just changed, and Plenum has not checked yet whether it is approved.",
       );
     },
   };
-}
-
-function buildUnapprovedRefusal(message: string): WriteRefusal {
-  return { reason: "unapproved", message };
 }
 
 export function approvalsFilePath(config: WriteApprovalConfig | null, pinned: PinnedApprovers | null): string | null {
