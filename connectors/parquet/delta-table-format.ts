@@ -7,14 +7,7 @@ import { ALARM_EPISODE_TABLE, LAKE_TABLES } from "../shared/lake/tables.ts";
 import { buildFileStatistics, computeFileStatistics } from "./delta/statistics.ts";
 import { type ActiveDeltaFile, type DeltaTable, openDeltaTable } from "./delta/table.ts";
 import { type AddedTableFile, EMPTY_TABLE_CHANGE } from "./delta/table-change.ts";
-import {
-  buildFileKey,
-  buildTableFolder,
-  dayPartition,
-  hasDayPartitions,
-  type LakePartition,
-  UNIX_EPOCH_DAY,
-} from "./lake-paths.ts";
+import { buildFileKey, buildTableFolder, dayPartition, type LakePartition, UNIX_EPOCH_DAY } from "./lake-paths.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { type CompactedFile, joinSmallFiles, mergePartitionFiles } from "./partition-compaction.ts";
 import {
@@ -52,16 +45,7 @@ export function createDeltaTableFormat(
   let tablesToVacuum: readonly LakeTable[] = [];
 
   function getDeltaTable(table: LakeTable): DeltaTable {
-    const deltaTable =
-      deltaTables.get(table) ??
-      openDeltaTable({
-        store,
-        table,
-        prefix: buildTableFolder(table),
-        partitionColumns: hasDayPartitions(table) ? ["date", "site"] : [],
-        clock,
-        log,
-      });
+    const deltaTable = deltaTables.get(table) ?? openDeltaTable({ store, table, clock, log });
     deltaTables.set(table, deltaTable);
     return deltaTable;
   }
@@ -85,7 +69,7 @@ export function createDeltaTableFormat(
     for (const { key, bytes, batch, rows } of await putBatchFiles(batches, buildBatchKey, store, uploaded, signal))
       addedFiles.push(await describeAddedFile(key, bytes, batch.partition, { columns: batch.columns, rows }));
     const tableChange = { ...EMPTY_TABLE_CHANGE, add: addedFiles, txn: buildDeltaTransaction(writerPosition) };
-    const { outcome } = await getDeltaTable(table).commit(tableChange, signal);
+    const outcome = await getDeltaTable(table).commit(tableChange, signal);
     return outcome === "committed" ? addedFiles.map(({ key }) => key) : [];
   }
 
@@ -118,7 +102,7 @@ export function createDeltaTableFormat(
       if (addedFiles.length === 0) return [];
       const txn = buildDeltaTransaction(writerPosition);
       const tableChange = { add: addedFiles, remove: removedKeys, txn, operation: "MERGE", dataChange: true } as const;
-      const { outcome } = await getDeltaTable(table).commit({ ...tableChange, basedOn: version }, signal);
+      const outcome = await getDeltaTable(table).commit({ ...tableChange, basedOn: version }, signal);
       if (outcome === "done-before") return [];
       const keys = addedFiles.map(({ key }) => key);
       if (outcome === "committed") return keys;
@@ -173,7 +157,7 @@ export function createDeltaTableFormat(
     const operation = dataChange ? "MERGE" : "OPTIMIZE";
     const removedKeys = compactedFiles.flatMap(({ sources }) => sources);
     const tableChange = { ...EMPTY_TABLE_CHANGE, add: addedFiles, remove: removedKeys, operation, dataChange } as const;
-    const { outcome } = await getDeltaTable(table).commit(tableChange, signal);
+    const outcome = await getDeltaTable(table).commit(tableChange, signal);
     if (outcome === "conflict") await tableFormat.discardFiles(newFileKeys, signal);
     await sinkState.put(encodeSinkStateChange({ compactions: [] }));
     return outcome !== "conflict";

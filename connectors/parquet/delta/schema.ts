@@ -1,14 +1,14 @@
 import { z } from "zod";
 import { ConfigError } from "../../../src/core/errors/errors.ts";
 import type { ColumnType, LakeTable } from "../../shared/lake/table-model.ts";
+import { hasDayPartitions } from "../lake-paths.ts";
 import { type DeltaMetaData, type DeltaProtocol, parseDeltaLogOrFail } from "./log-format.ts";
 
-/** Types and descriptions of partition columns. The Delta log has their values; the files do not. */
-const PARTITION_COLUMN_TYPES = {
-  date: ["date", "The day, in UTC, into which the row belongs."],
-  site: ["string", "The site's id, by which the files are divided."],
-} as const;
-export type PartitionColumn = keyof typeof PARTITION_COLUMN_TYPES;
+/** Names, types and descriptions of partition columns. The Delta log has their values; the files do not. */
+const PARTITION_COLUMNS = [
+  ["date", "date", "The day, in UTC, into which the row belongs."],
+  ["site", "string", "The site's id, by which the files are divided."],
+] as const;
 
 export const WRITTEN_DELTA_PROTOCOL: DeltaProtocol = { minReaderVersion: 1, minWriterVersion: 2 };
 
@@ -30,22 +30,23 @@ const DeltaSchemaField = z.looseObject({
 type DeltaSchemaField = z.infer<typeof DeltaSchemaField>;
 const DeltaTableSchema = z.looseObject({ type: z.literal("struct"), fields: z.array(DeltaSchemaField) });
 
+const listPartitionColumns = (table: LakeTable) => (hasDayPartitions(table) ? PARTITION_COLUMNS : []);
+
 /** Builds nullable fields only, because a column added later is null in older files. */
-function buildDeltaFields(table: LakeTable, partitionColumns: readonly PartitionColumn[]): readonly DeltaSchemaField[] {
+function buildDeltaFields(table: LakeTable): readonly DeltaSchemaField[] {
   const columns = table.columns.map(({ name, type, about }) => [name, DELTA_COLUMN_TYPES[type], about] as const);
-  const partitionFields = partitionColumns.map((name) => [name, ...PARTITION_COLUMN_TYPES[name]] as const);
-  const schemaFields = [...columns, ...partitionFields];
+  const schemaFields = [...columns, ...listPartitionColumns(table)];
   return schemaFields.map(([name, type, comment]) => ({ name, type, nullable: true, metadata: { comment } }));
 }
 
-export function buildDeltaMetaData(table: LakeTable, columns: readonly PartitionColumn[], id: string, nowMs: number) {
+export function buildDeltaMetaData(table: LakeTable, id: string, nowMs: number) {
   return {
     id,
     name: table.name,
     description: table.about,
     format: { provider: "parquet", options: {} },
-    schemaString: JSON.stringify({ type: "struct", fields: buildDeltaFields(table, columns) }),
-    partitionColumns: [...columns],
+    schemaString: JSON.stringify({ type: "struct", fields: buildDeltaFields(table) }),
+    partitionColumns: listPartitionColumns(table).map(([name]) => name),
     createdTime: nowMs,
     configuration: {},
   };
@@ -63,12 +64,8 @@ export function checkDeltaProtocol(protocol: DeltaProtocol, tableLocation: strin
 }
 
 /** Adds missing columns to `metaData` and keeps columns of other writers. Throws ConfigError if our rows do not fit. */
-export function addMissingColumns(
-  metaData: DeltaMetaData,
-  table: LakeTable,
-  partitionColumns: readonly PartitionColumn[],
-  tableLocation: string,
-) {
+export function addMissingColumns(metaData: DeltaMetaData, table: LakeTable, tableLocation: string) {
+  const partitionColumns = listPartitionColumns(table).map(([name]) => name);
   const schema = parseDeltaLogOrFail(`The schema of the Delta table ${tableLocation}`, () =>
     DeltaTableSchema.parse(JSON.parse(metaData.schemaString)),
   );
@@ -79,7 +76,7 @@ export function addMissingColumns(
       tableLocation,
       `is divided by ${joinColumnNames(metaData.partitionColumns)}, and we write it divided by ${joinColumnNames(partitionColumns)}`,
     );
-  const plenumFields = buildDeltaFields(table, partitionColumns);
+  const plenumFields = buildDeltaFields(table);
   for (const field of schema.fields) checkDeltaSchemaField(field, plenumFields, tableLocation);
   const missingFields = plenumFields.filter(({ name }) => !schema.fields.some((field) => field.name === name));
   if (missingFields.length === 0) return metaData;

@@ -1,14 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { VERSION } from "../../../src/core/runtime/version.ts";
 import type { LakeTable } from "../../shared/lake/table-model.ts";
+import { buildTableFolder } from "../lake-paths.ts";
 import { type DeltaLogAction, encodeDataFilePath, getPathInTableFolder } from "./log-format.ts";
-import {
-  addMissingColumns,
-  buildDeltaMetaData,
-  checkAppendOnlyTable,
-  type PartitionColumn,
-  WRITTEN_DELTA_PROTOCOL,
-} from "./schema.ts";
+import { addMissingColumns, buildDeltaMetaData, checkAppendOnlyTable, WRITTEN_DELTA_PROTOCOL } from "./schema.ts";
 import { type DeltaSnapshot, getChangeVersion, type PartitionValues, partitionKey } from "./snapshot.ts";
 import type { DeltaFileStatistics } from "./statistics.ts";
 
@@ -43,17 +38,7 @@ export const EMPTY_TABLE_CHANGE: DeltaTableChange = {
 };
 
 /** Outcome of a commit. After a conflict, build the change again from the current rows. */
-export type CommitOutcome =
-  | { readonly outcome: "committed"; readonly version: number }
-  | { readonly outcome: "done-before" }
-  | { readonly outcome: "conflict"; readonly reason: string };
-
-export interface DeltaTableLocation {
-  readonly table: LakeTable;
-  readonly prefix: string;
-  readonly partitionColumns: readonly PartitionColumn[];
-  readonly location: string;
-}
+export type CommitOutcome = "committed" | "done-before" | "conflict";
 
 /** Returns null if the change can be written, otherwise why not: already done, or a conflict. */
 export function precheckCommit(
@@ -63,29 +48,31 @@ export function precheckCommit(
 ): CommitOutcome | null {
   const { add, remove, txn, basedOn } = change;
   const lastTxnVersion = txn === null ? undefined : snapshot.txns.get(txn.appId)?.version;
-  if (lastTxnVersion !== undefined && txn !== null && lastTxnVersion >= txn.version) return { outcome: "done-before" };
+  if (lastTxnVersion !== undefined && txn !== null && lastTxnVersion >= txn.version) return "done-before";
   const removedFiles = remove.map((key) => snapshot.files.get(getPathInTableFolder(key, prefix)));
-  if (removedFiles.includes(undefined))
-    return { outcome: "conflict", reason: "Somebody else took a file away that was to be replaced." };
+  if (removedFiles.includes(undefined)) return "conflict";
   for (const { key } of add) {
     if (snapshot.files.has(getPathInTableFolder(key, prefix)))
       throw new Error(`The file ${key} is in the table already, and its name may not be used twice.`);
   }
   if (basedOn === null) return null;
   const changedFiles = [...add, ...removedFiles.flatMap((file) => file ?? [])];
-  if (changedFiles.some(({ partitionValues }) => getChangeVersion(snapshot, partitionKey(partitionValues)) > basedOn))
-    return { outcome: "conflict", reason: "Somebody else changed rows of the same day and site meanwhile." };
-  return null;
+  const isChanged = changedFiles.some(
+    ({ partitionValues }) => getChangeVersion(snapshot, partitionKey(partitionValues)) > basedOn,
+  );
+  return isChanged ? "conflict" : null;
 }
 
 /** Builds the actions of a commit. Throws ConfigError if the table does not accept the actions. */
 export function buildCommitActions(
   { add, basedOn, dataChange, operation, remove, txn }: DeltaTableChange,
   snapshot: DeltaSnapshot,
-  { table, prefix, partitionColumns, location }: DeltaTableLocation,
+  table: LakeTable,
+  tablePath: string,
   commitId: string,
   nowMs: number,
 ): readonly DeltaLogAction[] {
+  const prefix = buildTableFolder(table);
   const commitInfo = {
     timestamp: nowMs,
     operation,
@@ -98,10 +85,10 @@ export function buildCommitActions(
   const commitActions: DeltaLogAction[] = [{ commitInfo }];
   if (snapshot.metaData === null) {
     commitActions.push({ protocol: WRITTEN_DELTA_PROTOCOL });
-    commitActions.push({ metaData: buildDeltaMetaData(table, partitionColumns, randomUUID(), nowMs) });
+    commitActions.push({ metaData: buildDeltaMetaData(table, randomUUID(), nowMs) });
   } else {
-    const metaData = addMissingColumns(snapshot.metaData, table, partitionColumns, location);
-    checkAppendOnlyTable(metaData, dataChange && remove.length > 0, location);
+    const metaData = addMissingColumns(snapshot.metaData, table, tablePath);
+    checkAppendOnlyTable(metaData, dataChange && remove.length > 0, tablePath);
     if (metaData !== snapshot.metaData) commitActions.push({ metaData });
   }
   if (txn !== null) commitActions.push({ txn: { ...txn, lastUpdated: nowMs } });

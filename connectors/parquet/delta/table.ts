@@ -3,6 +3,7 @@ import { Retryable } from "../../../src/core/errors/errors.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import type { Log } from "../../../src/core/runtime/log.ts";
 import type { LakeTable } from "../../shared/lake/table-model.ts";
+import { buildTableFolder } from "../lake-paths.ts";
 import type { ObjectStore } from "../object-store.ts";
 import {
   checkpointFileName,
@@ -16,7 +17,7 @@ import {
   parseCommit,
 } from "./log-format.ts";
 import { createDeltaLogReader } from "./log-reader.ts";
-import { checkDeltaProtocol, type PartitionColumn } from "./schema.ts";
+import { checkDeltaProtocol } from "./schema.ts";
 import {
   applyDeltaActions,
   createEmptySnapshot,
@@ -47,9 +48,6 @@ export interface ActiveDeltaFile {
 export interface DeltaTableOptions {
   readonly store: ObjectStore;
   readonly table: LakeTable;
-  /** Folder of the table with a trailing slash, such as `value/`. */
-  readonly prefix: string;
-  readonly partitionColumns: readonly PartitionColumn[];
   readonly clock: Pick<Clock, "now">;
   readonly log: Pick<Log, "warn">;
   readonly checkpointEvery?: number;
@@ -71,10 +69,10 @@ const MAX_COMMIT_ATTEMPTS = 100;
  * next commit with the same `txn` finds the commit in the log and does nothing.
  */
 export function openDeltaTable(options: DeltaTableOptions) {
-  const { store, table, prefix, partitionColumns, clock } = options;
+  const { store, table, clock } = options;
   const { checkpointEvery = COMMITS_PER_CHECKPOINT, retentionMs = REMOVED_FILE_RETENTION_MS } = options;
+  const prefix = buildTableFolder(table);
   const tablePath = `${store.location}/${prefix}`;
-  const tableLocation = { table, prefix, partitionColumns, location: tablePath };
   const reader = createDeltaLogReader(store, prefix);
   let snapshot = createEmptySnapshot();
 
@@ -150,12 +148,12 @@ export function openDeltaTable(options: DeltaTableOptions) {
       const precheckOutcome = precheckCommit(change, currentSnapshot, prefix);
       if (precheckOutcome !== null) return precheckOutcome;
       const version = currentSnapshot.version + 1;
-      const commitActions = buildCommitActions(change, currentSnapshot, tableLocation, commitId, clock.now());
-      if (!isChangeNeeded(commitActions)) return { outcome: "done-before" };
+      const commitActions = buildCommitActions(change, currentSnapshot, table, tablePath, commitId, clock.now());
+      if (!isChangeNeeded(commitActions)) return "done-before";
       if (await putDeltaCommit(version, commitActions, commitId, signal)) {
         applyDeltaActions(snapshot, version, commitActions, false);
         await writeCheckpointWhenDue(signal);
-        return { outcome: "committed", version };
+        return "committed";
       }
     }
     throw new Retryable(`The Delta table ${tablePath} is changed by others faster than we can.`);

@@ -24,7 +24,7 @@ function manyFiles() {
   const removed = added.flatMap((_, n): readonly DeltaLogAction[] =>
     n % 3 === 0 ? [{ remove: { path: path(n), deletionTimestamp: n, dataChange: true } }] : [],
   );
-  const metaData = buildDeltaMetaData(METER, ["date", "site"], "5b0f9a2e-4f0f-4b5e-8d4e-0c7d3c8d7c11", 7);
+  const metaData = buildDeltaMetaData(METER, "5b0f9a2e-4f0f-4b5e-8d4e-0c7d3c8d7c11", 7);
   applyDeltaActions(snapshot, 0, [{ protocol: WRITTEN_DELTA_PROTOCOL }, { metaData }, ...added], true);
   applyDeltaActions(snapshot, 1, [...removed, { txn: { appId: "app", version: 2 ** 40, lastUpdated: 9 } }], true);
   return snapshot;

@@ -114,8 +114,6 @@ export function openMeter(
   const table = openDeltaTable({
     store,
     table: METER,
-    prefix: "meter/",
-    partitionColumns: ["date", "site"],
     clock: { now },
     log: { warn: (...words: readonly unknown[]) => void warnings.push(words.map(shown).join(" ")) },
     ...rest,

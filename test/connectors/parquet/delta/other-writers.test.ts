@@ -61,7 +61,7 @@ describe("a Delta table whose schema another writer changed", () => {
       { name: "unit", type: "string", nullable: true, metadata: { comment: "The unit." } },
     ]);
     expect(store.text(`${LOG}${commitFileName(2)}`)).not.toContain("metaData");
-    expect(await openMeter(store).commit(ADDED, signal)).toMatchObject({ outcome: "committed", version: 3 });
+    expect(await openMeter(store).commit(ADDED, signal)).toBe("committed");
     expect(store.text(`${LOG}${commitFileName(3)}`)).not.toContain("metaData");
   });
 
@@ -150,10 +150,10 @@ test("an append-only Delta table accepts new rows and compaction, and refuses re
   const { store, file, metaData } = await made();
   append(store, { metaData: { ...metaData, configuration: { "delta.appendOnly": "true" } } });
   expect(await refusalOf(store, { ...ADDED, remove: [file.key] })).toContain("only grows (delta.appendOnly)");
-  expect(await openMeter(store).commit(ADDED, signal)).toMatchObject({ outcome: "committed" });
+  expect(await openMeter(store).commit(ADDED, signal)).toBe("committed");
   const same = await writtenFile(store, "b", [reading(1)]);
   const compact = { ...ADDED, add: [same], remove: [file.key], dataChange: false };
-  expect(await openMeter(store).commit(compact, signal)).toMatchObject({ outcome: "committed" });
+  expect(await openMeter(store).commit(compact, signal)).toBe("committed");
 });
 
 describe("an incomplete log of a Delta table", () => {
@@ -201,7 +201,7 @@ describe("an incomplete log of a Delta table", () => {
     const table = openMeter(store);
     await table.commit(ADDED, signal);
     for (const key of store.objects.keys()) await store.remove(key, signal);
-    expect(await table.commit(ADDED, signal)).toEqual({ outcome: "committed", version: 0 });
+    expect(await table.commit(ADDED, signal)).toBe("committed");
     expect(store.text(`${LOG}${commitFileName(0)}`)).toContain("schemaString");
   });
 });

@@ -98,7 +98,7 @@ async function write(
       const file = await writtenFile(store, `${appId}-${machine}-${batch}-${tries}`, [reading(number)]);
       contents.set(file.key, [number]);
       const txn = { appId, version: batch };
-      const { outcome } = await table.commit({ ...ADDED, add: [file], txn }, signal);
+      const outcome = await table.commit({ ...ADDED, add: [file], txn }, signal);
       expect(["committed", "done-before"], replay).toContain(outcome);
       if (isCrashed()) ({ table, isCrashed } = open());
       else batch += 1;
