@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { HISTORY_TABLE, LAKE_TABLES, TOTAL_TABLE } from "../shared/lake/tables.ts";
@@ -102,7 +102,7 @@ async function listManifestFiles(partition: LakePartition, { format, signal }: M
     const bytes = await format.readFile(key, signal);
     if (bytes === null) continue;
     const rows = readRowCount(bytes, `${format.location}/${key}`);
-    const sha256 = createHash("sha256").update(bytes).digest("hex");
+    const sha256 = hash("sha256", bytes);
     files.push({ name: key, rows, bytes: bytes.length, sha256 });
   }
   return files;

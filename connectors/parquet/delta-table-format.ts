@@ -10,13 +10,7 @@ import { type AddedTableFile, EMPTY_TABLE_CHANGE } from "./delta/table-change.ts
 import { buildFileKey, buildTableFolder, dayPartition, type LakePartition, UNIX_EPOCH_DAY } from "./lake-paths.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { type CompactedFile, joinSmallFiles, mergePartitionFiles } from "./partition-compaction.ts";
-import {
-  computeContentDigest,
-  type EncodedParquetRows,
-  encodeReplacementFile,
-  putBatchFiles,
-  readTableRows,
-} from "./partition-files.ts";
+import { computeContentDigest, encodeReplacementFile, putBatchFiles, readTableRows } from "./partition-files.ts";
 import type { PartitionBatch, PartitionUpdates } from "./row-buffer.ts";
 import { encodeSinkStateChange } from "./sink-state.ts";
 import type { LakeCommit, LakeTableFormat, UploadedFileDigests } from "./table-format.ts";
@@ -67,7 +61,7 @@ export function createDeltaTableFormat(
       chooseUnusedFileKey(buildFileKey(partition, name), digest, uploaded);
     const addedFiles: AddedTableFile[] = [];
     for (const { key, bytes, batch, rows } of await putBatchFiles(batches, buildBatchKey, store, uploaded, signal))
-      addedFiles.push(await describeAddedFile(key, bytes, batch.partition, { columns: batch.columns, rows }));
+      addedFiles.push(await describeAddedFile(key, bytes, batch.partition, rows.length, { ...batch, rows }));
     const tableChange = { ...EMPTY_TABLE_CHANGE, add: addedFiles, txn: buildDeltaTransaction(writerPosition) };
     const outcome = await getDeltaTable(table).commit(tableChange, signal);
     return outcome === "committed" ? addedFiles.map(({ key }) => key) : [];
@@ -89,12 +83,12 @@ export function createDeltaTableFormat(
         const storedFileKeys = findPartitionFiles(partition, files).map(({ key }) => key);
         const replacementFile = await encodeReplacementFile(partitionUpdates, storedFileKeys, tableFormat, signal);
         if (replacementFile === null) continue;
-        const { bytes } = replacementFile;
+        const { bytes, rows } = replacementFile;
         const contentDigest = computeContentDigest(bytes);
         const key = chooseUnusedFileKey(buildFileKey(partition, name), contentDigest, uploaded);
         if (!uploaded.has(key)) await store.put(key, bytes, signal);
         uploaded.set(key, contentDigest);
-        addedFiles.push(await describeAddedFile(key, bytes.length, partition, replacementFile));
+        addedFiles.push(await describeAddedFile(key, bytes.length, partition, rows.length, replacementFile));
         removedKeys.push(...storedFileKeys);
         if (formerPartition !== undefined)
           removedKeys.push(...findPartitionFiles(formerPartition, files).map((file) => file.key));
@@ -142,16 +136,7 @@ export function createDeltaTableFormat(
     for (const [n, { bytes, content, partition, rows }] of compactedFiles.entries()) {
       const key = newFileKeys[n] ?? "";
       await store.put(key, bytes, signal);
-      if ("columns" in content) addedFiles.push(await describeAddedFile(key, bytes.length, partition, content));
-      else {
-        addedFiles.push({
-          key,
-          bytes: bytes.length,
-          rows,
-          partitionValues: toPartitionValues(partition.dayAndSite),
-          stats: buildFileStatistics(table, content.bounds),
-        });
-      }
+      addedFiles.push(await describeAddedFile(key, bytes.length, partition, rows, content));
     }
     const dataChange = compactedFiles.some(({ rows, sourceRows }) => rows !== sourceRows);
     const operation = dataChange ? "MERGE" : "OPTIMIZE";
@@ -227,13 +212,14 @@ export function createDeltaTableFormat(
       });
     },
     /** Joins partitions in one commit. After a conflict, the partitions wait for an hour. */
-    async joinFiles(table, partitions, signal) {
+    async joinFiles(partitions, signal) {
       const compactedFiles: CompactedFile[] = [];
       for (const partition of partitions) {
         const joinedFile = await joinSmallFiles(tableFormat, partition, signal);
         if (joinedFile !== null) compactedFiles.push(joinedFile);
       }
-      if (compactedFiles.length > 0) await replaceDeltaTableFiles(table, compactedFiles, signal);
+      const [table] = compactedFiles.map(({ partition }) => partition.table);
+      if (table !== undefined) await replaceDeltaTableFiles(table, compactedFiles, signal);
     },
     async finishCompaction(compactions, signal) {
       const newFileKeys = compactions.map(({ result }) => result);
@@ -287,10 +273,14 @@ async function describeAddedFile(
   key: string,
   fileBytes: number,
   { dayAndSite, table }: LakePartition,
-  { columns, rows }: Pick<EncodedParquetRows, "columns" | "rows">,
+  rows: number,
+  content: CompactedFile["content"],
 ): Promise<AddedTableFile> {
-  const stats = await computeFileStatistics(table, rows.length, (column, n) => columns.getCell(column, rows[n] ?? 0));
-  return { key, bytes: fileBytes, rows: rows.length, partitionValues: toPartitionValues(dayAndSite), stats };
+  const stats =
+    "bounds" in content
+      ? buildFileStatistics(table, content.bounds)
+      : await computeFileStatistics(table, rows, (column, n) => content.columns.getCell(column, content.rows[n] ?? 0));
+  return { key, bytes: fileBytes, rows, partitionValues: toPartitionValues(dayAndSite), stats };
 }
 
 function toPartitionValues(dayAndSite: LakePartition["dayAndSite"]): Readonly<Record<string, string | null>> {

@@ -82,21 +82,18 @@ export function createHourlyCompaction(
   }
 
   function planCompactionSteps(lastStartMs: number): CompactionStep[] {
-    const dayMergeSteps: CompactionStep[] = [];
-    const partitionsByTable = new Map<string, LakePartition[]>();
-    for (const [key, day] of [...uncompactedDays].toSorted(([a], [b]) => (a < b ? -1 : 1))) {
-      if (isDayMergeDue(key, day)) dayMergeSteps.push({ mergeKey: key });
-      else if ((committedMsByDay.get(key) ?? 0) >= lastStartMs) {
-        for (const partition of listPartitionsOfDay(day)) {
-          const { name } = partition.table;
-          partitionsByTable.set(name, [...(partitionsByTable.get(name) ?? []), partition]);
-        }
-      }
-    }
-    const joinGroups = [...partitionsByTable.values()].flatMap((partitions) =>
-      splitIntoGroups(partitions, PARTITIONS_PER_JOIN),
+    const days = [...uncompactedDays].toSorted(([a], [b]) => (a < b ? -1 : 1));
+    const { merge = [], join = [] } = Object.groupBy(days, ([key, day]) =>
+      isDayMergeDue(key, day) ? "merge" : "join",
     );
-    return [...joinGroups.map((partitionsToJoin) => ({ partitionsToJoin })), ...dayMergeSteps];
+    const partitions = join
+      .filter(([key]) => (committedMsByDay.get(key) ?? 0) >= lastStartMs)
+      .flatMap(([, day]) => listPartitionsOfDay(day));
+    const partitionsByTable = Map.groupBy(partitions, ({ table }) => table);
+    const joinSteps = [...partitionsByTable.values()]
+      .flatMap((partitionsOfTable) => splitIntoGroups(partitionsOfTable, PARTITIONS_PER_JOIN))
+      .map((partitionsToJoin) => ({ partitionsToJoin }));
+    return [...joinSteps, ...merge.map(([key]) => ({ mergeKey: key }))];
   }
 
   async function mergeDayFiles(key: string, signal: AbortSignal): Promise<SinkStateChange> {
@@ -136,8 +133,7 @@ export function createHourlyCompaction(
         return encodeSinkStateChange({ compactedAtMs: compactionWallMs });
       }
       if ("mergeKey" in nextCompactionStep) return mergeDayFiles(nextCompactionStep.mergeKey, signal);
-      const [partition] = nextCompactionStep.partitionsToJoin;
-      if (partition !== undefined) await format.joinFiles(partition.table, nextCompactionStep.partitionsToJoin, signal);
+      await format.joinFiles(nextCompactionStep.partitionsToJoin, signal);
       return new Map();
     },
   };

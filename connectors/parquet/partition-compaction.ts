@@ -1,7 +1,6 @@
-import { createColumnarRows, sortDistinctRows } from "./columnar-rows.ts";
+import { type ColumnarRows, createColumnarRows, sortDistinctRows } from "./columnar-rows.ts";
 import type { LakePartition } from "./lake-paths.ts";
 import { type ColumnBounds, concatenateParquet, encodeParquet, readParquetRows, readRowCount } from "./parquet-file.ts";
-import type { EncodedParquetRows } from "./partition-files.ts";
 import type { LakeTableFormat } from "./table-format.ts";
 
 /**
@@ -28,7 +27,9 @@ export interface CompactedFile {
   readonly rows: number;
   readonly sourceRows: number;
   /** Rows of the file, or only the column bounds of a file that was joined without decoding. */
-  readonly content: EncodedParquetRows | { readonly bounds: readonly ColumnBounds[] };
+  readonly content:
+    | { readonly columns: ColumnarRows; readonly rows: Uint32Array }
+    | { readonly bounds: readonly ColumnBounds[] };
 }
 
 export async function mergePartitionFiles(
@@ -56,7 +57,7 @@ export async function mergePartitionFiles(
     if (sourceKeys.length < 2) return;
     const rows = await sortDistinctRows(bufferedRows);
     const bytes = await encodeParquet(bufferedRows, rows);
-    const content = { bytes, columns: bufferedRows, rows };
+    const content = { columns: bufferedRows, rows };
     const rowCounts = { rows: rows.length, sourceRows: bufferedRows.length };
     await replaceFiles({ partition, kind: "day", sources: sourceKeys, bytes, ...rowCounts, content });
   }

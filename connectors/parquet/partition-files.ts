@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { applyRowUpdates, type LakeRow, type LakeTable } from "../shared/lake/table-model.ts";
 import { createColumnarRows, createRowSorter, ROWS_BETWEEN_YIELDS, yieldIfBusy } from "./columnar-rows.ts";
 import type { ObjectStore } from "./object-store.ts";
@@ -8,8 +8,6 @@ import type { LakeFileReader, UploadedFileDigests } from "./table-format.ts";
 
 /** Number of concurrent uploads; a distant storage needs 50 ms for each object. */
 const MAX_CONCURRENT_UPLOADS = 8;
-
-export type EncodedParquetRows = NonNullable<Awaited<ReturnType<typeof encodeReplacementFile>>>;
 
 export interface UploadedRowBatch {
   readonly key: string;
@@ -53,7 +51,7 @@ export async function putBatchFiles(
   return uploadedFiles;
 }
 
-export const computeContentDigest = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("base64");
+export const computeContentDigest = (bytes: Uint8Array): string => hash("sha256", bytes, "base64");
 
 /** Returns the file that replaces a partition's files; null if the updates change nothing. Safe to repeat. */
 export async function encodeReplacementFile(

@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { formatUtcDay } from "../shared/lake/event-rows.ts";
 import { LAKE_TABLES } from "../shared/lake/tables.ts";
@@ -29,7 +29,7 @@ export function createPlainTableFormat(
 ): LakeTableFormat {
   /** Writes the new file, then removes its sources: for a moment, readers see rows twice, but never miss a row. */
   async function replaceSourceFiles({ bytes, kind, partition, sources }: CompactedFile, signal: AbortSignal) {
-    const contentDigest = createHash("sha256").update(bytes).digest("hex").slice(0, 16);
+    const contentDigest = hash("sha256", bytes).slice(0, 16);
     const compaction = { result: buildFileKey(partition, `${kind}-${contentDigest}`), sources };
     await sinkState.put(encodeSinkStateChange({ compactions: [compaction] }));
     await store.put(compaction.result, bytes, signal);
@@ -112,7 +112,7 @@ export function createPlainTableFormat(
     },
     mergeFiles: (partition, signal) =>
       mergePartitionFiles(tableFormat, partition, signal, (file) => replaceSourceFiles(file, signal), maxRows),
-    async joinFiles(_table, partitions, signal) {
+    async joinFiles(partitions, signal) {
       for (const partition of partitions) {
         const joinedParquetFile = await joinSmallFiles(tableFormat, partition, signal);
         if (joinedParquetFile !== null) await replaceSourceFiles(joinedParquetFile, signal);

@@ -20,21 +20,17 @@ export interface PartitionUpdates {
   readonly formerPartition?: LakePartition;
 }
 
-export type RowBuffer = ReturnType<typeof createRowBuffer>;
+export type RowBuffer = Readonly<ReturnType<typeof createRowBuffer>>;
 
 const DAY_MS = 86_400_000;
 
 /** Rows waiting to be written. Not durable: after a crash, the events are redelivered from the cursor. */
 export function createRowBuffer() {
-  let firstPosition = 0;
-  let lastPosition = 0;
-  let eventCount = 0;
-  let rowCount = 0;
   const rowBufferByTable = new Map<LakeTable, ReturnType<typeof createTableRowBuffer>>();
   const updatesByFolder = new Map<string, { partition: LakePartition; updates: LakeRow[] }>();
 
   function addLakeRow(table: LakeTable, row: LakeRow): void {
-    rowCount += 1;
+    buffer.rowCount += 1;
     if (table.rowPolicy === "append") {
       const tableRowBuffer = rowBufferByTable.get(table) ?? createTableRowBuffer(table);
       rowBufferByTable.set(table, tableRowBuffer);
@@ -47,27 +43,21 @@ export function createRowBuffer() {
     updatesByFolder.set(partition.folder, partitionUpdates);
   }
 
-  return {
-    get from() {
-      return firstPosition;
-    },
-    get through() {
-      return lastPosition;
-    },
-    get eventCount() {
-      return eventCount;
-    },
-    get rowCount() {
-      return rowCount;
-    },
-    get characterCount() {
+  const buffer = {
+    /** Log position of the first event. */
+    from: 0,
+    /** Log position of the last event. */
+    through: 0,
+    eventCount: 0,
+    rowCount: 0,
+    get characterCount(): number {
       return [...rowBufferByTable.values()].reduce((sum, { columns }) => sum + columns.characterCount, 0);
     },
     /** Adds an event. Throws `UnmappableEventError` if it cannot be mapped to rows; it still counts as added. */
     addEvent(event: Event, position: number, committedAt: string): void {
-      if (eventCount === 0) firstPosition = position;
-      lastPosition = position;
-      eventCount += 1;
+      if (buffer.eventCount === 0) buffer.from = position;
+      buffer.through = position;
+      buffer.eventCount += 1;
       try {
         emitEventRows({ event, position, committedAt }, addLakeRow);
       } catch (error) {
@@ -78,6 +68,7 @@ export function createRowBuffer() {
       [...rowBufferByTable.values()].flatMap((tableBuffer) => tableBuffer.batches()),
     updatedPartitions: (): readonly PartitionUpdates[] => [...updatesByFolder.values()],
   };
+  return buffer;
 }
 
 function createTableRowBuffer(table: LakeTable) {

@@ -1,6 +1,7 @@
 import { hash } from "node:crypto";
 import { AwsV4Signer } from "aws4fetch";
 import { Agent, buildConnector, type Dispatcher } from "undici";
+import type { Sink } from "../../src/core/connector.ts";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import { asksForTls, connectionFailure, needsTlsError } from "../../src/core/http/connection-problem.ts";
 import { isHtmlPage } from "../../src/core/http/html-page-detection.ts";
@@ -12,7 +13,7 @@ import { readCertificateFile, secretReader } from "../../src/core/runtime/secret
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import { abortAfter } from "../../src/core/runtime/waiting.ts";
 import { normalizeKeyPrefix, resolveS3Endpoint, type S3Config } from "./config.ts";
-import type { ObjectStore, StoredLakeFile } from "./object-store.ts";
+import type { ObjectStore } from "./object-store.ts";
 
 const CONNECT_TIMEOUT_MS = 10_000;
 const MAX_S3_CONNECTIONS = 8;
@@ -25,7 +26,7 @@ const MAX_LIST_PAGE_BYTES = 8 * 1024 ** 2;
 /** Limit of an object: a day of 300,000 rows takes 10 MB, a commit of a million rows 50 MB. */
 const MAX_S3_OBJECT_BYTES = 256 * 1024 ** 2;
 
-export type S3Store = ReturnType<typeof createS3Store>;
+export type S3Store = ObjectStore & Required<Pick<Sink, "progressMs" | "probe" | "close">>;
 
 interface S3Request {
   readonly method: "GET" | "PUT" | "DELETE";
@@ -40,7 +41,7 @@ interface S3Request {
 }
 
 /** Stores objects in S3-compatible storage, with AWS Signature Version 4. Does not retry. */
-export function createS3Store(config: S3Config, clock: Clock) {
+export function createS3Store(config: S3Config, clock: Clock): S3Store {
   const endpoint = new URL(resolveS3Endpoint(config));
   const prefix = normalizeKeyPrefix(config);
   const bucketUrl = config.path_style
@@ -164,7 +165,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     } while (continuationToken !== null);
   }
 
-  const store: ObjectStore = {
+  return {
     location: `s3://${config.bucket}/${prefix}`.replace(/\/$/, ""),
     async put(key, body, signal) {
       await sendS3Request({ method: "PUT", key, body }, signal);
@@ -185,31 +186,24 @@ export function createS3Store(config: S3Config, clock: Clock) {
       return null;
     },
     async list(prefixInLake, signal, afterKey) {
-      const listedFiles: StoredLakeFile[] = [];
       const options: Record<string, string> = afterKey === undefined ? {} : { "start-after": prefix + afterKey };
-      for await (const { objects } of listPages(prefixInLake, options, signal)) listedFiles.push(...objects);
-      return listedFiles;
+      const pages = await Array.fromAsync(listPages(prefixInLake, options, signal));
+      return pages.flatMap(({ objects }) => objects);
     },
     async listFolders(prefixInLake, signal) {
-      const listedFolders: string[] = [];
-      for await (const { folders } of listPages(prefixInLake, { delimiter: "/" }, signal))
-        listedFolders.push(...folders);
-      return listedFolders.map((folder) => folder.slice(prefixInLake.length, -1));
+      const pages = await Array.fromAsync(listPages(prefixInLake, { delimiter: "/" }, signal));
+      return pages.flatMap(({ folders }) => folders).map((folder) => folder.slice(prefixInLake.length, -1));
     },
     async remove(key, signal) {
       await sendS3Request({ method: "DELETE", key, allow: [404] }, signal);
     },
-  };
-
-  return {
-    ...store,
     /** Monotonic time at which the last request began. */
     progressMs: () => lastRequestMs,
     /** Checks address, credentials, bucket and the right to list, by listing one key. */
-    async probe(signal: AbortSignal): Promise<void> {
+    async probe(signal) {
       await listPages("", { "max-keys": "1" }, signal).next();
     },
-    async close(): Promise<void> {
+    async close() {
       const closingAgent = agent;
       agent = null;
       await closingAgent?.destroy();

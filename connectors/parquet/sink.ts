@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import type {
   BatchInfo,
   ConnectorContext,
@@ -201,17 +201,15 @@ function openLakeStore({ folder, mode, s3 }: ParquetConfig, clock: Clock) {
   if (s3 !== undefined) {
     const store = createS3Store(s3, clock);
     const { close, progressMs, probe } = store;
-    return { store, serverId: computeTextHash(`${resolveS3Endpoint(s3)} ${store.location}`), progressMs, probe, close };
+    return { store, serverId: hash("sha256", `${resolveS3Endpoint(s3)} ${store.location}`), progressMs, probe, close };
   }
   if (folder === undefined) throw new Error("The configuration names neither a folder nor S3.");
   const store = createFolderStore(folder, Number.parseInt(mode, 8), clock);
   return {
     store,
-    serverId: computeTextHash(store.location),
+    serverId: hash("sha256", store.location),
     progressMs: store.progressMs,
     probe: () => checkFolderWritable(folder, "Free some space"),
     close: async () => undefined,
   };
 }
-
-const computeTextHash = (text: string): string => createHash("sha256").update(text).digest("hex");

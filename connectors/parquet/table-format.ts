@@ -28,7 +28,8 @@ export interface LakeTableFormat extends LakeFileReader {
   listPartitions(table: LakeTable, signal: () => AbortSignal): AsyncGenerator<LakePartition>;
   /** Merges the files of a partition into a sorted file without duplicate rows. */
   mergeFiles(partition: LakePartition, signal: AbortSignal): Promise<void>;
-  joinFiles(table: LakeTable, partitions: readonly LakePartition[], signal: AbortSignal): Promise<void>;
+  /** Joins the small files of partitions of one table. */
+  joinFiles(partitions: readonly LakePartition[], signal: AbortSignal): Promise<void>;
   /** Completes or undoes compactions that a crash interrupted. */
   finishCompaction(compactions: readonly StoredCompaction[], signal: AbortSignal): Promise<void>;
   /** Repairs files at the start: moves rows of earlier versions, creates removed tables. */
