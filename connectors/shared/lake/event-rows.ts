@@ -51,15 +51,9 @@ export function emitEventRows({ event, position, committedAt }: CommittedEvent, 
   const isSnapshot = event.snapshot === true;
   if (typedEvent.type === "tag-history") {
     if (!isSnapshot) addHistoryRows(typedEvent, commonCells, addRow);
-  } else if (typedEvent.type === "tag-value") {
     // A stale value is no reading: the table of values must contain readings only.
-    if (isSnapshot) return;
-    if (typedEvent.data.quality !== "stale") addTagValueRow(typedEvent, observedMs, commonCells, addRow);
-    else
-      addRow(
-        WORKER_EVENT_TABLE,
-        buildLakeRow(WORKER_EVENT_TABLE, { ...commonCells, ...buildWorkerEventCells(typedEvent, observedMs) }),
-      );
+  } else if (typedEvent.type === "tag-value" && typedEvent.data.quality !== "stale") {
+    if (!isSnapshot) addTagValueRow(typedEvent, observedMs, commonCells, addRow);
   } else {
     for (const [table, cells] of buildTableCells(typedEvent, observedMs)) {
       if (!isSnapshot || table.rowPolicy !== "append") addRow(table, buildLakeRow(table, { ...commonCells, ...cells }));
@@ -67,10 +61,10 @@ export function emitEventRows({ event, position, committedAt }: CommittedEvent, 
   }
 }
 
-type TableRowCells = readonly [table: LakeTable, cells: RowCells];
-type NonTimeSeriesEvent = Exclude<AnyEvent, Event<"tag-history"> | Event<"tag-value">>;
-
-function buildTableCells(event: NonTimeSeriesEvent, observedMs: number): readonly TableRowCells[] {
+function buildTableCells(
+  event: AnyEvent,
+  observedMs: number,
+): readonly (readonly [table: LakeTable, cells: RowCells])[] {
   const isRemovalEvent = event.type.endsWith("-removed");
   const validityCells = {
     valid_from: observedMs,
@@ -88,22 +82,26 @@ function buildTableCells(event: NonTimeSeriesEvent, observedMs: number): readonl
     case "command-accepted":
     case "command-result":
     case "command-not-restored":
-      return [[COMMAND_TABLE, { time: observedMs, event: event.type, ...buildCommandCells(event) }]];
+      return [[COMMAND_TABLE, buildCommandCells(event, observedMs)]];
     case "gateway-online":
     case "gateway-offline":
       return [[GATEWAY_STATE_TABLE, buildGatewayStateCells(event, observedMs)]];
-    case "gateway-added":
+    case "gateway-added": {
+      const { id, online } = event.data.gateway;
       return [
-        [GATEWAY_STATE_TABLE, firstGatewayStateCells(event.data, observedMs)],
+        [GATEWAY_STATE_TABLE, { gateway_id: id, time: observedMs, online, whole_site: null, hosts: null }],
         [GATEWAY_TABLE, { ...buildGatewayCells(event.data), ...validityCells }],
       ];
+    }
     case "gateway-changed":
     case "gateway-removed":
       return [[GATEWAY_TABLE, { ...buildGatewayCells(event.data), ...validityCells }]];
     case "site-added":
     case "site-changed":
-    case "site-removed":
-      return [[SITE_TABLE, { ...buildSiteCells(event.data), ...validityCells }]];
+    case "site-removed": {
+      const { id, displayName } = event.data.site;
+      return [[SITE_TABLE, { site_id: String(id), name: displayName, ...validityCells }]];
+    }
     case "system-added":
     case "system-changed":
     case "system-removed":
@@ -113,23 +111,18 @@ function buildTableCells(event: NonTimeSeriesEvent, observedMs: number): readonl
     case "tag-removed":
       return [[TAG_TABLE, { ...buildTagCells(event.data.tag), ...validityCells }]];
     case "tag-systems-changed":
-      return buildTagSystemCells(event.data).map((cells) => {
-        const valid_to = cells.is_current === true ? null : observedMs;
-        return [TAG_SYSTEM_TABLE, { tag_id: event.data.tag.id, ...cells, valid_from: observedMs, valid_to }];
-      });
+      return buildTagSystemCells(event.data, observedMs).map((cells) => [TAG_SYSTEM_TABLE, cells]);
     case "host-added":
     case "host-changed":
     case "host-removed":
       return [[HOST_TABLE, { ...buildHostCells(event.data), ...validityCells }]];
     case "delivery-gap":
       return [[DELIVERY_GAP_TABLE, buildDeliveryGapCells(event.data, observedMs)]];
-    default:
-      return [[WORKER_EVENT_TABLE, buildWorkerEventCells(event, observedMs)]];
+    default: {
+      const { data, subject, type } = event;
+      return [[WORKER_EVENT_TABLE, { event: type, subject, time: observedMs, data: JSON.stringify(data) }]];
+    }
   }
-}
-
-function buildWorkerEventCells({ type, subject, data }: Event, observedMs: number): RowCells {
-  return { event: type, subject, time: observedMs, data: JSON.stringify(data) };
 }
 
 function buildLakeRow(table: LakeTable, cells: RowCells): Cell[] {
@@ -297,37 +290,33 @@ function getAlarmStateAfterEvent(type: AlarmEvent["type"], alarm: Alarm): string
 
 type CommandEvent = Event<"command-accepted"> | Event<"command-result"> | Event<"command-not-restored">;
 
-function buildCommandCells(event: CommandEvent): RowCells {
+function buildCommandCells(event: CommandEvent, observedMs: number): RowCells {
   const { commandId, tagId } = event.data;
-  const cells: RowCells = {
-    command_id: commandId,
-    tag_id: tagId,
-    outcome: null,
-    reason: null,
-    message: null,
-    ...typedValueCells("requested", null),
-    ...typedValueCells("before", null),
-    ...typedValueCells("read_back", null),
-    rehearsal: null,
-    expires_at: null,
-  };
+  const cells = { time: observedMs, event: event.type, command_id: commandId, tag_id: tagId };
+  const emptyCells = { outcome: null, reason: null, message: null, rehearsal: null, expires_at: null };
   switch (event.type) {
     case "command-accepted": {
       const { requested, expiresAt } = event.data;
-      return { ...cells, ...typedValueCells("requested", requested), expires_at: parseTimeMs(expiresAt) };
+      const expires_at = parseTimeMs(expiresAt);
+      return { ...cells, ...emptyCells, ...commandValueCells(requested, null, null), expires_at };
     }
     case "command-not-restored": {
       const { wanted, inForce, reason, message } = event.data;
-      const valueCells = { ...typedValueCells("requested", wanted), ...typedValueCells("read_back", inForce) };
-      return { ...cells, ...valueCells, reason, message };
+      return { ...cells, ...emptyCells, ...commandValueCells(wanted, null, inForce), reason, message };
     }
     case "command-result": {
       const { outcome, reason, message, requested, before, readBack, rehearsal } = event.data;
-      const values = { ...typedValueCells("requested", requested), ...typedValueCells("before", before) };
-      return { ...cells, ...values, ...typedValueCells("read_back", readBack), outcome, reason, message, rehearsal };
+      const valueCells = commandValueCells(requested, before, readBack);
+      return { ...cells, ...valueCells, outcome, reason, message, rehearsal, expires_at: null };
     }
   }
 }
+
+const commandValueCells = (requested: TagValue, before: TagValue, readBack: TagValue): RowCells => ({
+  ...typedValueCells("requested", requested),
+  ...typedValueCells("before", before),
+  ...typedValueCells("read_back", readBack),
+});
 
 type GatewayStateEvent = Event<"gateway-online"> | Event<"gateway-offline">;
 
@@ -340,10 +329,6 @@ function buildGatewayStateCells({ type, data }: GatewayStateEvent, observedMs: n
     whole_site: wholeSite,
     hosts: JSON.stringify(hosts.map(({ id, displayName }) => ({ id, name: displayName }))),
   };
-}
-
-function firstGatewayStateCells({ gateway }: EventData["gateway-added"], observedMs: number): RowCells {
-  return { gateway_id: gateway.id, time: observedMs, online: gateway.online, whole_site: null, hosts: null };
 }
 
 function buildDeliveryGapCells(eventData: EventData["delivery-gap"], observedMs: number): RowCells {
@@ -359,10 +344,6 @@ function buildTagCells({ id, displayName, description, unit, alias, path, unitCo
     ...{ tag_id: id, name: displayName, description, unit, unit_ucum: toUcumCode(unit) },
     ...{ alias: alias ?? null, path: path ?? null, unit_code: unitCode ?? null },
   };
-}
-
-function buildSiteCells({ site }: EventData["site-added"]): RowCells {
-  return { site_id: String(site.id), name: site.displayName };
 }
 
 function buildSystemCells({ system }: EventData["system-added"]): RowCells {
@@ -381,13 +362,14 @@ function buildSystemCells({ system }: EventData["system-added"]): RowCells {
 }
 
 /** Returns a row for each current system of the tag and for each system that the tag left. */
-function buildTagSystemCells({ systems, before }: EventData["tag-systems-changed"]): readonly RowCells[] {
+function buildTagSystemCells(eventData: EventData["tag-systems-changed"], observedMs: number): readonly RowCells[] {
+  const { before, systems, tag } = eventData;
   const currentSystemIds = new Set(systems.map(({ id }) => id));
-  const formerSystemIds = before.filter((id) => !currentSystemIds.has(id));
-  return [
-    ...[...currentSystemIds].map((id) => ({ system_id: id, is_current: true })),
-    ...formerSystemIds.map((id) => ({ system_id: id, is_current: false })),
-  ];
+  return [...currentSystemIds.union(new Set(before))].map((system_id) => {
+    const is_current = currentSystemIds.has(system_id);
+    const valid_to = is_current ? null : observedMs;
+    return { tag_id: tag.id, system_id, is_current, valid_from: observedMs, valid_to };
+  });
 }
 
 function buildGatewayCells({ gateway }: EventData["gateway-added"]): RowCells {
