@@ -1,7 +1,6 @@
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
-import type { DnsLookup } from "../../src/core/http/outbound/guard.ts";
 import {
   createHttpClient,
   type ReceiverRequest,
@@ -34,9 +33,9 @@ type ErrorCodes = readonly string[];
 type SlackApi = ReturnType<typeof createSlackApi>;
 
 /** Creates a client of Slack's Web API. Returns the error codes in `handledErrors` and throws others. */
-export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext, lookup?: DnsLookup) {
+export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext) {
   const url = new URL(config.base_url);
-  const client = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
+  const client = createHttpClient({ url, config, clock });
   const readToken = secretReader(config.token, clock);
   const apiPath = `${url.pathname.replace(/\/+$/, "")}/api/`;
 

@@ -2,7 +2,6 @@ import { createHash, hash } from "node:crypto";
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
-import type { DnsLookup } from "../../src/core/http/outbound/guard.ts";
 import { cutText, escapeHtml, listTextsWithFewerTimeSeries } from "../shared/receiver/message-texts.ts";
 import type {
   AlarmReceiver,
@@ -35,13 +34,7 @@ type SlackBlock =
 type PlainTextObject = ReturnType<typeof toPlainText>;
 type MrkdwnObject = ReturnType<typeof toMrkdwn>;
 
-export interface TextLengths {
-  readonly text: number;
-  readonly header: number;
-  readonly field: number;
-  readonly list: number;
-  readonly curves: number;
-}
+export type TextLengths = Readonly<Record<"text" | "header" | "field" | "list" | "curves", number>>;
 
 /** Maximum text lengths that Slack allows, or advises for `text`. */
 export const FULL_TEXT_LENGTHS: TextLengths = { text: 4_000, header: 150, field: 2_000, list: 3_000, curves: 3_000 };
@@ -167,8 +160,8 @@ const SLACK_RATE_LIMITS: NonNullable<AlarmReceiver["rates"]> = [
 const MESSAGE_ID_NAMESPACE = Buffer.from("6f1d3c5e90b84f0c9a574be2a7c1d836", "hex");
 
 /** Creates the Slack receiver: one message per incident, edited in place, and replies for important changes. */
-export function createSlackReceiver(config: SlackConfig, context: ConnectorContext, lookup?: DnsLookup): AlarmReceiver {
-  const api = createSlackApi(config, context, lookup);
+export function createSlackReceiver(config: SlackConfig, context: ConnectorContext): AlarmReceiver {
+  const api = createSlackApi(config, context);
   const { log, name } = context;
 
   /** Posts a message with the request key `client_msg_id`, which Slack may ignore. */

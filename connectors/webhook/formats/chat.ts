@@ -11,35 +11,37 @@ import {
   failUnlessConfirmed,
   formatBody,
   formatHeading,
-  formatMarkdownLink,
   getJsonMember,
   type IncidentOperation,
   NO_REFERENCE,
-  needsChatMessage,
   type ReceiverFormat,
 } from "./format.ts";
 
 /** Maximum length of a text in UTF-16 units. Texts are shortened further if the message is too long. */
 const MAX_CHAT_TEXT_LENGTH = 2_000;
 
+/** Returns true for changes worth a new message if messages cannot be edited: opening, end, unknown state. */
+function needsChatMessage(incident: IncidentMessage, operation: IncidentOperation): boolean {
+  return operation !== "update" || incident.change === "vanished" || incident.change === "out-of-scope";
+}
+
 /** Creates a format for a chat without message ids. Messages cannot be edited, so only important changes are posted. */
 function createPostOnlyFormat(
-  format: Pick<ReceiverFormat, "findFailure" | "rates">,
+  { allow = [], query, ...format }: PostOnlyOptions,
   buildMessage: (incident: IncidentMessage) => unknown,
-  {
-    query = {},
-    ...otherOptions
-  }: { readonly query?: Readonly<Record<string, string>> } & Pick<FormatRequest, "allow"> = {},
 ): ReceiverFormat {
   return {
     ...format,
     repeatedOpenEffect: "another",
     buildRequest: (incident, operation, { url }) =>
       needsChatMessage(incident, operation)
-        ? { method: "POST", path: buildRequestPath(url, "", query), json: buildMessage(incident), ...otherOptions }
+        ? { method: "POST", path: buildRequestPath(url, "", query), json: buildMessage(incident), allow }
         : null,
   };
 }
+
+type PostOnlyOptions = Pick<ReceiverFormat, "findFailure" | "rates"> &
+  Pick<FormatRequest, "allow"> & { readonly query?: Readonly<Record<string, string>> };
 
 const SLACK_MAX_HEADER = 150;
 const SLACK_MAX_SECTION = 3_000;
@@ -64,6 +66,7 @@ export const slack = createPostOnlyFormat(
   {
     // Slack allows "1 per second" in a channel: https://docs.slack.dev/apis/web-api/rate-limits (incoming webhooks).
     rates: [{ count: 1, windowMs: 1_000 }],
+    allow: [410],
     findFailure(response, receiverName) {
       const code = response.body.trim();
       return response.status < 300 && code === "ok"
@@ -72,7 +75,6 @@ export const slack = createPostOnlyFormat(
     },
   },
   buildSlackMessage,
-  { allow: [410] },
 );
 
 function mapSlackError(code: string, receiverName: string): Failure | null {
@@ -126,7 +128,8 @@ export const mattermost = createPostOnlyFormat(
       incident.text,
       MAX_CHAT_TEXT_LENGTH,
       (text) => {
-        const link = incident.link === null ? "" : `\n${formatMarkdownLink(text.linkText, incident.link)}`;
+        const address = incident.link?.replaceAll("(", "%28").replaceAll(")", "%29");
+        const link = address === undefined ? "" : `\n[${escapeMarkdown(text.linkText)}](${address})`;
         return `**${escapeMarkdown(formatHeading(text))}**\n${formatBody(text, escapeMarkdown)}${link}`;
       },
       (message) => message.length <= MATTERMOST_MAX_TEXT,
@@ -222,9 +225,9 @@ export const googlechat = createPostOnlyFormat(
     // Google Chat allows "1 per second" in a space: https://developers.google.com/workspace/chat/limits.
     rates: [{ count: 1, windowMs: 1_000 }],
     findFailure: failUnlessConfirmed(({ json }) => typeof getJsonMember(json, "name") === "string"),
+    query: { messageReplyOption: "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD" },
   },
   (incident) => fitTextToBytes(incident, GOOGLE_CHAT_MAX_BYTES, (text) => buildGoogleChatCard(incident, text)),
-  { query: { messageReplyOption: "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD" } },
 );
 
 /** Builds a Google Chat card, which cannot mention people. The texts of a card are HTML. */

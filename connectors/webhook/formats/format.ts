@@ -2,7 +2,6 @@ import { type Failure, Rejected, Retryable } from "../../../src/core/errors/erro
 import { isHtmlPage } from "../../../src/core/http/html-page-detection.ts";
 import type { ReceiverRequest, ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
 import { printableLine } from "../../../src/core/values/printable-text.ts";
-import { cutText } from "../../shared/receiver/message-texts.ts";
 import type {
   AlarmReceiver,
   IncidentMessage,
@@ -36,22 +35,6 @@ export interface ReceiverFormat {
 }
 
 export const NO_REFERENCE: IncidentReference = { ref: null, ticket: null, link: null };
-
-/** Chooses the alert action for an incident change; null for changes that would reopen a closed alert. */
-export function chooseAlertAction(
-  incident: IncidentMessage,
-  operation: IncidentOperation,
-): "trigger" | "acknowledge" | "resolve" | null {
-  if (operation === "open") return "trigger";
-  if (operation === "close") return "resolve";
-  if (incident.change === "retriggered") return "trigger";
-  return incident.change === "acknowledged" ? "acknowledge" : null;
-}
-
-/** Returns true for changes worth a new message if messages cannot be edited: opening, end, unknown state. */
-export function needsChatMessage(incident: IncidentMessage, operation: IncidentOperation): boolean {
-  return operation !== "update" || incident.change === "vanished" || incident.change === "out-of-scope";
-}
 
 /** Joins paths: `/v2/alerts` and `/KEY/close` become `/v2/alerts/KEY/close`. */
 export function buildRequestPath(url: URL, pathSuffix = "", query: Readonly<Record<string, string>> = {}): string {
@@ -93,21 +76,12 @@ export function getJsonMember(json: unknown, name: string): unknown {
     : undefined;
 }
 
-export function utcTimeOrUndefined(time: string | null): string | undefined {
-  return time?.endsWith("Z") === true && !Number.isNaN(Date.parse(time)) ? time : undefined;
-}
-
 export function chooseByPriority(priority: string, choices: readonly [a: string, b: string, c: string]): string {
   return choices["AB".indexOf(priority)] ?? choices[2];
 }
 
 /** Zero-width space. Inserted after a character, it removes the character's special meaning. */
 const ZERO_WIDTH_SPACE = "\u200b";
-
-/** Cleans a name to one line. Returns `fallbackName` for a name without visible characters. */
-export function cleanDisplayName(name: string | undefined, fallbackName: string, maxLength: number): string {
-  return cutText(printableLine(name ?? "").trim() || fallbackName, maxLength);
-}
 
 /** Puts the status before the title, because a phone shows only the beginning of a message. */
 export const formatHeading = ({ status, title }: IncidentText): string => `${status}: ${title}`;
@@ -121,15 +95,6 @@ export function formatBody(text: IncidentText, escapeText: (text: string) => str
   ].join("\n");
 }
 
-export function collectFieldTexts(text: IncidentText, maxLength: number): Record<string, string> {
-  const textByFieldLabel = new Map<string, string>();
-  for (const field of text.fields) {
-    const previousText = textByFieldLabel.get(field.label);
-    textByFieldLabel.set(field.label, previousText === undefined ? field.text : `${previousText}\n${field.text}`);
-  }
-  return Object.fromEntries([...textByFieldLabel].map(([label, text]) => [label, cutText(text, maxLength)]));
-}
-
 /** Escapes Markdown of chats. A zero-width space splits `<!channel>`, which Mattermost reads even after a backslash. */
 export function escapeMarkdown(text: string): string {
   return (
@@ -140,8 +105,4 @@ export function escapeMarkdown(text: string): string {
       .replaceAll(/www\./gi, (word) => `${word.slice(0, 3)}${ZERO_WIDTH_SPACE}.`)
       .replaceAll(/\n\s*/g, `\n${ZERO_WIDTH_SPACE}`)
   );
-}
-
-export function formatMarkdownLink(linkText: string, address: string): string {
-  return `[${escapeMarkdown(linkText)}](${address.replaceAll("(", "%28").replaceAll(")", "%29")})`;
 }

@@ -1,13 +1,11 @@
 import { ConfigError } from "../../../src/core/errors/errors.ts";
 import { requireHeaderText } from "../../../src/core/http/outbound/secret-headers.ts";
+import { printableLine } from "../../../src/core/values/printable-text.ts";
 import { cutText } from "../../shared/receiver/message-texts.ts";
-import type { IncidentMessage } from "../../shared/receiver/receiver-interface.ts";
+import type { IncidentMessage, IncidentText } from "../../shared/receiver/receiver-interface.ts";
 import {
   buildRequestPath,
-  chooseAlertAction,
   chooseByPriority,
-  cleanDisplayName,
-  collectFieldTexts,
   createUnconfirmedFailure,
   escapeMarkdown,
   type FormatRequest,
@@ -15,12 +13,20 @@ import {
   formatBody,
   formatHeading,
   getJsonMember,
+  type IncidentOperation,
   type ReceiverFormat,
   type RequestContext,
-  utcTimeOrUndefined,
 } from "./format.ts";
 
-type AlertAction = ReturnType<typeof chooseAlertAction>;
+type AlertAction = "trigger" | "acknowledge" | "resolve" | null;
+
+/** Chooses the alert action for an incident change; null for changes that would reopen a closed alert. */
+function chooseAlertAction({ change }: IncidentMessage, operation: IncidentOperation): AlertAction {
+  if (operation === "open") return "trigger";
+  if (operation === "close") return "resolve";
+  if (change === "retriggered") return "trigger";
+  return change === "acknowledged" ? "acknowledge" : null;
+}
 
 /** Creates a format for a receiver with one alert per key. Every request is a POST to the same address. */
 function createAlertPerKeyFormat(
@@ -41,6 +47,15 @@ function createAlertPerKeyFormat(
   };
 }
 
+function utcTimeOrUndefined(time: string | null): string | undefined {
+  return time?.endsWith("Z") === true && !Number.isNaN(Date.parse(time)) ? time : undefined;
+}
+
+/** Cleans a name to one line. Returns `fallbackName` for a name without visible characters. */
+function cleanDisplayName(name: string | undefined, fallbackName: string, maxLength: number): string {
+  return cutText(printableLine(name ?? "").trim() || fallbackName, maxLength);
+}
+
 const formatIncidentText = ({ text }: IncidentMessage): string => `${formatHeading(text)}\n${formatBody(text)}`;
 
 const formatSiteName = ({ site, source }: IncidentMessage, maxLength: number): string =>
@@ -48,6 +63,15 @@ const formatSiteName = ({ site, source }: IncidentMessage, maxLength: number): s
 
 function collectSiteAndAlarmIds({ alarm, site }: IncidentMessage): { readonly [name: string]: string | undefined } {
   return { site_id: site?.id.toString(), alarm_id: alarm?.id };
+}
+
+function collectFieldTexts(text: IncidentText, maxLength: number): Record<string, string> {
+  const textByFieldLabel = new Map<string, string>();
+  for (const field of text.fields) {
+    const previousText = textByFieldLabel.get(field.label);
+    textByFieldLabel.set(field.label, previousText === undefined ? field.text : `${previousText}\n${field.text}`);
+  }
+  return Object.fromEntries([...textByFieldLabel].map(([label, text]) => [label, cutText(text, maxLength)]));
 }
 
 /** Limits of PagerDuty's Events API v2. Together they keep a request below 512,000 bytes. */

@@ -128,7 +128,7 @@ export const TemplateConfig = z
     for (const operation of ["open", "update", "close"] as const) {
       const request = template[operation];
       if (request === undefined) continue;
-      for (const { path, text } of collectRequestTexts(request)) {
+      for (const { path, text } of collectJsonTexts(request, [])) {
         const message = findTemplateFieldError(text, operation, template);
         if (message !== null) context.addIssue({ code: "custom", path: [operation, ...path], message });
       }
@@ -162,21 +162,10 @@ function findTemplateFieldError(
     : `{{${unknownField}}} is known only where \`${getReferenceOptionName(unknownField)}\` says where the answer to \`open\` holds it.`;
 }
 
-interface TextWithConfigPath {
-  readonly path: readonly PropertyKey[];
-  readonly text: string;
-}
-
-function collectRequestTexts(request: TemplateRequest): readonly TextWithConfigPath[] {
-  const { path, headers, body } = request;
-  return [
-    { path: ["path"], text: path },
-    ...collectJsonTexts(headers, ["headers"]),
-    ...collectJsonTexts(body, ["body"]),
-  ];
-}
-
-function collectJsonTexts(value: unknown, path: readonly PropertyKey[]): readonly TextWithConfigPath[] {
+function collectJsonTexts(
+  value: unknown,
+  path: readonly PropertyKey[],
+): readonly { readonly path: readonly PropertyKey[]; readonly text: string }[] {
   if (typeof value === "string") return [{ path, text: value }];
   if (typeof value !== "object" || value === null) return [];
   if (Array.isArray(value)) return value.flatMap((item, index) => collectJsonTexts(item, [...path, index]));
