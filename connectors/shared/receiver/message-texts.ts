@@ -152,10 +152,8 @@ function formatIncidentTitle(incident: Incident, phrases: MessagePhrases): strin
   const { active, total } = members;
   if (incident.kind === "gateway")
     return toOneLine(fillPlaceholders(phrases.gatewayOffline, { gateway: gateway?.displayName ?? "?", active, total }));
-  if (alarm === null)
-    return toOneLine(
-      fillPlaceholders(phrases.storm, { site: site?.displayName ?? phrases.severalSites, active, total }),
-    );
+  const siteName = site?.displayName ?? phrases.severalSites;
+  if (alarm === null) return toOneLine(fillPlaceholders(phrases.storm, { site: siteName, active, total }));
   return toOneLine(`${formatAlarmTitle(alarm)}, ${alarm.site.displayName}`);
 }
 
@@ -167,10 +165,10 @@ function formatMemberLine(
   phrases: MessagePhrases,
   formatTime: (time: string) => string,
 ): string {
-  const timeSpan =
-    member.endedAt === null
-      ? formatTime(member.startedAt)
-      : `${formatTime(member.startedAt)} – ${formatTime(member.endedAt)}`;
+  const timeSpan = [member.startedAt, member.endedAt]
+    .filter((time) => time !== null)
+    .map(formatTime)
+    .join(" – ");
   return toOneLine(`${member.priority} ${member.title} (${phrases[member.status]}, ${timeSpan})`);
 }
 
@@ -209,12 +207,10 @@ export function toOneLine(text: string): string {
   return printableText.replaceAll(INVISIBLE_CHARACTERS, "").trim();
 }
 
+/** Lists a text with fewer and fewer time series; the heading, which is the first line, never stands alone. */
 export function listTextsWithFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text: T): readonly T[] {
-  return text.curves
-    .map((_, droppedCount) => text.curves.slice(0, text.curves.length - droppedCount))
-    .filter((curves) => curves.length > 1)
-    .concat([[]])
-    .map((curves) => ({ ...text, curves }));
+  const shorterTexts = text.curves.slice(1).map((_, n) => ({ ...text, curves: text.curves.slice(0, n + 2) }));
+  return [...shorterTexts.toReversed(), { ...text, curves: [] }];
 }
 
 /** Minimum length of a shortened text in UTF-16 units. Shorter texts are omitted. */

@@ -346,16 +346,13 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     if (openGatewayGroupKeys.size === 0 || clock.monotonic() - lastGatewayCheckMs < GATEWAY_CHECK_INTERVAL_MS) return;
     lastGatewayCheckMs = clock.monotonic();
     const offlineGateways = await findOfflineGateways();
-    const isGatewayBack = ({ source, gateway }: StoredIncident) =>
-      gateway !== null && !offlineGateways.has(`${source} ${gateway.id}`);
-    const returnedGatewayGroups = [...openGatewayGroupKeys]
-      .flatMap((key) => fullLedger.get(key) ?? [])
-      .filter(isGatewayBack);
-    if (returnedGatewayGroups.length === 0) return;
     const update = createLedgerUpdate(new Map(fullLedger));
     const reconnection = { position: Number.POSITIVE_INFINITY, time: isoUtc(clock.now()), nowMs: monotonicMs() };
-    for (const { source, gateway, changeId } of returnedGatewayGroups)
-      applyGatewayReturn(update, source, gateway?.id ?? "", { ...reconnection, changeId });
+    for (const key of openGatewayGroupKeys) {
+      const { changeId = "", gateway = null, source = "" } = fullLedger.get(key) ?? {};
+      if (gateway !== null && !offlineGateways.has(`${source} ${gateway.id}`))
+        applyGatewayReturn(update, source, gateway.id, { ...reconnection, changeId });
+    }
     await storeIncidentLedger(update.ledger, fullLedger);
   }
 
