@@ -5,6 +5,7 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { connectionFailure } from "../../src/core/http/connection-problem.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
+import { abortAfter, rejectOnAbort } from "../../src/core/runtime/waiting.ts";
 import { cutText, toOneLine } from "../shared/receiver/message-texts.ts";
 import type { AlarmReceiver, IncidentMessage, IncidentReference } from "../shared/receiver/receiver-interface.ts";
 import type { EmailConfig } from "./config.ts";
@@ -49,17 +50,13 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
   async function runWithTimeLimit<T>(signal: AbortSignal, runAction: (timeout: AbortSignal) => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     lastMailStartMs = clock.monotonic();
-    const limitSignal = AbortSignal.any([signal, AbortSignal.timeout(config.timeout)]);
-    const { promise: abortPromise, reject } = Promise.withResolvers<never>();
-    const rejectOnAbort = () => reject(limitSignal.reason);
-    limitSignal.addEventListener("abort", rejectOnAbort, { once: true });
+    using timeLimit = abortAfter(signal, config.timeout);
+    const limitSignal = timeLimit.signal;
     try {
-      return await Promise.race([runAction(limitSignal), abortPromise]);
+      return await rejectOnAbort(runAction(limitSignal), limitSignal);
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       throw limitSignal.aborted ? connectionFailure(limitSignal.reason, serverInfo) : mapMailError(error, serverInfo);
-    } finally {
-      limitSignal.removeEventListener("abort", rejectOnAbort);
     }
   }
 

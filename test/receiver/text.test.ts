@@ -10,24 +10,17 @@ import {
 } from "#connectors/shared/receiver/message-texts.ts";
 import type { Incident } from "#connectors/shared/receiver/receiver-interface.ts";
 import type { Alarm } from "#src/core/model/building.ts";
+import { alarmMessage } from "../receivers/sent-samples.ts";
 import { ALARM } from "../sample-events.ts";
 
-function incident(alarm: Partial<Alarm> = {}, more: Partial<Incident> = {}): Incident {
-  const of: Alarm = { ...ALARM, ...alarm };
-  return {
-    ...{ key: "k", kind: "alarm", status: "active", change: "raised", changeId: "e", source: "main" },
-    ...{ site: of.site, priority: of.trigger.priority, startedAt: of.triggeredAt, endedAt: null },
-    ...{ alarm: of, gateway: null, members: { total: 0, active: 0, shown: [] }, link: null },
-    ...more,
-  };
-}
+const withAlarm = (alarm: Partial<Alarm>) => alarmMessage({}, alarm);
 
 const buildText = (language: "en" | "no", of: Incident, own = {}) =>
   buildIncidentText(of, chooseMessagePhrases(language, own), "Europe/Oslo");
 
 describe("the text of an incident", () => {
   test("has title, status, site, priority, local time, description and value", () => {
-    expect(buildText("en", incident())).toMatchObject({
+    expect(buildText("en", alarmMessage())).toMatchObject({
       title: "Supply temperature low, Kvarnholmen 4",
       status: "Active",
       fields: [
@@ -45,16 +38,16 @@ describe("the text of an incident", () => {
     const trigger = { ...ALARM.trigger, description };
     const labels = (of: Incident) =>
       buildText("en", of).fields.flatMap(({ label, text }) => (label === "Description" ? [text] : []));
-    expect(labels(incident({ trigger, description: `Supply temperature low: ${description}` }))).toHaveLength(1);
-    expect(labels(incident({ trigger, description: "Something else" }))).toEqual(["Something else", description]);
-    expect(labels(incident({ description: ALARM.trigger.displayName }))).toEqual([]);
+    expect(labels(withAlarm({ trigger, description: `Supply temperature low: ${description}` }))).toHaveLength(1);
+    expect(labels(withAlarm({ trigger, description: "Something else" }))).toEqual(["Something else", description]);
+    expect(labels(withAlarm({ description: ALARM.trigger.displayName }))).toEqual([]);
   });
 
   test("has the text of a list value, else the number, else no value", () => {
     const { lastActiveEvent } = ALARM;
     if (lastActiveEvent === null) throw new Error("The sample has no event.");
     const listValues = (more: object | null) =>
-      buildText("en", incident({ lastActiveEvent: more === null ? null : { ...lastActiveEvent, ...more } }))
+      buildText("en", withAlarm({ lastActiveEvent: more === null ? null : { ...lastActiveEvent, ...more } }))
         .fields.filter(({ label }) => label === "Value")
         .map(({ text }) => text);
     expect(listValues(null)).toEqual([]);
@@ -65,7 +58,7 @@ describe("the text of an incident", () => {
 
   test("has the person who acknowledged, and a message if it is not empty", () => {
     const listFields = (acknowledgedMessage: string | null) =>
-      buildText("en", incident({ acknowledged: true, acknowledgedBy: "Kim", acknowledgedMessage })).fields.slice(5);
+      buildText("en", withAlarm({ acknowledged: true, acknowledgedBy: "Kim", acknowledgedMessage })).fields.slice(5);
     const by = { label: "Acknowledged by", text: "Kim" };
     expect(listFields(null)).toEqual([by]);
     expect(listFields(" ")).toEqual([by]);
@@ -73,7 +66,7 @@ describe("the text of an incident", () => {
   });
 
   test("uses the configured language and phrases", () => {
-    const endedIncident = incident({}, { status: "resolved", endedAt: "2026-11-02T08:27:30.000Z" });
+    const endedIncident = alarmMessage({ status: "resolved", endedAt: "2026-11-02T08:27:30.000Z" });
     expect(buildText("no", endedIncident).fields).toContainEqual({ label: "Varighet", text: "2 h 12 min" });
     expect(buildText("en", endedIncident, { resolved: "Over" }).status).toBe("Over");
     expect(CustomMessagePhrases.safeParse({ storm: "{count} alarms" }).error?.issues[0]?.message).toBe(
@@ -82,7 +75,7 @@ describe("the text of an incident", () => {
   });
 
   test("keeps a time without an offset unchanged and computes no duration", () => {
-    const raw = incident({}, { status: "resolved", startedAt: "2026-11-02T07:15:00", endedAt: "2026-11-02T08:00:00Z" });
+    const raw = alarmMessage({ status: "resolved", startedAt: "2026-11-02T07:15:00", endedAt: "2026-11-02T08:00:00Z" });
     const fields = buildText("en", raw).fields.map(({ label, text }) => [label, text]);
     expect(fields).toContainEqual(["Since", "2026-11-02T07:15:00"]);
     expect(fields.some(([label]) => label === "Lasted")).toBe(false);

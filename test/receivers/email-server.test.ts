@@ -1,13 +1,14 @@
 import { execFileSync } from "node:child_process";
-import { readdirSync, rmSync, writeFileSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import PostalMime from "postal-mime";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { EmailConfig } from "#connectors/email/config.ts";
 import { createEmailReceiver } from "#connectors/email/receiver.ts";
 import { certificateFor } from "../connectors/certificate.ts";
 import { contextFor, never } from "../connectors/context.ts";
-import { absent, programPath, type RealServer, startExim, temporaryFolder } from "../real-servers.ts";
+import { absent, programPath, type RealServer, startExim } from "../real-servers.ts";
+import { secretFile } from "./receiver-helpers.ts";
 import { alarmMessage, endMessage } from "./sent-samples.ts";
 
 /** Against a real mail server: what it has taken is read from its queue. */
@@ -20,15 +21,11 @@ describe.skipIf(absent("exim4"))("email: Debian's Exim", () => {
   afterAll(() => server.stop());
 
   function receiver(options: object = {}, password = "plenum") {
-    const folder = temporaryFolder();
-    onTestFinished(() => rmSync(folder, { recursive: true }));
-    const file = join(folder, "password");
-    writeFileSync(file, password, { mode: 0o600 });
     const config = EmailConfig.parse({
       host: "localhost",
       port: server.port,
       user: "plenum",
-      password: { file },
+      password: secretFile(password),
       from: "Plenum <plenum@example.com>",
       to: ["operations@example.com"],
       ca_file: certificate.path,

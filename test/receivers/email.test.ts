@@ -9,6 +9,7 @@ import { certificateFor } from "../connectors/certificate.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import { freePort } from "../real-servers.ts";
 import { ALARM } from "../sample-events.ts";
+import { disposeAfterTest, stopAfterTest } from "../test-resources.ts";
 import { startMailServerStub } from "./mail-server-stub.ts";
 import { catchFailure, expectFailure, loggedContext, secretFile } from "./receiver-helpers.ts";
 import { createReceiver } from "./receivers.ts";
@@ -17,16 +18,14 @@ import { alarmMessage, endMessage } from "./sent-samples.ts";
 const NOW = "2026-11-02T07:00:00.000Z";
 
 async function startReceiver(options: object = {}, server: SMTPServerOptions = {}) {
-  const mailServer = await startMailServerStub(server);
-  onTestFinished(() => mailServer.stop());
+  const mailServer = stopAfterTest(await startMailServerStub(server));
   return { mailServer, ...createMailReceiver({ ...mailServer.config, ...options }) };
 }
 
 function createMailReceiver(options: object) {
   const lines: string[] = [];
-  const receiver = createReceiver("email", { config: {} }, loggedContext("mail", lines, clockAt(NOW)), options);
-  onTestFinished(() => receiver.dispose());
-  return { receiver, lines };
+  const context = loggedContext("mail", lines, clockAt(NOW));
+  return { lines, receiver: disposeAfterTest(createReceiver("email", { config: {} }, context, options)) };
 }
 
 describe("email: sent mails", () => {
@@ -168,10 +167,8 @@ describe("email: replies of the mail server", () => {
   ])("reports the matching error when the SMTP step %s gets the reply %s", async (step, reply, expected, words) => {
     const { receiver, mailServer } = await startReceiver();
     mailServer.refuse = (at) => (at === step ? reply : undefined);
-    const error = await catchFailure(receiver.open(alarmMessage(), never()));
-    expect(error).toMatchObject(expected);
-    expect(errorText(error)).toContain(words);
-    expect(errorText(error)).toMatch(/^The mail server at 127\.0\.0\.1:\d+ /);
+    const text = await expectFailure(receiver.open(alarmMessage(), never()), expected, words);
+    expect(text).toMatch(/^The mail server at 127\.0\.0\.1:\d+ /);
     expect(mailServer.mails).toEqual([]);
   });
 
@@ -214,10 +211,8 @@ describe("email: an endpoint that is no mail server", () => {
     ["sends nothing", () => undefined, { kind: "retryable" }, "security: tls"],
   ])("reports an error when the endpoint %s instead of greeting", async (_what, speak, expected, wantedText) => {
     const { receiver } = createMailReceiver(await rawServer(speak));
-    const error = await catchFailure(receiver.open(alarmMessage(), never()));
-    expect(error).toMatchObject(expected);
-    expect(errorText(error)).toContain(wantedText);
-    expect(errorText(error).length).toBeLessThan(700);
+    const text = await expectFailure(receiver.open(alarmMessage(), never()), expected, wantedText);
+    expect(text.length).toBeLessThan(700);
   });
 
   test("is retried when it refuses the connection", async () => {
@@ -235,11 +230,8 @@ describe("email: an endpoint that is no mail server", () => {
       letters.push(setInterval(() => socket.write("2"), 20));
     });
     const { receiver } = createMailReceiver(options);
-    for (const call of [receiver.open(alarmMessage(), never()), receiver.probe(never())]) {
-      const error = await catchFailure(call);
-      expect(error).toMatchObject({ kind: "retryable" });
-      expect(errorText(error)).toContain("no answer in time");
-    }
+    for (const call of [receiver.open(alarmMessage(), never()), receiver.probe(never())])
+      await expectFailure(call, { kind: "retryable" }, "no answer in time");
   });
 
   test("does not delay an aborted call, which rejects with the signal's reason", async () => {
@@ -329,11 +321,8 @@ describe("email: TLS and authentication", () => {
     ],
   ])("sends no mail to %s", async (_what, options, server, expected, wantedText) => {
     const { receiver, mailServer } = await startReceiver({ timeout: "5s", ...options }, server);
-    for (const call of [receiver.open(alarmMessage(), never()), receiver.probe(never())]) {
-      const error = await catchFailure(call);
-      expect(error).toMatchObject(expected);
-      expect(errorText(error)).toContain(wantedText);
-    }
+    for (const call of [receiver.open(alarmMessage(), never()), receiver.probe(never())])
+      await expectFailure(call, expected, wantedText);
     expect(mailServer.mails).toEqual([]);
   });
 

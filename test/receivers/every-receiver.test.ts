@@ -9,7 +9,7 @@ import { START, sampleAlarm } from "../receiver/trial.ts";
 import { AWKWARD_TEXTS } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { closeAfterTest, disposeAfterTest, stopAfterTest } from "../test-resources.ts";
-import { catchFailure, expectFailure, loggedContext } from "./receiver-helpers.ts";
+import { catchFailure, expectFailure, loggedContext, requireReference } from "./receiver-helpers.ts";
 import { createReceiver, createSink, RECEIVERS, type ReceiverCase } from "./receivers.ts";
 import { alarmMessage, endMessage, gatewayMessage, HOSTILE_NAMES, namedMessage } from "./sent-samples.ts";
 import { SPARKLINE_TEXT, storeTagValues } from "./stored-tag-values.ts";
@@ -31,10 +31,6 @@ async function startReceiver(row: ReceiverCase) {
 }
 
 const asStored = (reference: IncidentReference): IncidentReference => JSON.parse(JSON.stringify(reference));
-const requireReference = (reference: IncidentReference | "gone"): IncidentReference => {
-  if (reference === "gone") throw new Error("The incident is gone.");
-  return reference;
-};
 
 function listSecrets(config: Readonly<Record<string, unknown>>) {
   return Object.entries(config).flatMap(([option, value]) => {
@@ -66,7 +62,7 @@ describe.each(RECEIVERS)("the receiver $name", (row) => {
   test("has one incident after the response to the request that opened the incident was lost", async () => {
     const { clock, create, server, open } = await startReceiver(row);
     server.loseResponses(1);
-    expect(await catchFailure(open())).toMatchObject({ kind: "retryable" });
+    await expectFailure(open(), { kind: "retryable" });
     expect(server.things()).toMatchObject([{ key: KEY, isOpen: true }]);
     const sinceMs = clock.now();
     clock.set("2026-11-02T06:18:00.000Z");
@@ -131,12 +127,11 @@ describe.each(RECEIVERS)("the receiver $name", (row) => {
     const { create, server, open } = await startReceiver(row);
     for (const { file, option, text } of listSecrets(server.config)) {
       writeFileSync(file, `${text.slice(0, -4)}0000`);
-      expect(await catchFailure(open())).toMatchObject({ kind: "config" });
+      await expectFailure(open(), { kind: "config" });
       writeFileSync(file, text);
       await open();
       const unreadable = create({ [option]: { file: "/nowhere/secret" } });
-      const failure = await catchFailure(unreadable.open(alarmMessage(), never()));
-      expect(failure).toMatchObject({ kind: "config", message: expect.stringContaining("/nowhere/secret") });
+      await expectFailure(unreadable.open(alarmMessage(), never()), { kind: "config" }, "/nowhere/secret");
     }
   });
 

@@ -13,7 +13,7 @@ import { never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
 import { ALARM, SITE } from "../sample-events.ts";
 import { disposeAfterTest, stopAfterTest } from "../test-resources.ts";
-import { catchFailure, expectFailure, loggedContext, secretFile } from "./receiver-helpers.ts";
+import { catchFailure, expectFailure, loggedContext, requireReference, secretFile } from "./receiver-helpers.ts";
 import { createReceiver } from "./receivers.ts";
 import { alarmMessage, endMessage } from "./sent-samples.ts";
 import { findBlockError, listBlockTexts } from "./slack-rules.ts";
@@ -407,10 +407,8 @@ describe("slack: error responses", () => {
   ])("reports %s as a configuration error with a hint", async (error, fields, hint) => {
     const { server, receiver } = await startReceiver();
     server.answer("chat.postMessage", () => slackReply({ ok: false, error }));
-    const failure = await catchFailure(receiver.open(linkedMessage(), never()));
-    expect(failure).toMatchObject({ kind: "config", ...fields });
-    expect(failure.message).toBe(`${server.url} refused chat.postMessage: ${error}.`);
-    expect(failure.hint).toMatch(hint);
+    const message = `${server.url} refused chat.postMessage: ${error}.`;
+    await expectFailure(receiver.open(linkedMessage(), never()), { kind: "config", ...fields, message, hint });
   });
 
   test.each([
@@ -419,10 +417,9 @@ describe("slack: error responses", () => {
   ])("waits after %s with the scope %s", async (error, scope) => {
     const { server, receiver } = await startReceiver();
     server.answer("chat.postMessage", () => slackReply({ ok: false, error }, 200, { "retry-after": "7" }));
-    const failure = await catchFailure(receiver.open(linkedMessage(), never()));
-    expect(failure).toMatchObject({ kind: "throttled", retryAfterMs: 7_000, scope });
+    await expectFailure(receiver.open(linkedMessage(), never()), { kind: "throttled", retryAfterMs: 7_000, scope });
     server.answer("chat.postMessage", () => slackReply({ ok: false, error }));
-    expect(await catchFailure(receiver.open(linkedMessage(), never()))).toMatchObject({ retryAfterMs: null });
+    await expectFailure(receiver.open(linkedMessage(), never()), { retryAfterMs: null });
   });
 });
 
@@ -519,11 +516,6 @@ async function openIncident(options: object = {}) {
 function createTestReceiver(server: SlackStub, options: object = {}, name = "chat", lines: string[] = []) {
   return disposeAfterTest(createReceiver("slack", server, loggedContext(name, lines), options));
 }
-
-const requireReference = (reference: IncidentReference | "gone") => {
-  if (reference === "gone") throw new Error("The message is gone.");
-  return reference;
-};
 
 const linkedMessage = (changes: Partial<Incident> = {}): IncidentMessage => alarmMessage({ link: LINK, ...changes });
 

@@ -3,7 +3,7 @@ import type { AlarmReceiver, IncidentReference } from "#connectors/shared/receiv
 import { clockAt, never } from "../connectors/context.ts";
 import { disposeAfterTest } from "../test-resources.ts";
 import { DONE_STATUS, type JiraStub, startJiraStub } from "./jira-stub.ts";
-import { catchFailure, loggedContext } from "./receiver-helpers.ts";
+import { expectFailure, loggedContext, onlyOne } from "./receiver-helpers.ts";
 import { createReceiver } from "./receivers.ts";
 import { alarmMessage, endMessage, gatewayMessage, namedMessage } from "./sent-samples.ts";
 import { type ServiceNowStub, startServiceNowStub } from "./servicenow-stub.ts";
@@ -93,11 +93,7 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
   const closeIncident = async (by = receiver) =>
     (await by.close(endMessage(), await openIncident(), never())) as IncidentReference;
   const find = (sinceMs = clock.now(), message = alarmMessage()) => receiver.find?.(message, sinceMs, never());
-  const onlyTicket = () => {
-    const [ticket, ...others] = system.tickets();
-    if (ticket === undefined || others.length > 0) throw new Error("There is not one ticket.");
-    return ticket;
-  };
+  const onlyTicket = () => onlyOne<ReturnType<typeof system.tickets>[number]>(system.tickets());
 
   test("updates the description but not the title, which people may edit", async () => {
     const reference = await openIncident();
@@ -199,7 +195,7 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
       () => receiver.close(endMessage(), reference, never()),
       () => find(),
     ])
-      expect(await catchFailure(request())).toMatchObject({ kind: "config", reason });
+      await expectFailure(request(), { kind: "config", reason });
   });
 
   test("searches again for a ticket until the search index is up to date, and only then reports that none exists", async () => {

@@ -79,7 +79,7 @@ describe("the webhook format slack", () => {
     const stub = await startStubInTest(() => answer);
     const url = secretFile(`${stub.url}/services/T0/B0/abcdefghijklmnop`);
     const receiver = createTestReceiver({ format: "slack", url, ...LOOPBACK });
-    await expectFailure(receiver.open(alarmMessage(), never()), { ...expected });
+    await expectFailure(receiver.open(alarmMessage(), never()), expected);
     expect(stub.seen).toHaveLength(1);
   });
 });
@@ -199,9 +199,9 @@ describe("a webhook receiver of any format", () => {
   test.each(["not an address", "ftp://example.com/", "https://me:word@example.com/x"])(
     "rejects the secret address %j without repeating it",
     async (text) => {
-      const error = await catchFailure(createTestReceiver(createConfig("slack", text)).open(alarmMessage(), never()));
-      expect(error).toMatchObject({ kind: "config", field: "url" });
-      expect(errorText(error)).not.toContain(text);
+      const receiver = createTestReceiver(createConfig("slack", text));
+      const shown = await expectFailure(receiver.open(alarmMessage(), never()), { kind: "config", field: "url" });
+      expect(shown).not.toContain(text);
     },
   );
 

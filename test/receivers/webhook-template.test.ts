@@ -2,9 +2,10 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { TEMPLATE_FIELDS } from "#connectors/webhook/formats/template.ts";
 import { contextFor, never } from "../connectors/context.ts";
-import { reply, type StubAnswer, startStub } from "../connectors/stub-server.ts";
+import { reply, type StubAnswer } from "../connectors/stub-server.ts";
 import { AWKWARD_TEXTS, SITE } from "../sample-events.ts";
-import { catchFailure } from "./receiver-helpers.ts";
+import { disposeAfterTest } from "../test-resources.ts";
+import { expectFailure, startStubInTest } from "./receiver-helpers.ts";
 import { createReceiver } from "./receivers.ts";
 import { alarmMessage, endMessage, namedMessage } from "./sent-samples.ts";
 
@@ -17,18 +18,10 @@ const EVIL = [
   "%2e%2e%2f",
 ];
 
-async function withTemplate(template: object, config: object = {}) {
-  const stub = await startStub();
-  onTestFinished(() => stub.stop());
-  stub.answer = () => ({ status: 200, body: '{"ok":true,"data":{"id":7}}' });
-  const receiver = createReceiver("webhook", { config: {} }, contextFor("own"), {
-    format: "template",
-    url: `${stub.url}/api?tenant=1`,
-    allow_networks: ["127.0.0.0/8"],
-    template,
-    ...config,
-  });
-  onTestFinished(() => receiver.dispose());
+async function withTemplate(template: object) {
+  const stub = await startStubInTest(() => reply(200, '{"ok":true,"data":{"id":7}}'));
+  const options = { format: "template", url: `${stub.url}/api?tenant=1`, allow_networks: ["127.0.0.0/8"], template };
+  const receiver = disposeAfterTest(createReceiver("webhook", { config: options }, contextFor("own")));
   const bodies = () => stub.seen.map(({ body }) => JSON.parse(body.toString()) as unknown);
   return { stub, receiver, bodies };
 }
@@ -94,7 +87,7 @@ describe("requests of a webhook template", () => {
     });
     const open = (displayName: string) => receiver.open(alarmMessage({ site: { id: 1, displayName } }), never());
     for (const name of ["..", ".", "a\r\nX-Evil: 1", "nul\u0000"])
-      expect(await catchFailure(open(name))).toMatchObject({ kind: "rejected" });
+      await expectFailure(open(name), { kind: "rejected" });
     expect(stub.seen).toHaveLength(0);
     await open("Søndre gate 温度");
     expect(Buffer.from(stub.seen[0]?.headers["x-title"] ?? "", "latin1").toString()).toBe("Søndre gate 温度");
@@ -173,8 +166,8 @@ describe("responses to a request of a webhook template", () => {
       id: "$.data.id",
     });
     stub.answer = () => answer;
-    if (expected === null) await receiver.open(alarmMessage(), never());
-    else expect(await catchFailure(receiver.open(alarmMessage(), never()))).toMatchObject(expected);
+    const opening = receiver.open(alarmMessage(), never());
+    await (expected === null ? opening : expectFailure(opening, expected));
     expect(stub.seen).toHaveLength(1);
   });
 
@@ -190,9 +183,8 @@ describe("responses to a request of a webhook template", () => {
       const reference = await receiver.open(alarmMessage(), never());
       stub.answer = () => ({ status });
       expect(await receiver.update(alarmMessage({ change: "changed" }), reference, never())).toBe("gone");
-      expect(await catchFailure(receiver.close(endMessage(), reference, never()))).toMatchObject({
-        kind: status === 409 ? "rejected" : "config",
-      });
+      const kind = status === 409 ? "rejected" : "config";
+      await expectFailure(receiver.close(endMessage(), reference, never()), { kind });
     },
   );
 });
