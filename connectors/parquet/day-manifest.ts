@@ -50,12 +50,8 @@ export async function finalizeDay(day: CompleteDay, manifestContext: ManifestCon
   const sealed_at = isoUtc(manifestContext.clock.now());
   const previousManifest = await readDayManifest(day, manifestContext);
   const { account, revision } = day;
-  const previousRevisions = previousManifest === null ? [] : listEarlierRevisions(revision, previousManifest);
-  await writeDayManifest(
-    day,
-    { complete: true, revision, sealed_at, account, before: previousRevisions },
-    manifestContext,
-  );
+  const before = previousManifest === null ? [] : listEarlierRevisions(revision, previousManifest);
+  await writeDayManifest(day, { complete: true, revision, sealed_at, account, before }, manifestContext);
 }
 
 /** Updates the manifest of a merged day. Creates a manifest only for a day that no `day-sealed` event will report. */
@@ -64,11 +60,8 @@ export async function updateManifestAfterMerge(day: SiteDay, readsHistory: boole
   if (previousManifest !== null && previousManifest.revision > 0) {
     await writeDayManifest(day, { ...previousManifest, complete: true }, manifestContext);
   } else if (!readsHistory && !(await hasHistoryFiles(day, manifestContext))) {
-    await writeDayManifest(
-      day,
-      { complete: false, revision: 0, sealed_at: null, account: null, before: [] },
-      manifestContext,
-    );
+    const emptyRevision = { complete: false, revision: 0, sealed_at: null, account: null, before: [] };
+    await writeDayManifest(day, emptyRevision, manifestContext);
   }
 }
 

@@ -53,10 +53,9 @@ export function createDeltaTableFormat(
   async function appendBatches(
     table: LakeTable,
     batches: readonly PartitionBatch[],
-    lakeCommit: LakeCommit,
+    { uploaded, name, writerPosition }: LakeCommit,
     signal: AbortSignal,
   ) {
-    const { uploaded, name, writerPosition } = lakeCommit;
     const buildBatchKey = ({ partition }: PartitionBatch, digest: string) =>
       chooseUnusedFileKey(buildFileKey(partition, name), digest, uploaded);
     const addedFiles: AddedTableFile[] = [];
@@ -70,10 +69,9 @@ export function createDeltaTableFormat(
   async function replaceRows(
     table: LakeTable,
     updatedPartitions: readonly PartitionUpdates[],
-    lakeCommit: LakeCommit,
+    { uploaded, name, writerPosition }: Pick<LakeCommit, "uploaded" | "name" | "writerPosition">,
     signal: AbortSignal,
   ) {
-    const { uploaded, name, writerPosition } = lakeCommit;
     for (let attempt = 0; attempt < MAX_COMMIT_ATTEMPTS; attempt++) {
       const { version, files } = await getDeltaTable(table).readActiveFiles(signal);
       const addedFiles: AddedTableFile[] = [];
@@ -238,13 +236,7 @@ export function createDeltaTableFormat(
         const updates = await readTableRows(table, keys, tableFormat, signal);
         movedRowUpdates.push({ partition: dayPartition(table, null, site), updates, formerPartition: oldPartition });
       }
-      const movedRowsCommit = {
-        batches: [],
-        updatedPartitions: movedRowUpdates,
-        name: `moved-${createRandomHex()}`,
-        writerPosition: null,
-        uploaded: new Map(),
-      };
+      const movedRowsCommit = { name: `moved-${createRandomHex()}`, writerPosition: null, uploaded: new Map() };
       if (movedRowUpdates.length > 0) await replaceRows(table, movedRowUpdates, movedRowsCommit, signal);
     },
     /** Vacuums some files of one table per call, so that no other work waits for long. */

@@ -32,12 +32,8 @@ export function createFolderStore(
     if (preparedFolders.has(path)) return;
     const firstCreatedFolder = await mkdir(path, { recursive: true, mode: folderMode });
     if (firstCreatedFolder !== undefined) {
-      for (
-        let createdFolder = path;
-        createdFolder.length >= firstCreatedFolder.length;
-        createdFolder = dirname(createdFolder)
-      )
-        await syncFolder(dirname(createdFolder));
+      for (let created = path; created.length >= firstCreatedFolder.length; created = dirname(created))
+        await syncFolder(dirname(created));
     } else await removeAbandonedDrafts(path);
     preparedFolders.add(path);
   }
@@ -109,9 +105,8 @@ export function createFolderStore(
       runOperation(signal, async () => {
         const listedFolder = join(rootFolder, prefix.slice(0, prefix.lastIndexOf("/") + 1));
         const foundFiles: StoredLakeFile[] = [];
-        for (const file of await readdir(listedFolder, { recursive: true, withFileTypes: true }).catch(
-          returnIfMissing([]),
-        )) {
+        const entries = readdir(listedFolder, { recursive: true, withFileTypes: true });
+        for (const file of await entries.catch(returnIfMissing([]))) {
           const path = join(file.parentPath, file.name);
           const key = relative(rootFolder, path).split(sep).join("/");
           if (!file.isFile() || DRAFT_FILE_PATTERN.test(file.name) || !key.startsWith(prefix)) continue;
@@ -123,10 +118,8 @@ export function createFolderStore(
       }),
     listFolders: (prefix, signal) =>
       runOperation(signal, async () => {
-        const folderEntries = await readdir(join(rootFolder, prefix), { withFileTypes: true }).catch(
-          returnIfMissing([]),
-        );
-        const folders = folderEntries.filter((entry) => entry.isDirectory());
+        const entries = readdir(join(rootFolder, prefix), { withFileTypes: true });
+        const folders = (await entries.catch(returnIfMissing([]))).filter((entry) => entry.isDirectory());
         return folders.map(({ name }) => name).sort(compareInUtf8Order);
       }),
     remove: (key, signal) =>

@@ -134,10 +134,8 @@ export function createIdempotentRowInserts(format: LakeTableFormat) {
     for (const { key } of await format.listFiles(partition, signal)) {
       const fileBytes = await format.readFile(key, signal);
       if (fileBytes === null) continue;
-      const columns = createColumnarRows({
-        ...table,
-        columns: table.columns.filter(({ name }) => table.key.includes(name)),
-      });
+      const keyColumns = table.columns.filter(({ name }) => table.key.includes(name));
+      const columns = createColumnarRows({ ...table, columns: keyColumns });
       await readParquetRows(fileBytes, columns, `${format.location}/${key}`);
       for (let row = 0; row < columns.length; row++) rowKeys.add(buildRowKey(columns, row));
     }
@@ -162,16 +160,8 @@ export function createIdempotentRowInserts(format: LakeTableFormat) {
         });
         if (rows.length > 0) partitionBatches.push({ ...batch, sortRowIndexes: async () => rows });
       }
-      await format.commit(
-        {
-          batches: partitionBatches,
-          updatedPartitions: buffer.updatedPartitions(),
-          name,
-          writerPosition: null,
-          uploaded: new Map(),
-        },
-        signal,
-      );
+      const rowsToCommit = { batches: partitionBatches, updatedPartitions: buffer.updatedPartitions() };
+      await format.commit({ ...rowsToCommit, name, writerPosition: null, uploaded: new Map() }, signal);
     },
   };
 }

@@ -88,37 +88,26 @@ function checkDeltaSchemaField(
   plenumFields: readonly DeltaSchemaField[],
   tableLocation: string,
 ): void {
+  const fail = (problem: string) => {
+    throw createSchemaError(tableLocation, problem);
+  };
   // Compare without case: names that differ only in case would be two columns of the same name.
   const plenumField = plenumFields.find(({ name }) => name.toLowerCase() === field.name.toLowerCase());
   if (plenumField !== undefined && plenumField.name !== field.name)
-    throw createSchemaError(tableLocation, `has a column ${field.name}, and ours is written ${plenumField.name}`);
+    fail(`has a column ${field.name}, and ours is written ${plenumField.name}`);
   if (plenumField !== undefined && plenumField.type !== field.type) {
     const fieldType = typeof field.type === "string" ? field.type : JSON.stringify(field.type);
-    throw createSchemaError(
-      tableLocation,
-      `has ${fieldType} in its column ${field.name}, where we write ${String(plenumField.type)}`,
-    );
+    fail(`has ${fieldType} in its column ${field.name}, where we write ${String(plenumField.type)}`);
   }
-  if (!field.nullable)
-    throw createSchemaError(
-      tableLocation,
-      `has a column ${field.name} that must not be null, and ours may be or do not have it`,
-    );
+  if (!field.nullable) fail(`has a column ${field.name} that must not be null, and ours may be or do not have it`);
   if (field.metadata?.["delta.invariants"] !== undefined)
-    throw createSchemaError(
-      tableLocation,
-      `has a condition on its column ${field.name} (delta.invariants) that we cannot check`,
-    );
+    fail(`has a condition on its column ${field.name} (delta.invariants) that we cannot check`);
 }
 
 export function checkAppendOnlyTable(metaData: DeltaMetaData, isRemoval: boolean, tableLocation: string): void {
   if (!isRemoval || metaData.configuration?.["delta.appendOnly"] !== "true") return;
-  throw new ConfigError(
-    `The Delta table ${tableLocation} only grows (delta.appendOnly), and its rows have to be replaced.`,
-    {
-      hint: "Set the table's property delta.appendOnly to false.",
-    },
-  );
+  const message = `The Delta table ${tableLocation} only grows (delta.appendOnly), and its rows have to be replaced.`;
+  throw new ConfigError(message, { hint: "Set the table's property delta.appendOnly to false." });
 }
 
 function createSchemaError(tableLocation: string, problem: string): ConfigError {

@@ -1,4 +1,5 @@
 import { parquetWriteBuffer, type SchemaElement } from "hyparquet-writer";
+import { commitFileName } from "#connectors/parquet/delta/log-format.ts";
 import { computeFileStatistics } from "#connectors/parquet/delta/statistics.ts";
 import { type DeltaTable, type DeltaTableOptions, openDeltaTable } from "#connectors/parquet/delta/table.ts";
 import {
@@ -8,7 +9,7 @@ import {
 } from "#connectors/parquet/delta/table-change.ts";
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
 import type { Column, ColumnType, LakeRow, LakeTable } from "#connectors/shared/lake/table-model.ts";
-import { createMemoryStore } from "./memory-store.ts";
+import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 
 const column = (name: string, type: ColumnType, isNullable = true): Column => ({
   name,
@@ -129,6 +130,15 @@ function shown(word: unknown): string {
   const { err } = word as { readonly err?: unknown };
   return String(err ?? word);
 }
+
+export const LOG = "meter/_delta_log/";
+
+export const actionsOf = (store: MemoryStore, version: number) =>
+  store
+    .text(`${LOG}${commitFileName(version)}`)
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line));
 
 export function createMeter() {
   const store = createMemoryStore();

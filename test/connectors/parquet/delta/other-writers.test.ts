@@ -2,10 +2,9 @@ import { describe, expect, test } from "vitest";
 import { commitFileName } from "#connectors/parquet/delta/log-format.ts";
 import { ConfigError, errorText } from "#src/core/errors/errors.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
-import { ADDED, METER_WITH_UNIT, openMeter, reading, writtenFile } from "./meter-table.ts";
+import { ADDED, actionsOf, LOG, METER_WITH_UNIT, openMeter, reading, writtenFile } from "./meter-table.ts";
 
 const signal = new AbortController().signal;
-const LOG = "meter/_delta_log/";
 
 interface Field {
   readonly name: string;
@@ -14,15 +13,14 @@ interface Field {
   readonly metadata: object;
 }
 
+const metaDataIn = (store: MemoryStore, version: number) =>
+  actionsOf(store, version).find(({ metaData }) => metaData !== undefined).metaData;
+
 async function made() {
   const store = createMemoryStore();
   const file = await writtenFile(store, "a", [reading(1)]);
   await openMeter(store).commit({ ...ADDED, add: [file] }, signal);
-  const metaData = store
-    .text(`${LOG}${commitFileName(0)}`)
-    .split("\n")
-    .filter((line) => line.startsWith('{"metaData"'))
-    .map((line) => JSON.parse(line).metaData)[0];
+  const metaData = metaDataIn(store, 0);
   const { fields } = JSON.parse(metaData.schemaString) as { readonly fields: readonly Field[] };
   return { store, file, metaData, fields };
 }
@@ -53,8 +51,7 @@ describe("a Delta table whose schema another writer changed", () => {
     const table = openMeter(store, { table: METER_WITH_UNIT });
     await table.commit(ADDED, signal);
     await table.commit(ADDED, signal);
-    const written = store.text(`${LOG}${commitFileName(1)}`).split("\n");
-    const changed = JSON.parse(written.find((line) => line.startsWith('{"metaData"')) ?? "").metaData;
+    const changed = metaDataIn(store, 1);
     expect(changed).toMatchObject({ id: metaData.id, createdTime: metaData.createdTime });
     expect(JSON.parse(changed.schemaString).fields).toEqual([
       ...fields,
@@ -71,8 +68,7 @@ describe("a Delta table whose schema another writer changed", () => {
     const theirs = withFields({ ...metaData, configuration: { "our.team": "7" }, theirs: 1 }, [own, ...fields]);
     append(store, theirs);
     await openMeter(store, { table: METER_WITH_UNIT }).commit(ADDED, signal);
-    const last = store.text(`${LOG}${commitFileName(2)}`).split("\n");
-    const changed = JSON.parse(last.find((line) => line.startsWith('{"metaData"')) ?? "").metaData;
+    const changed = metaDataIn(store, 2);
     expect(changed).toMatchObject({ configuration: { "our.team": "7" }, theirs: 1 });
     expect(JSON.parse(changed.schemaString).fields[0]).toEqual(own);
   });

@@ -3,7 +3,9 @@ import { checkpointFileName, commitFileName } from "#connectors/parquet/delta/lo
 import { createMemoryStore, type Fault, type MemoryStore } from "./memory-store.ts";
 import {
   ADDED,
+  actionsOf,
   createMeter,
+  LOG,
   METER_WITH_UNIT,
   openMeter,
   REARRANGED,
@@ -15,7 +17,6 @@ import { checkDeltaTable, type Verdict } from "./strict-checker.ts";
 
 const signal = new AbortController().signal;
 const DAY_MS = 86_400_000;
-const LOG = "meter/_delta_log/";
 
 function verdictOf(store: MemoryStore): Verdict {
   const objects = [...store.objects].map(([key, bytes]) => [key.slice("meter/".length), bytes] as const);
@@ -23,13 +24,6 @@ function verdictOf(store: MemoryStore): Verdict {
   expect(verdict.faults).toEqual([]);
   return verdict;
 }
-
-const actionsOf = (store: MemoryStore, version: number) =>
-  store
-    .text(`${LOG}${commitFileName(version)}`)
-    .trimEnd()
-    .split("\n")
-    .map((line) => JSON.parse(line));
 
 async function withThreeFiles() {
   const { store, table } = createMeter();
