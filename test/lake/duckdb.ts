@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
+import { DuckDBInstance } from "@duckdb/node-api";
 import { type AddLakeRow, emitEventRows } from "#connectors/shared/lake/event-rows.ts";
 import type { Cell, ColumnType, LakeRow, LakeTable } from "#connectors/shared/lake/table-model.ts";
 import { applyRowUpdates } from "#connectors/shared/lake/table-model.ts";
@@ -9,26 +9,20 @@ import type { Event } from "#src/core/model/event.ts";
 
 const DOCS = join(import.meta.dirname, "..", "..", "docs", "lake");
 
-export interface Lake {
-  readonly connection: DuckDBConnection;
-  ask(sql: string): Promise<readonly Readonly<Record<string, unknown>>[]>;
-  run(sql: string): Promise<void>;
-  close(): void;
-}
+export type Lake = Awaited<ReturnType<typeof openLake>>;
 
-export async function openLake(): Promise<Lake> {
+export async function openLake() {
   const instance = await DuckDBInstance.create(":memory:");
   const connection = await instance.connect();
   return {
-    connection,
-    async ask(sql) {
+    async ask(sql: string): Promise<readonly Readonly<Record<string, unknown>>[]> {
       const reader = await connection.runAndReadAll(sql);
       return reader.getRowObjectsJson();
     },
-    async run(sql) {
+    async run(sql: string): Promise<void> {
       await connection.run(sql);
     },
-    close() {
+    close(): void {
       connection.closeSync();
       instance.closeSync();
     },

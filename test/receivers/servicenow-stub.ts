@@ -99,28 +99,18 @@ export async function startServiceNowStub() {
   }
 
   function write(record: SnowRecord, seen: SeenRequest, isNew: boolean): StubAnswer | null {
-    if (server.ruleRefuses) {
-      return errorReply(
-        403,
-        "Operation Failed",
-        "Operation against file 'incident' was aborted by Business Rule 'Only in office hours^0a1b'.",
-      );
-    }
+    if (server.ruleRefuses)
+      return refusal("Operation against file 'incident' was aborted by Business Rule 'Only in office hours^0a1b'.");
     const givenFields = JSON.parse(seen.body.toString()) as Record<string, unknown>;
     const storedFields = Object.entries(givenFields)
       .filter(([name]) => server.columns.has(name) && !server.readOnly.has(name))
       .map(([name, value]) => [name, String(value).slice(0, MAX_LENGTHS[name] ?? 40)] as const);
     const nextFields = { ...record.fields, ...Object.fromEntries(storedFields) };
-    const missingFields = [...server.mandatory].filter((name) => (nextFields[name] ?? "") === "");
     const isRequired = (name: string) => !name.startsWith("close_") || nextFields.state === "6";
-    if (missingFields.some(isRequired)) {
-      return errorReply(
-        403,
-        "Operation Failed",
-        `Data Policy Exception: The following fields are mandatory: ${missingFields.filter(isRequired).join(", ")}`,
-      );
-    }
-    if (!isNew && isClosed(record)) return errorReply(403, "Operation Failed", "ACL Exception Update Failed");
+    const missingFields = [...server.mandatory].filter((name) => !nextFields[name] && isRequired(name)).join(", ");
+    if (missingFields !== "")
+      return refusal(`Data Policy Exception: The following fields are mandatory: ${missingFields}`);
+    if (!isNew && isClosed(record)) return refusal("ACL Exception Update Failed");
     for (const [name, value] of storedFields) {
       if (name === "work_notes") record.notes.push(value);
       else record.fields[name] = value;
@@ -164,6 +154,8 @@ function toReceiverIncident(record: SnowRecord): ReceiverIncident {
   const { fields, texts } = record;
   return { key: fields.correlation_id ?? null, isOpen: !isClosed(record) && fields.state !== "6", texts };
 }
+
+const refusal = (detail: string): StubAnswer => errorReply(403, "Operation Failed", detail);
 
 function errorReply(status: number, message: string, detail: string | null): StubAnswer {
   return { status, body: JSON.stringify({ error: { message, detail }, status: "failure" }) };

@@ -204,18 +204,15 @@ test("jsm opens, closes and acknowledges an alert by alias, and updates the text
   expect(json.description).toContain("Priority: A\nSince: 2026-11-02 07:15:00 +01:00");
   expect(Object.values(json.details).every((value) => typeof value === "string")).toBe(true);
   const describeRequest = (incident: IncidentMessage, operation: IncidentOperation) => {
-    const { method, path } = request("jsm", incident, operation) as { method: string; path: string };
+    const { method, path } = request("jsm", incident, operation);
     return `${method} ${path}`;
   };
   const alertPath = `/jsm/ops/integration/v2/alerts/${key}`;
-  expect(describeRequest(endMessage(), "close")).toBe(`POST ${alertPath}/close?identifierType=alias`);
-  expect(describeRequest(alarmMessage({ change: "acknowledged" }), "update")).toBe(
-    `POST ${alertPath}/acknowledge?identifierType=alias`,
-  );
-  expect(describeRequest(alarmMessage({ change: "vanished", status: "unknown" }), "update")).toBe(
-    `PUT ${alertPath}/description?identifierType=alias`,
-  );
   const vanished = alarmMessage({ change: "vanished", status: "unknown" });
+  const acknowledged = alarmMessage({ change: "acknowledged" });
+  expect(describeRequest(endMessage(), "close")).toBe(`POST ${alertPath}/close?identifierType=alias`);
+  expect(describeRequest(acknowledged, "update")).toBe(`POST ${alertPath}/acknowledge?identifierType=alias`);
+  expect(describeRequest(vanished, "update")).toBe(`PUT ${alertPath}/description?identifierType=alias`);
   expect(request("jsm", vanished, "update").json.description).toMatch(/^State unknown: .*that it is over\.$/s);
 });
 

@@ -109,14 +109,13 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   const addTimeSeries = createTimeSeriesText(config, messagePhrases, context);
   const { call } = rateLimitedCalls;
   const notifier = createIncidentNotifier(receiver, call, buildIncidentMessage, clock.now, monotonicMs, storeIncident);
-  const readIncidentLedger = () => ledger ?? new Map();
   const planIncident = createIncidentPlanner(
     receiver,
     notificationTiming,
     notifier,
     incidentRetries,
     incidentKeysToResend,
-    readIncidentLedger,
+    () => ledger ?? new Map(),
     monotonicMs,
   );
 
