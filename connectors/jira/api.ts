@@ -17,10 +17,12 @@ const MAX_ERROR_TEXT_LENGTH = 400;
 /** Values of the header X-Seraph-LoginReason for an unknown user, whom Jira treats as anonymous. */
 const UNKNOWN_USER_PATTERN = /AUTHENTICATED_FAILED|AUTHENTICATION_DENIED/;
 
-const JiraErrorResponse = z.object({
-  errorMessages: z.array(z.string()).default([]),
-  errors: z.record(z.string(), z.unknown()).default({}),
-});
+const JiraErrorResponse = z
+  .object({
+    errorMessages: z.array(z.string()).default([]),
+    errors: z.record(z.string(), z.unknown()).default({}),
+  })
+  .catch({ errorMessages: [], errors: {} });
 
 const JIRA_PAGE_SIZE = 20;
 const MAX_JIRA_PAGES = 50;
@@ -133,14 +135,10 @@ export function parseJiraResponse<T>(response: ReceiverResponse, schema: z.ZodTy
   throw createNotJiraError(response, origin);
 }
 
-function formatJiraErrorText(response: ReceiverResponse): string {
-  const { errorMessages, errors } = parseJiraErrorResponse(response);
+function formatJiraErrorText({ json }: ReceiverResponse): string {
+  const { errorMessages, errors } = JiraErrorResponse.parse(json);
   const fieldErrorTexts = Object.entries(errors).map(([field, text]) => `${field}: ${String(text)}`);
   return cutText(printableLine([...errorMessages, ...fieldErrorTexts].join(" ")), MAX_ERROR_TEXT_LENGTH);
-}
-
-function parseJiraErrorResponse({ json }: ReceiverResponse): z.infer<typeof JiraErrorResponse> {
-  return JiraErrorResponse.safeParse(json).data ?? { errorMessages: [], errors: {} };
 }
 
 function mapJiraErrorResponse(response: ReceiverResponse, origin: string, nowMs: number): Error {
@@ -153,7 +151,7 @@ function mapJiraErrorResponse(response: ReceiverResponse, origin: string, nowMs:
 
 /** Maps an error about fields: `Rejected` if only fields with texts of the alarm are wrong, otherwise `ConfigError`. */
 function mapRefusedFieldsError(response: ReceiverResponse, origin: string): ConfigError | Rejected {
-  const fields = Object.keys(parseJiraErrorResponse(response).errors);
+  const fields = Object.keys(JiraErrorResponse.parse(response.json).errors);
   const refusedConfiguredFields = fields.filter((field) => field !== "summary" && field !== "description");
   const errorMessage = `${origin} answered 400. It said: ${formatJiraErrorText(response)}`;
   const [firstOptionField] = refusedConfiguredFields;

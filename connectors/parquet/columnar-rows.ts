@@ -127,11 +127,7 @@ function createNumberColumnStore(isBoolean: boolean): ColumnStore {
   return {
     characters: 0,
     add(cell, row) {
-      if (row === numbers.length) {
-        const largerArray = new Float64Array(2 * row);
-        largerArray.set(numbers);
-        numbers = largerArray;
-      }
+      if (row === numbers.length) numbers = new Float64Array(numbers.buffer.transfer(2 * numbers.byteLength));
       numbers[row] = typeof cell === "number" || typeof cell === "boolean" ? Number(cell) : Number.NaN;
     },
     getCell(row) {
@@ -170,11 +166,8 @@ function createTextColumnStore(isUnique: boolean): ColumnStore {
       return characterCount;
     },
     add(cell, row) {
-      if (row === textCodeByRow.length) {
-        const largerArray = new Int32Array(2 * row);
-        largerArray.set(textCodeByRow);
-        textCodeByRow = largerArray;
-      }
+      if (row === textCodeByRow.length)
+        textCodeByRow = new Int32Array(textCodeByRow.buffer.transfer(2 * textCodeByRow.byteLength));
       textCodeByRow[row] = typeof cell === "string" ? encodeDictionaryText(cell) : NULL_TEXT_CODE;
     },
     getCell: readDictionaryText,

@@ -3,8 +3,14 @@ import { AwsV4Signer } from "aws4fetch";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import type { Sink } from "../../src/core/connector.ts";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
-import { asksForTls, connectionFailure, needsTlsError } from "../../src/core/http/connection-problem.ts";
+import {
+  asksForTls,
+  connectionFailure,
+  needsTlsError,
+  type ServerInfo,
+} from "../../src/core/http/connection-problem.ts";
 import { isHtmlPage } from "../../src/core/http/html-page-detection.ts";
+import { describeReceiver } from "../../src/core/http/outbound/request.ts";
 import { hostAndPortOfUrl, openProxy } from "../../src/core/http/proxy.ts";
 import { parseRetryAfterMs } from "../../src/core/http/retry-after.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
@@ -335,13 +341,8 @@ export function toS3Failure(response: S3Response, { bucket, ...endpointConfig }:
   });
 }
 
-function describeS3Server(origin: string) {
-  return {
-    name: origin,
-    failureText: "could not be reached",
-    addressOption: "s3.endpoint",
-    caOption: "s3.ca_file",
-    secureSetting: "https://",
-    plaintextSetting: "http://",
-  } as const;
-}
+const describeS3Server = (origin: string): ServerInfo => ({
+  ...describeReceiver(origin),
+  addressOption: "s3.endpoint",
+  caOption: "s3.ca_file",
+});

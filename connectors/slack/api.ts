@@ -185,7 +185,8 @@ export async function checkChannelAccess(api: SlackApi, channel: string, signal:
   if (!channelInfo.success) throw new Retryable("Slack answered conversations.info without a channel.");
   const { is_archived, is_member, is_private } = channelInfo.data.channel;
   const error = is_archived ? "is_archived" : is_member ? null : "not_in_channel";
-  if (error !== null) throw mapErrorResponse("Slack would refuse every message", { ...NO_ERROR_DETAILS, error }, null);
+  const errorBody = SlackResponseBody.parse({ ok: false, error });
+  if (error !== null) throw mapErrorResponse("Slack would refuse every message", errorBody, null);
   const neededScopes = ["chat:write", is_private ? "groups:history" : "channels:history"];
   const missingScopes = neededScopes.filter((scope) => scopes?.includes(scope) === false);
   if (missingScopes.length > 0) {
@@ -194,12 +195,6 @@ export async function checkChannelAccess(api: SlackApi, channel: string, signal:
     throw new ConfigError(message, { reason: "forbidden", field: "token", hint });
   }
 }
-
-type SlackErrorBody = Pick<z.infer<typeof SlackResponseBody>, "error" | "needed"> & {
-  readonly response_metadata: { readonly messages: readonly string[] };
-};
-
-const NO_ERROR_DETAILS = { needed: null, response_metadata: { messages: [] } };
 
 const NEW_TOKEN_HINT = "Put the bot token of an installed app (xoxb-…) where `token` says.";
 const ASK_ADMINISTRATOR_HINT = "Ask the administrator of the Slack workspace.";
@@ -254,7 +249,7 @@ const SLACK_SERVER_ERROR_CODES = ["fatal_error", "internal_error", "request_time
 /** Maps an error response, which has HTTP status 200. An unknown code rejects the message. */
 function mapErrorResponse(
   requestDescription: string,
-  { error, needed, response_metadata: { messages } }: SlackErrorBody,
+  { error, needed, response_metadata: { messages } }: z.infer<typeof SlackResponseBody>,
   waitMs: number | null,
 ): Failure {
   const code = cleanText(error, 80);

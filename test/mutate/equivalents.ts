@@ -37,7 +37,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["buffer.characterCount «>= → >» MAX_BUFFERED_CHARACTERS", "One character of a bound of 16 million."],
   ],
   "connectors/parquet/delta-table-format.ts": [
-    ["column, rows[n]« ?? 0 → »));", TYPES_ONLY],
+    ["column, content.rows[n]« ?? 0 → »));", TYPES_ONLY],
     ["= randomBytes(«4 → (4 * 2)»).toString", "A random name; its length does not matter."],
     ["(let attempt = «0 → 1»; attempt <", ANY_BOUND],
   ],
