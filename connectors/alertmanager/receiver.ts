@@ -37,10 +37,12 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     throw new Rejected(`${client.origin} answered 200 and said: ${body.slice(0, 300)}`);
   }
 
-  async function send(build: typeof buildFiringAlert, incident: IncidentMessage, ref: unknown, signal: AbortSignal) {
+  async function send(incident: IncidentMessage, ref: unknown, signal: AbortSignal, isEnded = false) {
+    const nowMs = clock.now();
     const { data: storedIdentity } = AlertIdentity.safeParse(ref);
-    const identity = storedIdentity ?? buildAlertIdentity(incident, config.labels, clock.now());
-    await postAlert(build(incident, identity, clock.now()), signal);
+    const identity = storedIdentity ?? buildAlertIdentity(incident, config.labels, nowMs);
+    const endMs = isEnded ? findAlertEndMs(incident, identity, nowMs) : nowMs + FIRING_ALERT_DURATION_MS;
+    await postAlert(buildAlert(incident, identity, isoUtc(endMs)), signal);
     return { ref: identity, ticket: null, link: null };
   }
 
@@ -54,9 +56,9 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
 
     identify: (incident) => buildAlertIdentity(incident, config.labels, clock.now()),
 
-    open: (incident, signal, identity) => send(buildFiringAlert, incident, identity, signal),
-    update: (incident, { ref }, signal) => send(buildFiringAlert, incident, ref, signal),
-    close: (incident, { ref }, signal) => send(buildEndedAlert, incident, ref, signal),
+    open: (incident, signal, identity) => send(incident, identity, signal),
+    update: (incident, { ref }, signal) => send(incident, ref, signal),
+    close: (incident, { ref }, signal) => send(incident, ref, signal, true),
 
     async probe(signal) {
       const { body } = await requestAlertmanager("GET", "status", signal);
@@ -115,14 +117,10 @@ function buildAlertIdentity(
   };
 }
 
-function buildFiringAlert(incident: IncidentMessage, identity: AlertIdentity, nowMs: number): AlertmanagerAlert {
-  return buildAlert(incident, identity, isoUtc(nowMs + FIRING_ALERT_DURATION_MS));
-}
-
-/** Builds an ended alert. Limits the end to the time between the start of the alert and now. */
-function buildEndedAlert(incident: IncidentMessage, identity: AlertIdentity, nowMs: number): AlertmanagerAlert {
-  const alertEndMs = Math.min(parseTimeMs(incident.endedAt ?? "") ?? nowMs, nowMs);
-  return buildAlert(incident, identity, isoUtc(Math.max(alertEndMs, Date.parse(identity.startsAt))));
+/** Returns the end of an alert, limited to the time between the start of the alert and now. */
+function findAlertEndMs({ endedAt }: IncidentMessage, { startsAt }: AlertIdentity, nowMs: number): number {
+  const alertEndMs = Math.min(parseTimeMs(endedAt ?? "") ?? nowMs, nowMs);
+  return Math.max(alertEndMs, Date.parse(startsAt));
 }
 
 function buildAlert(incident: IncidentMessage, { labels, startsAt }: AlertIdentity, endsAt: string): AlertmanagerAlert {
