@@ -73,10 +73,8 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
   async function readAlarmsOfAllSites(listOptions: ListOptions): Promise<Listing<Alarm> | null> {
     if (isOnlyOneSiteFollowed && !listPageTrust.isRetryDue()) return null;
     if (!listPageTrust.hasUsablePages()) return readAlarmList({}, listOptions, { maxPages: 1, twice: false });
-    const listing = await readAlarmList({}, listOptions, {
-      maxPages: MAX_ALARM_LIST_PAGES,
-      twice: listOptions.readsTwice,
-    });
+    const limits = { maxPages: MAX_ALARM_LIST_PAGES, twice: listOptions.readsTwice };
+    const listing = await readAlarmList({}, listOptions, limits);
     listPageTrust.judgePages(listing, isOnlyOneSiteFollowed, pageGapMs >= SLOW_PAGE_GAP_MS);
     // A page that failed once or twice may succeed at the next poll, so this poll fails.
     if (!listing.complete && listing.failure !== undefined && listPageTrust.distrustReason() === null)
@@ -113,25 +111,22 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
         };
       }
       const nextSitesToList = takeNextSitesToList(followedSites);
-      const siteResults = await pollEachSite(
-        nextSitesToList,
-        (siteId) => readSiteAlarms(siteId, listOptions),
-        listOptions.signal,
-      );
-      const siteReadings = [...siteResults.results.values()];
+      const readSite = (siteId: number) => readSiteAlarms(siteId, listOptions);
+      const { results, failures } = await pollEachSite(nextSitesToList, readSite, listOptions.signal);
+      const siteReadings = [...results.values()];
       const siteListings = siteReadings.map(({ listing }) => listing);
       const { reasons, unreadable } = collectListFaults(siteListings);
-      const siteRemarks = siteReadings.flatMap(({ remark }) => remark ?? []);
+      const distrustRemarks =
+        pageDistrustReason === null || followedSites.length <= 1
+          ? []
+          : [describePageDistrust(pageDistrustReason, nextSitesToList.length, followedSites.length)];
       return {
         listed: siteListings.flatMap(listItems),
-        coverage: (siteId) => determineCoverage(siteResults.results.get(siteId)?.listing),
+        coverage: (siteId) => determineCoverage(results.get(siteId)?.listing),
         isConfirmed: true,
-        failures: siteResults.failures,
+        failures,
         reasons,
-        remarks:
-          pageDistrustReason === null || followedSites.length <= 1
-            ? siteRemarks
-            : [describePageDistrust(pageDistrustReason, nextSitesToList.length, followedSites.length), ...siteRemarks],
+        remarks: [...distrustRemarks, ...siteReadings.flatMap(({ remark }) => remark ?? [])],
         unreadable: wholeList === null ? unreadable : [...unreadable, ...collectListFaults([wholeList]).unreadable],
       };
     },

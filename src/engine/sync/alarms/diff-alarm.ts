@@ -81,11 +81,7 @@ export function resolveEpisode(storedBefore: StoredAlarm, alarm: Alarm, context:
   return { stored: newAlarm, events };
 }
 
-export function acknowledgeEndedAlarm(
-  storedBefore: StoredAlarm,
-  alarm: Alarm,
-  context: EventContext,
-): AlarmChange | null {
+export function acknowledgeEndedAlarm(storedBefore: StoredAlarm, alarm: Alarm, context: EventContext) {
   if (!isNewAcknowledgement(storedBefore.alarm, alarm)) return null;
   const { acknowledgedBy, acknowledgedMessage, acknowledgedAt } = alarm;
   const acknowledgementFields = { acknowledged: true, acknowledgedBy, acknowledgedMessage, acknowledgedAt };
@@ -94,26 +90,13 @@ export function acknowledgeEndedAlarm(
 }
 
 export function markAlarmVanished(storedBefore: StoredAlarm, context: EventContext): AlarmChange {
-  return buildAlarmGoneChange({ ...storedBefore, state: "vanished", since: context.at }, "alarm-vanished", context);
+  const stored: StoredAlarm = { ...storedBefore, state: "vanished", since: context.at };
+  return { stored, events: [alarmEvent("alarm-vanished", stored, context.at, [stored.returns], context, {})] };
 }
 
 export function markAlarmOutOfScope(storedBefore: StoredAlarm, context: EventContext): AlarmChange {
-  return buildAlarmGoneChange(
-    { ...storedBefore, state: "out-of-scope", since: context.at, misses: 0 },
-    "alarm-out-of-scope",
-    context,
-  );
-}
-
-function buildAlarmGoneChange(
-  storedAlarm: StoredAlarm,
-  type: "alarm-vanished" | "alarm-out-of-scope",
-  context: EventContext,
-): AlarmChange {
-  return {
-    stored: storedAlarm,
-    events: [alarmEvent(type, storedAlarm, context.at, [storedAlarm.returns], context, {})],
-  };
+  const stored: StoredAlarm = { ...storedBefore, state: "out-of-scope", since: context.at, misses: 0 };
+  return { stored, events: [alarmEvent("alarm-out-of-scope", stored, context.at, [stored.returns], context, {})] };
 }
 
 export function countAlarmAbsence(storedBefore: StoredAlarm, context: EventContext): AlarmChange {
@@ -126,40 +109,32 @@ export function isOpenAlarm({ state }: StoredAlarm): boolean {
   return state !== "resolved" && state !== "vanished";
 }
 
-function alarmChangeEvents(
-  alarmBefore: Alarm,
-  storedAlarm: StoredAlarm,
-  isReopened: boolean,
-  context: EventContext,
-): Event[] {
+function alarmChangeEvents(before: Alarm, storedAlarm: StoredAlarm, isReopened: boolean, context: EventContext) {
   const { alarm, returns } = storedAlarm;
   const { lastActiveEvent, recoveringUntil } = alarm;
   const events: Event[] = [];
-  const isAlarmRetriggered = lastActiveEvent !== null && compareLastActiveEvents(alarm, alarmBefore) === "after";
+  const isAlarmRetriggered = lastActiveEvent !== null && compareLastActiveEvents(alarm, before) === "after";
   if (isAlarmRetriggered && !isReopened) {
     const eventIdParts = returns === 0 ? [lastActiveEvent.id] : [lastActiveEvent.id, returns];
     const retriggerTime = eventTime(lastActiveEvent.triggeredAt, context);
     events.push(alarmEvent("alarm-retriggered", storedAlarm, retriggerTime, eventIdParts, context, {}));
   }
-  if (
-    recoveringUntil !== null &&
-    !isShiftedTime(alarmBefore.recoveringUntil, recoveringUntil, startShiftMs(alarmBefore, alarm))
-  )
+  const shiftMs = startShiftMs(before, alarm);
+  if (recoveringUntil !== null && !isShiftedTime(before.recoveringUntil, recoveringUntil, shiftMs))
     events.push(alarmEvent("alarm-recovering", storedAlarm, context.at, [recoveringUntil, context.at], context, {}));
-  if (isNewAcknowledgement(alarmBefore, alarm)) events.push(acknowledgedEvent(storedAlarm, context));
-  if (!alarm.acknowledged && alarmBefore.acknowledged) {
-    const withdrawalEventIdParts = [alarmBefore.acknowledgedAt, context.at];
+  if (isNewAcknowledgement(before, alarm)) events.push(acknowledgedEvent(storedAlarm, context));
+  if (!alarm.acknowledged && before.acknowledged) {
+    const withdrawalEventIdParts = [before.acknowledgedAt, context.at];
     events.push(alarmEvent("alarm-unacknowledged", storedAlarm, context.at, withdrawalEventIdParts, context, {}));
   }
   const oldFields: Partial<Record<keyof Alarm, unknown>> = {};
   for (const alarmField of COMPARED_ALARM_FIELDS) {
     if (isReopened && alarmField === "status") continue;
-    if (!isDeepStrictEqual(alarm[alarmField], alarmBefore[alarmField])) oldFields[alarmField] = alarmBefore[alarmField];
+    if (!isDeepStrictEqual(alarm[alarmField], before[alarmField])) oldFields[alarmField] = before[alarmField];
   }
-  if (recoveringUntil === null && alarmBefore.recoveringUntil !== null)
-    oldFields.recoveringUntil = alarmBefore.recoveringUntil;
-  if (!isAlarmRetriggered && !isDeepStrictEqual(lastActiveEvent, alarmBefore.lastActiveEvent))
-    oldFields.lastActiveEvent = alarmBefore.lastActiveEvent;
+  if (recoveringUntil === null && before.recoveringUntil !== null) oldFields.recoveringUntil = before.recoveringUntil;
+  if (!isAlarmRetriggered && !isDeepStrictEqual(lastActiveEvent, before.lastActiveEvent))
+    oldFields.lastActiveEvent = before.lastActiveEvent;
   if (Object.keys(oldFields).length > 0)
     events.push(alarmEvent("alarm-changed", storedAlarm, context.at, [context.at], context, { before: oldFields }));
   return events;
@@ -177,15 +152,9 @@ function isNewAcknowledgement(alarmBefore: Alarm, alarm: Alarm): boolean {
   );
 }
 
-function raisedEvent(
-  storedAlarm: StoredAlarm,
-  isInitial: boolean,
-  context: EventContext,
-  facts: EventIdFacts = [],
-): Event {
-  return alarmEvent("alarm-raised", storedAlarm, eventTime(storedAlarm.alarm.triggeredAt, context), facts, context, {
-    initial: isInitial,
-  });
+function raisedEvent(stored: StoredAlarm, initial: boolean, context: EventContext, facts: EventIdFacts = []): Event {
+  const time = eventTime(stored.alarm.triggeredAt, context);
+  return alarmEvent("alarm-raised", stored, time, facts, context, { initial });
 }
 
 function acknowledgedEvent(storedAlarm: StoredAlarm, context: EventContext): Event {

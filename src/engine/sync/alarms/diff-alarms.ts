@@ -86,7 +86,7 @@ export function findAbsentAlarms(
 /** Compares stored alarms with one poll. Pure. Yields after each possible change: 5,000 alarms take 100 ms. */
 export function* diffAlarms(
   alarms: StoredAlarmsById,
-  observedAlarms: SeenAlarms,
+  seen: SeenAlarms,
   options: AlarmDiffOptions,
 ): Generator<undefined, AlarmDiff, undefined> {
   const put = new Map<string, StoredAlarm>();
@@ -101,16 +101,10 @@ export function* diffAlarms(
     events.push(...sortAlarmEvents(newEvents));
   };
   const records = [
-    ...observedAlarms.listed.map((record) =>
-      fillRecord(alarms, record, observedAlarms.correctedStartIds?.has(record.id)),
-    ),
-    ...observedAlarms.foundRecords.map((record) => fillRecord(alarms, record)),
+    ...seen.listed.map((record) => fillRecord(alarms, record, seen.correctedStartIds?.has(record.id))),
+    ...seen.foundRecords.map((record) => fillRecord(alarms, record)),
   ];
-  const comparisonInput = {
-    seen: observedAlarms,
-    resolvedById: groupByAlarm(records.filter(isResolvedAlarm)),
-    options,
-  };
+  const input: DiffInput = { seen, resolvedById: groupByAlarm(records.filter(isResolvedAlarm)), options };
   const comparedAlarmIds = new Set<string>();
   for (const record of records) {
     if (isResolvedAlarm(record) || comparedAlarmIds.has(record.id)) continue;
@@ -119,12 +113,12 @@ export function* diffAlarms(
     const { alarm, state, untold } = storedAlarm ?? {};
     const isAlarmRecordRepeated = record === alarm && state === "active" && untold === undefined;
     if (isAlarmRecordRepeated && !isAlarmAnnouncedAtStart(record, options)) continue;
-    applyChanges(diffListedAlarm(storedAlarm, record, comparisonInput));
+    applyChanges(diffListedAlarm(storedAlarm, record, input));
     yield;
   }
   for (const absentAlarm of alarms.values()) {
     if (comparedAlarmIds.has(absentAlarm.alarm.id)) continue;
-    applyChanges(diffAbsentAlarm(absentAlarm, comparisonInput));
+    applyChanges(diffAbsentAlarm(absentAlarm, input));
     yield;
   }
   return { put, events };
@@ -228,15 +222,12 @@ function endOldEpisode(storedAlarm: StoredAlarm, resolvedById: RecordsById, cont
   return record === undefined ? markAlarmVanished(storedAlarm, context) : resolveEpisode(storedAlarm, record, context);
 }
 
-function findEndRecord(
-  storedAlarm: StoredAlarm,
-  relation: EpisodeRelation,
-  resolvedById: RecordsById,
-): Alarm | undefined {
-  const records = (resolvedById.get(storedAlarm.alarm.id) ?? []).filter(
-    (record) => relateToEpisode(storedAlarm, record) === relation,
-  );
-  return records.sort((a, b) => Number(alarmEndOrStartMs(b)) - Number(alarmEndOrStartMs(a)))[0];
+function findEndRecord(storedAlarm: StoredAlarm, relation: EpisodeRelation, resolvedById: RecordsById) {
+  const records = resolvedById.get(storedAlarm.alarm.id) ?? [];
+  const [lastRecord] = records
+    .filter((record) => relateToEpisode(storedAlarm, record) === relation)
+    .sort((a, b) => Number(alarmEndOrStartMs(b)) - Number(alarmEndOrStartMs(a)));
+  return lastRecord;
 }
 
 export function fillRecord(alarms: StoredAlarmsById, record: Alarm, acceptsLaterStart = false): Alarm {
@@ -267,10 +258,8 @@ export function sortAlarmEvents(events: readonly Event[]): readonly Event[] {
   if (events.length < 2) return events;
   const eventKindRank = ({ type }: Event) => ALARM_EVENT_KINDS_IN_ORDER.indexOf(type);
   const compareAlarmEvents = (a: Event, b: Event) => {
-    const eventTimeDifference = [a, b].some(({ type }) => type === "alarm-raised")
-      ? 0
-      : Date.parse(a.time) - Date.parse(b.time);
-    return eventTimeDifference || eventKindRank(a) - eventKindRank(b);
+    const hasRaisedEvent = a.type === "alarm-raised" || b.type === "alarm-raised";
+    return (hasRaisedEvent ? 0 : Date.parse(a.time) - Date.parse(b.time)) || eventKindRank(a) - eventKindRank(b);
   };
   const eventsByEpisode = Map.groupBy(events, (event) => (event.data as AlarmFact).episode);
   return [...eventsByEpisode.values()].flatMap((episodeEvents) => episodeEvents.toSorted(compareAlarmEvents));

@@ -77,8 +77,6 @@ export function diffResolvedAlarms(
 }
 
 /** True if an older record states the end of a vanished alarm and this end was not emitted yet. */
-function isLateAlarmEnd(storedAlarm: StoredAlarm, record: Alarm): boolean {
-  return (
-    storedAlarm.state === "vanished" && isSameEpisode(storedAlarm, record) && !isEmittedAlarmEnd(storedAlarm, record)
-  );
+function isLateAlarmEnd(stored: StoredAlarm, record: Alarm): boolean {
+  return stored.state === "vanished" && isSameEpisode(stored, record) && !isEmittedAlarmEnd(stored, record);
 }

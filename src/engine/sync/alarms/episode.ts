@@ -83,11 +83,10 @@ export function isSameEpisode({ episode, alarm: knownAlarm }: StoredAlarm, alarm
   if (episodeKey(alarm) === episode || episodeKey(alarm) === episodeKey(knownAlarm)) return true;
   const [startMs, knownMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(knownAlarm.triggeredAt)];
   if (startMs === null || knownMs === null) return false;
-  const earliestEpisodeStartMs = parseEpisodeStart(episode, knownAlarm.id) ?? knownMs;
-  if (isSameTime(startMs, knownMs) || isSameTime(startMs, earliestEpisodeStartMs)) return true;
-  return (
-    startMs > knownMs && startMs < earliestEpisodeStartMs && compareLastActiveEvents(alarm, knownAlarm) !== "after"
-  );
+  const earliestStartMs = parseEpisodeStart(episode, knownAlarm.id) ?? knownMs;
+  if (isSameTime(startMs, knownMs) || isSameTime(startMs, earliestStartMs)) return true;
+  const isBetween = startMs > knownMs && startMs < earliestStartMs;
+  return isBetween && compareLastActiveEvents(alarm, knownAlarm) !== "after";
 }
 
 function isSameEvent(a: Alarm, b: Alarm): boolean {
@@ -142,10 +141,9 @@ export function isFormerEpisode({ former = [] }: StoredAlarm, record: Alarm): bo
   const episode = episodeKey(record);
   const startMs = parseUtcMs(record.triggeredAt);
   return former.some((formerEpisode) => {
+    if (formerEpisode.episode === episode) return true;
     const formerMs = parseEpisodeStart(formerEpisode.episode, record.id);
-    return (
-      formerEpisode.episode === episode || (startMs !== null && formerMs !== null && isSameTime(startMs, formerMs))
-    );
+    return startMs !== null && formerMs !== null && isSameTime(startMs, formerMs);
   });
 }
 
@@ -169,9 +167,8 @@ export function fillFromStoredAlarm(storedAlarm: StoredAlarm, record: Alarm, acc
   const lacksStart = startMs === null && relateToEpisode(storedAlarm, alarm) === "same";
   const startsLater =
     startMs !== null && knownMs !== null && startMs > knownMs && isSameEvent(storedAlarm.alarm, alarm);
-  return lacksStart || startsLater || isSameEpisode(storedAlarm, alarm)
-    ? restoreShiftedTimes(storedAlarm.alarm, alarm)
-    : alarm;
+  if (!lacksStart && !startsLater && !isSameEpisode(storedAlarm, alarm)) return alarm;
+  return restoreShiftedTimes(storedAlarm.alarm, alarm);
 }
 
 /** Replaces the record's start with the stored one, and each other time that moved as much as the start. */

@@ -30,10 +30,8 @@ export function findMassAlarmChange(
   isChanged: (storedAlarm: StoredAlarm) => boolean,
   isObserved: (siteId: number) => boolean,
 ): MassChange | null {
-  const activeAlarms = [...alarms.values()].filter(
-    ({ state, alarm }) => state === "active" && isObserved(alarm.site.id),
-  );
-  const sites = [...Map.groupBy(activeAlarms, ({ alarm }) => alarm.site.id)].map(([siteId, siteAlarms]) => {
+  const active = [...alarms.values()].filter(({ state, alarm }) => state === "active" && isObserved(alarm.site.id));
+  const sites = [...Map.groupBy(active, ({ alarm }) => alarm.site.id)].map(([siteId, siteAlarms]) => {
     return { siteId, changedCount: siteAlarms.filter(isChanged).length, activeCount: siteAlarms.length };
   });
   const isMassChange = ({ changedCount, activeCount }: Omit<MassChange, "siteIds">) =>
@@ -81,9 +79,8 @@ export function createMassAlarmChangeGuard(log: Pick<Log, "info" | "warn">) {
   function countPolls(kind: MassChangeKind, massChange: MassChange | null, isObserved: (siteId: number) => boolean) {
     const pollCounts = pollCountsByChangeKind[kind];
     const { polls, text } = MASS_ALARM_CHANGE_KINDS[kind];
-    const normalSites = [...pollCounts.keys()].filter(
-      (siteId) => isObserved(siteId) && !massChange?.siteIds.has(siteId),
-    );
+    const isNormal = (siteId: number) => isObserved(siteId) && !massChange?.siteIds.has(siteId);
+    const normalSites = [...pollCounts.keys()].filter(isNormal);
     for (const siteId of normalSites) pollCounts.delete(siteId);
     if (normalSites.length > 0) log.info({ sites: normalSites, way: kind }, "a mass change of alarms is over");
     if (massChange === null) return new Set<number>();
@@ -91,17 +88,10 @@ export function createMassAlarmChangeGuard(log: Pick<Log, "info" | "warn">) {
     for (const siteId of siteIds) pollCounts.set(siteId, (pollCounts.get(siteId) ?? 0) + 1);
     const sitesAtCount = (pollCount: number) => [...siteIds].filter((siteId) => pollCounts.get(siteId) === pollCount);
     const [newSites, confirmedSites] = [sitesAtCount(1), sitesAtCount(polls + 1)];
-    const massChangeDetails = { way: kind, changed: changedCount, of: activeCount };
-    if (newSites.length > 0)
-      log.warn(
-        { sites: newSites, ...massChangeDetails, polls },
-        `many active alarms ${text}: waiting for confirmation`,
-      );
-    if (confirmedSites.length > 0)
-      log.warn(
-        { sites: confirmedSites, ...massChangeDetails },
-        `many active alarms ${text}: confirmed, so the changes are emitted`,
-      );
+    const details = { way: kind, changed: changedCount, of: activeCount };
+    const warn = (fields: object, outcome: string) => log.warn(fields, `many active alarms ${text}: ${outcome}`);
+    if (newSites.length > 0) warn({ sites: newSites, ...details, polls }, "waiting for confirmation");
+    if (confirmedSites.length > 0) warn({ sites: confirmedSites, ...details }, "confirmed, so the changes are emitted");
     return new Set([...siteIds].filter((siteId) => (pollCounts.get(siteId) ?? 0) <= polls));
   }
 

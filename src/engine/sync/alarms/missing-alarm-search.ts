@@ -19,14 +19,10 @@ const nextAbsenceCount = (counts: AlarmSearchCounts, { episode }: StoredAlarm) =
 const MAX_POLLS_BETWEEN_SEARCHES = 16;
 
 /** Returns the alarms to search now: absent for up to `everyPollUntil` polls, or for 4, 8, 16, 32, 48 … polls. */
-export function findAlarmsToSearch(
-  counts: AlarmSearchCounts,
-  absentAlarms: readonly StoredAlarm[],
-  everyPollUntil: number,
-) {
+export function findAlarmsToSearch(counts: AlarmSearchCounts, absent: readonly StoredAlarm[], everyPollUntil: number) {
   const isAlarmSearchDue = (count: number) =>
     count <= everyPollUntil || Number.isInteger(Math.log2(count)) || count % MAX_POLLS_BETWEEN_SEARCHES === 0;
-  return absentAlarms
+  return absent
     .filter((storedAlarm) => isAlarmSearchDue(nextAbsenceCount(counts, storedAlarm)))
     .toSorted((a, b) => nextAbsenceCount(counts, a) - nextAbsenceCount(counts, b));
 }
@@ -144,20 +140,15 @@ export async function checkAlarmEnds(
     .flatMap((id) => alarms.get(id) ?? [])
     .filter(({ state, since }) => state === "resolved" && Math.abs(nowMs - Date.parse(since)) >= REPLICA_DELAY_MS);
   const revokedAlarmIds = new Set<string>();
-  const staleAlarmIds = new Set(
-    contestedEnds.map(({ alarm }) => alarm.id).filter((id) => lastCheck.staleRecordIds.has(id)),
-  );
+  const staleIds = new Set(contestedEnds.map(({ alarm }) => alarm.id).filter((id) => lastCheck.staleRecordIds.has(id)));
   const failures = await forEachSite(
     findAlarmsToSearch(lastCheck.counts, contestedEnds, everyPollUntil),
     signal,
     async (siteId, dueAlarms) => {
       const endKey = (alarm: Alarm) => `${episodeKey(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
       const requestPages = () => source.alarms({ siteId, status: "resolved" }, signal);
-      const resolvedList = await readTwice(requestPages, {
-        idOf: endKey,
-        compareKeyOf: endKey,
-        maxPages: MAX_RESOLVED_PAGES,
-      });
+      const readSettings = { idOf: endKey, compareKeyOf: endKey, maxPages: MAX_RESOLVED_PAGES };
+      const resolvedList = await readTwice(requestPages, readSettings);
       signal.throwIfAborted();
       if (!resolvedList.complete) return;
       const resolvedById = Map.groupBy(resolvedList.items, ({ id }) => id);
@@ -165,15 +156,15 @@ export async function checkAlarmEnds(
         const { id } = contestedAlarm.alarm;
         const resolvedRecords = (resolvedById.get(id) ?? []).filter(isResolvedAlarm);
         const isAlarmEndListed = resolvedRecords.some((row) => relateToEpisode(contestedAlarm, row) !== "past");
-        staleAlarmIds.delete(id);
+        staleIds.delete(id);
         if (!isAlarmEndListed) revokedAlarmIds.add(id);
-        else if (!beganAfterStoredEnd(contestedAlarm, outdatedRecordsById.get(id))) staleAlarmIds.add(id);
+        else if (!beganAfterStoredEnd(contestedAlarm, outdatedRecordsById.get(id))) staleIds.add(id);
       }
     },
   );
   return {
     revokedEndIds: revokedAlarmIds,
-    staleRecordIds: staleAlarmIds,
+    staleRecordIds: staleIds,
     failures,
     counts: countAlarmSearches(lastCheck.counts, contestedEnds),
   };

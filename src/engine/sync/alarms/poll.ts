@@ -47,10 +47,13 @@ import { classifyRecords, createRecordReport, isUndisputed, type RecordCounts } 
  *
  * At a lowered list rate, verifying requests may take minutes: a later poll then gets their results.
  */
-export interface AlarmPoll {
-  run(signal: AbortSignal): Promise<JobOutcome>;
-  /** Runs the first poll after an outage: reads each list twice. Emits each page at once, after `source-available`. */
-  reconcile(signal: AbortSignal): Promise<JobOutcome>;
+export function createAlarmPoll(pollContext: PollContext, runSerially: SerialRunner, intervalMs: () => number | null) {
+  const state = createAlarmPollState(pollContext, intervalMs);
+  return {
+    run: (signal: AbortSignal) => runSerially(() => pollAlarms(state, false, signal)),
+    /** Runs the first poll after an outage: reads each list twice. Emits each page at once, after `source-available`. */
+    reconcile: (signal: AbortSignal) => runSerially(() => pollAlarms(state, true, signal)),
+  };
 }
 
 type PollState = ReturnType<typeof createAlarmPollState>;
@@ -62,18 +65,6 @@ const ALARMS_PER_COMMIT = 250;
 const MIN_ALARMS_TO_YIELD = 5_000;
 const AVERAGED_POLL_INTERVALS = 10;
 const LATE_POLL_FACTOR = 1.15;
-
-export function createAlarmPoll(
-  pollContext: PollContext,
-  runSerially: SerialRunner,
-  intervalMs: () => number | null,
-): AlarmPoll {
-  const alarmPollState = createAlarmPollState(pollContext, intervalMs);
-  return {
-    run: (signal) => runSerially(() => pollAlarms(alarmPollState, false, signal)),
-    reconcile: (signal) => runSerially(() => pollAlarms(alarmPollState, true, signal)),
-  };
-}
 
 function createAlarmPollState(pollContext: PollContext, intervalMs: () => number | null) {
   return {
@@ -102,11 +93,8 @@ async function pollAlarms(state: PollState, readsTwice: boolean, signal: AbortSi
   await refreshOldTokenScope(state, signal);
   const oldAlarms: ReadonlyMap<string, StoredAlarm> = new Map(store.alarms);
   const listRequestedAtMs = clock.now();
-  const listReadOptions: ListOptions = {
-    readsTwice,
-    onPage: createAlarmPageEmitter(state, readsTwice, signal),
-    signal,
-  };
+  const onPage = createAlarmPageEmitter(state, readsTwice, signal);
+  const listReadOptions: ListOptions = { readsTwice, onPage, signal };
   let firstList = await state.list.read(listReadOptions);
   await yieldForManyAlarms(state, firstList.listed.length, signal);
   if (!readsTwice && isMassDrop(oldAlarms, firstList))
@@ -119,12 +107,8 @@ async function pollAlarms(state: PollState, readsTwice: boolean, signal: AbortSi
   const diffGenerator = diffAlarms(store.alarms, verifiedAbsences.observation, alarmDiffOptions(state));
   const fullAlarmDiff = await runInSlices(diffGenerator, ALARMS_PER_COMMIT, clock, signal);
   const confirmedMassEnds = await confirmMassAlarmEnds(state, findMassAlarmEnds(oldAlarms, fullAlarmDiff), signal);
-  const { diff, remarks: massRemarks } = massGuard.withholdMassChanges(
-    oldAlarms,
-    fullAlarmDiff,
-    reading.coverage,
-    confirmedMassEnds,
-  );
+  const massChanges = massGuard.withholdMassChanges(oldAlarms, fullAlarmDiff, reading.coverage, confirmedMassEnds);
+  const { diff } = massChanges;
   const siteIds = new Set([...(scope.known() ?? []), ...reading.listed.map((alarm) => alarm.site.id)]);
   const completeSites = [...siteIds].filter((siteId) => reading.coverage(siteId) === "complete");
   // Alarms that began after this request, by the service's clock, are new.
@@ -141,7 +125,7 @@ async function pollAlarms(state: PollState, readsTwice: boolean, signal: AbortSi
   for (const siteId of completeSites) state.listedSiteIds.add(siteId);
   const pollRemarks = [
     ...reading.remarks,
-    ...massRemarks,
+    ...massChanges.remarks,
     ...state.reportUnverifiedRecords(sorted, endCheck, reading.unreadable),
     ...describeLatePolls(state),
   ];
@@ -232,11 +216,7 @@ function isMassDrop(alarmsBefore: ReadonlyMap<string, StoredAlarm>, { listed, co
   return findMassAlarmChange(alarmsBefore, ({ alarm }) => !listedAlarmIds.has(alarm.id), isSiteObserved) !== null;
 }
 
-async function readListAgain(
-  { list }: PollState,
-  firstReading: ActiveAlarmList,
-  listOptions: ListOptions,
-): Promise<ActiveAlarmList> {
+async function readListAgain({ list }: PollState, firstReading: ActiveAlarmList, listOptions: ListOptions) {
   return joinAlarmListReadings(firstReading, await list.read({ ...listOptions, readsTwice: false }));
 }
 
@@ -267,36 +247,29 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
     );
   // Read the list again only for unexplained absences: of alarms searched now, or of an unconfirmed mass drop.
   const massDrops = classified.absent.filter(({ alarm }) => massGuard.isAbsencePending(alarm.site.id));
-  const unexplainedAbsences = [...alarmsToSearch, ...massDrops].filter(
-    ({ alarm }) => !alarmSearch.postponed.has(alarm.id),
-  );
-  if (!classified.reading.isConfirmed && !unexplainedAbsences.every(isAbsenceExplained))
+  const unexplained = [...alarmsToSearch, ...massDrops].filter(({ alarm }) => !alarmSearch.postponed.has(alarm.id));
+  if (!classified.reading.isConfirmed && !unexplained.every(isAbsenceExplained))
     classified = classifyListedAlarms(await readListAgain(state, firstReading, listOptions));
   const { reading, records, absent } = classified;
   const endCheckLimits = { always: vanishAfter, nowMs: clock.now() };
   const checkContestedEnds = () =>
     checkAlarmEnds(alarms, records.outdatedRecords, state.endCheck, endCheckLimits, source, signal);
-  const endCheck = restrictEndCheck(
-    await finishInTime(state, "ends", checkContestedEnds),
-    state.endCheck,
-    records.outdatedRecords,
-  );
+  const finishedEndCheck = await finishInTime(state, "ends", checkContestedEnds);
+  const endCheck = restrictEndCheck(finishedEndCheck, state.endCheck, records.outdatedRecords);
   const followedAlarms = [...alarms.values()].filter(
-    (storedAlarm) => isOpenAlarm(storedAlarm) && storedAlarm.state !== "out-of-scope",
+    (stored) => isOpenAlarm(stored) && stored.state !== "out-of-scope",
   );
   const alarmsOfHiddenSites = followedAlarms.filter(({ alarm }) => !scope.sees(alarm.site.id));
   const listedAlarmIds = new Set(alarmsOfHiddenSites.length === 0 ? [] : records.listed.map(({ id }) => id));
   const needsScope =
-    unexplainedAbsences.some(({ alarm }) => !foundRecordsById.has(alarm.id)) ||
+    unexplained.some(({ alarm }) => !foundRecordsById.has(alarm.id)) ||
     // A listed alarm proves that the token sees the alarm's site, even if the stored scope lacks the site.
     alarmsOfHiddenSites.some(({ alarm }) => !listedAlarmIds.has(alarm.id)) ||
     followedAlarms.some(({ alarm }) => isSiteRefusal(reading.failures.get(alarm.site.id)));
   const refreshedTokenScope = needsScope ? await finishInTime(state, "scope", () => scope.tryRefresh(signal)) : null;
   const unclearRecords = alarmSearch.found.filter((record) => record.status === "active" && contradictsItself(record));
   // An alarm absent from pages that were read only once may still be active.
-  const unconfirmedAbsentAlarms = reading.isConfirmed
-    ? []
-    : absent.filter((storedAlarm) => !isAbsenceExplained(storedAlarm));
+  const unconfirmedAlarms = reading.isConfirmed ? [] : absent.filter((stored) => !isAbsenceExplained(stored));
   const observation: SeenAlarms = {
     listed: records.listed,
     acceptedOutdatedIds: records.acceptedOutdatedIds.difference(endCheck.staleRecordIds).union(endCheck.revokedEndIds),
@@ -305,7 +278,7 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
       ...records.unverifiedIds,
       ...unclearRecords.map(({ id }) => id),
       ...alarmSearch.postponed,
-      ...unconfirmedAbsentAlarms.map(({ alarm }) => alarm.id),
+      ...unconfirmedAlarms.map(({ alarm }) => alarm.id),
     ]),
     coverage: reading.coverage,
     foundRecords: alarmSearch.found.filter((record) => !unclearRecords.includes(record)),
@@ -325,26 +298,16 @@ async function searchAbsentAlarms(
 ) {
   const { clock, config, scope, source } = state.context;
   const endMs = halfPollIntervalEndMs(state);
-  const isLate = () => clock.monotonic() >= endMs;
+  const isTimeOver = () => clock.monotonic() >= endMs;
   const visibleAlarms = alarms.filter(({ alarm }) => scope.sees(alarm.site.id));
-  const searchSettings = {
-    source,
-    maxPages: config.alarms.resolved_pages_max,
-    isLastSearch,
-    isTimeOver: isLate,
-    signal,
-  };
+  const searchSettings = { source, maxPages: config.alarms.resolved_pages_max, isLastSearch, isTimeOver, signal };
+  const search = (absent: readonly StoredAlarm[]) =>
+    finishInTime(state, name, () => searchMissingAlarms(absent, searchSettings), endMs);
   const hasUnfinishedSearch = state.unfinishedWork.has(name);
-  const firstSearch = await finishInTime(state, name, () => searchMissingAlarms(visibleAlarms, searchSettings), endMs);
+  const firstSearch = await search(visibleAlarms);
   const unansweredAlarms = visibleAlarms.filter(({ alarm }) => firstSearch?.answered.has(alarm.id) === false);
   if (!hasUnfinishedSearch || unansweredAlarms.length === 0) return joinSearchResults([firstSearch], visibleAlarms);
-  const secondSearch = await finishInTime(
-    state,
-    name,
-    () => searchMissingAlarms(unansweredAlarms, searchSettings),
-    endMs,
-  );
-  return joinSearchResults([firstSearch, secondSearch], visibleAlarms);
+  return joinSearchResults([firstSearch, await search(unansweredAlarms)], visibleAlarms);
 }
 
 async function confirmMassAlarmEnds(state: PollState, endedIds: ReadonlySet<string>, signal: AbortSignal) {
@@ -355,14 +318,14 @@ async function confirmMassAlarmEnds(state: PollState, endedIds: ReadonlySet<stri
 
 async function recheckGatewaysOfNewAlarms(
   { context, store }: PollState,
-  listedAlarms: readonly Alarm[],
+  listed: readonly Alarm[],
   signal: AbortSignal,
 ) {
   const isNewAlarm = ({ id, site }: Alarm) => {
     const storedAlarm = store.alarms.get(id);
     return (storedAlarm === undefined || !isOpenAlarm(storedAlarm)) && isSiteFollowed(store, site.id);
   };
-  const newAlarms = listedAlarms.filter(isNewAlarm);
+  const newAlarms = listed.filter(isNewAlarm);
   if (newAlarms.length === 0) return;
   const findOnlineGateway = store.onlineGatewayFinder();
   const siteIds = new Set(newAlarms.filter((alarm) => findOnlineGateway(alarm) !== null).map(({ site }) => site.id));

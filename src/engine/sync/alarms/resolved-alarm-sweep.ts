@@ -18,6 +18,9 @@ import { describeUnreadableRecords } from "./unverified-records.ts";
 /** Time for which the learned order of the list of resolved alarms is trusted before all pages are read again. */
 const LIST_ORDER_TRUST_MS = 86_400_000;
 
+/** Sites that the token sees; null before they are known. */
+type VisibleSiteIds = ReadonlySet<number> | null;
+
 /** Reads the list of resolved alarms for changes between two polls; stops early if the newest come first. */
 export function createResolvedAlarmSweep(pollContext: PollContext, runSerially: SerialRunner) {
   const { source, config, clock, log, scope } = pollContext;
@@ -54,16 +57,13 @@ export function createResolvedAlarmSweep(pollContext: PollContext, runSerially: 
   async function compareAndCommitAlarms(
     lastSweep: AlarmSweep | undefined,
     sweepFromMs: number | null,
-    visibleSiteIds: ReadonlySet<number> | null,
+    visibleSiteIds: VisibleSiteIds,
     readings: readonly SweptList[],
   ): Promise<JobOutcome> {
     const nowIso = isoUtc(clock.now());
-    const records = readings
-      .flatMap((reading) => reading.records)
-      .filter(
-        (record) =>
-          lastSweep === undefined || awaitsEndRecord(record.id) || endedInSweptRange(record, lastSweep, visibleSiteIds),
-      );
+    const isCompared = (record: Alarm) =>
+      lastSweep === undefined || awaitsEndRecord(record.id) || endedInSweptRange(record, lastSweep, visibleSiteIds);
+    const records = readings.flatMap((reading) => reading.records).filter(isCompared);
     const newSweep = makeNextSweep(lastSweep, readings, nowIso);
     const resolvedAlarmDiff = diffResolvedAlarms(alarms, records, {
       source: sourceUri(source.name),
@@ -81,10 +81,8 @@ export function createResolvedAlarmSweep(pollContext: PollContext, runSerially: 
     if (wasAlarmListSteady) {
       const siteIds = new Set([...(scope.known() ?? []), ...records.map((alarm) => alarm.site.id)]);
       const newlyListedSites = recordFirstSiteLists(sites, siteIds, "resolvedSince", nowIso);
-      documents.push({
-        set: store.siteSet,
-        put: [...newlyListedSites, ...buildVisibilityChanges(lastSweep, visibleSiteIds)],
-      });
+      const visibilityChanges = buildVisibilityChanges(lastSweep, visibleSiteIds);
+      documents.push({ set: store.siteSet, put: [...newlyListedSites, ...visibilityChanges] });
       if (!isSameResolvedSweep(lastSweep, newSweep))
         documents.push({ set: store.sweepSet, put: [["resolved", newSweep]] });
     }
@@ -110,36 +108,26 @@ export function createResolvedAlarmSweep(pollContext: PollContext, runSerially: 
   }
 
   /** Resolved alarms were read up to this time: the watermark, or earlier if a site is visible again. */
-  function sweptUntilMs(lastSweep: AlarmSweep, visibleSiteIds: ReadonlySet<number> | null): number {
-    const siteSweepTimesMs = [...sites.keys()].map((siteId) =>
-      siteSweptUntilMs(Number(siteId), lastSweep, visibleSiteIds),
-    );
+  function sweptUntilMs(lastSweep: AlarmSweep, visibleSiteIds: VisibleSiteIds): number {
+    const siteSweepTimesMs = [...sites.keys()].map((id) => siteSweptUntilMs(Number(id), lastSweep, visibleSiteIds));
     return Math.min(parseUtcMs(lastSweep.watermark) ?? 0, ...siteSweepTimesMs);
   }
 
-  function siteSweptUntilMs(
-    siteId: number,
-    { watermark }: AlarmSweep,
-    visibleSiteIds: ReadonlySet<number> | null,
-  ): number {
+  function siteSweptUntilMs(siteId: number, { watermark }: AlarmSweep, visibleSiteIds: VisibleSiteIds): number {
     const sweptUntil = sites.get(String(siteId))?.sweptUntil;
     const isSiteVisibleAgain = sweptUntil !== undefined && visibleSiteIds?.has(siteId) === true;
     return parseUtcMs(isSiteVisibleAgain ? sweptUntil : watermark) ?? 0;
   }
 
   /** Without this limit, older episodes that were deleted from the store would be emitted again. */
-  function endedInSweptRange(
-    record: Alarm,
-    lastSweep: AlarmSweep,
-    visibleSiteIds: ReadonlySet<number> | null,
-  ): boolean {
+  function endedInSweptRange(record: Alarm, lastSweep: AlarmSweep, visibleSiteIds: VisibleSiteIds): boolean {
     const sweepStartMs = siteSweptUntilMs(record.site.id, lastSweep, visibleSiteIds) - settings.resolved_overlap;
     return (latestAlarmTimeMs(record) ?? sweepStartMs) >= sweepStartMs;
   }
 
   function buildVisibilityChanges(
     lastSweep: AlarmSweep | undefined,
-    visibleSiteIds: ReadonlySet<number> | null,
+    visibleSiteIds: VisibleSiteIds,
   ): readonly (readonly [string, StoredAlarmSite])[] {
     if (lastSweep === undefined || visibleSiteIds === null) return [];
     return [...sites].flatMap(([id, { sweptUntil, ...site }]) => {
@@ -200,6 +188,8 @@ interface SweepLimits {
   readonly isAwaited: (alarmId: string) => boolean;
 }
 
+type SweepFault = { readonly tooLong?: boolean; readonly brokenBy?: string };
+
 const LIST_ORDERS = ["resolved", "triggered"] as const;
 const TIME_BY_LIST_ORDER = { resolved: alarmEndOrStartMs, triggered: (alarm: Alarm) => parseUtcMs(alarm.triggeredAt) };
 
@@ -224,18 +214,15 @@ async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits:
       lastAlarmTimesMs[listOrder] = timeMs ?? lastAlarmTimesMs[listOrder];
     }
   };
-  /** `isOrderKnown`: enough pages were read to know the order of the list. `isUnchanged`: no alarm can have moved to a page that was already read. */
-  const buildResult = (
-    isOrderKnown: boolean,
-    isUnchanged: boolean,
-    fault: { tooLong?: boolean; brokenBy?: string } = {},
-  ) => {
-    const newestFirstBy = LIST_ORDERS.find((order) => isDescending[order]) ?? null;
-    return {
-      ...{ records, pages: pageCount, latestMs, newestFirstBy, unreadable: unreadableRecords },
-      ...{ isOrderKnown, isUnchanged, tooLong: false, brokenBy: null, ...fault },
-    };
-  };
+  /**
+   * `isOrderKnown`: enough pages were read to know the order of the list. `isUnchanged`: no alarm can have moved to a page
+   * that was already read.
+   */
+  const buildResult = (isOrderKnown: boolean, isUnchanged: boolean, fault: SweepFault = {}) => ({
+    ...{ records, pages: pageCount, latestMs, unreadable: unreadableRecords },
+    newestFirstBy: LIST_ORDERS.find((order) => isDescending[order]) ?? null,
+    ...{ isOrderKnown, isUnchanged, tooLong: false, brokenBy: null, ...fault },
+  });
   try {
     for await (const page of pages) {
       pageCount += 1;

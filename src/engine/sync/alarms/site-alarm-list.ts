@@ -20,19 +20,14 @@ export interface ListLimits {
   readonly twice: boolean;
 }
 
-export interface SiteAlarmReading {
-  readonly listing: Listing<Alarm>;
-  readonly remark: string | null;
-}
-
 const MAX_SITE_ALARM_PAGES = 20;
 const SPLIT_LIST_AFTER_FAILURES = 3;
 const SPLIT_LIST_AFTER_FAILING_MS = 120_000;
 const RETRY_WHOLE_LIST_AFTER_MS = 3_600_000;
 
 interface AlarmListFailures {
-  readonly firstFailureMs: number;
-  readonly failureCount: number;
+  readonly firstMs: number;
+  readonly count: number;
   readonly splitAtMs: number | null;
 }
 
@@ -56,22 +51,14 @@ export function createSiteListReader(
 
   function noteListFailure(list: string, isPart: boolean, { brokenBy, reason }: { brokenBy?: string; reason: string }) {
     const nowMs = clock.monotonic();
-    const { firstFailureMs, failureCount, splitAtMs } = failuresByList.get(list) ?? {
-      firstFailureMs: nowMs,
-      failureCount: 0,
-      splitAtMs: null,
-    };
-    const failsOften =
-      failureCount + 1 >= SPLIT_LIST_AFTER_FAILURES && nowMs - firstFailureMs >= SPLIT_LIST_AFTER_FAILING_MS;
-    const mustSplitAlarmList = brokenBy === "pages" || isPart || failsOften || isListUnreliable();
-    failuresByList.set(list, {
-      firstFailureMs,
-      failureCount: failureCount + 1,
-      splitAtMs: mustSplitAlarmList ? nowMs : null,
-    });
-    if (mustSplitAlarmList && splitAtMs === null)
+    const earlier = failuresByList.get(list) ?? { firstMs: nowMs, count: 0, splitAtMs: null };
+    const count = earlier.count + 1;
+    const failsOften = count >= SPLIT_LIST_AFTER_FAILURES && nowMs - earlier.firstMs >= SPLIT_LIST_AFTER_FAILING_MS;
+    const mustSplit = brokenBy === "pages" || isPart || failsOften || isListUnreliable();
+    failuresByList.set(list, { ...earlier, count, splitAtMs: mustSplit ? nowMs : null });
+    if (mustSplit && earlier.splitAtMs === null)
       log.warn({ list, reason }, "a list of alarms cannot be read to its end: it is read in parts");
-    return mustSplitAlarmList;
+    return mustSplit;
   }
 
   async function readListPart(
@@ -99,15 +86,14 @@ export function createSiteListReader(
     const listParts = splitAlarmListPart(part);
     if (listParts.length === 0)
       return { ...firstPage, reason: `The active alarms of ${listName} cannot be read beyond their first page.` };
-    return joinAlarmListParts(
-      firstPage,
-      listParts,
-      (listPart) => readListPart(siteId, listPart, false, listOptions),
-      listOptions.signal,
-    );
+    const readPart = (listPart: ListPart) => readListPart(siteId, listPart, false, listOptions);
+    return joinAlarmListParts(firstPage, listParts, readPart, listOptions.signal);
   }
 
-  return async (siteId: number, listOptions: ListOptions): Promise<SiteAlarmReading> => {
+  return async (
+    siteId: number,
+    listOptions: ListOptions,
+  ): Promise<{ listing: Listing<Alarm>; remark: string | null }> => {
     const firstList = await readListPart(siteId, {}, true, listOptions);
     if (!isAlarmListSplit(describeAlarmList(siteId, {}))) return { listing: firstList, remark: null };
     const remark = `The pages of the active alarms of site ${siteId} cannot be walked: they are read by priority and acknowledgement.`;

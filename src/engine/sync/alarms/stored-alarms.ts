@@ -70,11 +70,8 @@ export function expiredAlarmIds(
       : alarmAgeMs > LONG_ALARM_RETENTION_MS;
     if (!isAlarmOld) continue;
     const awaitsAcknowledgement = untold !== true && !alarm.acknowledged;
-    if (
-      state === "resolved" &&
-      alarmAgeMs <= (awaitsAcknowledgement ? LONG_ALARM_RETENTION_MS : ENDED_ALARM_RETENTION_MS)
-    )
-      retainedAlarms.push({ id, since });
+    const retentionMs = awaitsAcknowledgement ? LONG_ALARM_RETENTION_MS : ENDED_ALARM_RETENTION_MS;
+    if (state === "resolved" && alarmAgeMs <= retentionMs) retainedAlarms.push({ id, since });
     else idsOfExpiredAlarms.push(id);
   }
   const newestRetainedAlarms = retainedAlarms.sort((a, b) => (a.since < b.since ? 1 : -1));
