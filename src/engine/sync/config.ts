@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { Duration } from "../../core/values/duration.ts";
 import { cronExpressionProblem, expandCronNickname } from "./cron-schedule.ts";
+import { optionalList } from "./tag-selection.ts";
 
 const CronSchedule = z
   .union([
@@ -40,18 +41,12 @@ const PollSchedules = z.strictObject({
   tags: CronSchedule.prefault("40 */6 * * *").meta({ description: "List of tags; one request per site and 100 tags." }),
 });
 
-const ALARM_STARTUP_MODES = ["reconcile", "announce", "silent"] as const;
-
 const AlarmPollSettings = z.strictObject({
-  startup: z.enum(ALARM_STARTUP_MODES).default("reconcile").meta({
+  startup: z.enum(["reconcile", "announce", "silent"]).default("reconcile").meta({
     description:
       "At a start: `reconcile` emits what changed since the last run (and every active alarm, marked initial, without a stored state); `announce` emits every active alarm, marked initial; `silent` stores the current alarms and emits nothing.",
   }),
-  sites: z
-    .array(z.int())
-    .min(1)
-    .optional()
-    .meta({ description: "Ids of the sites whose alarms are polled; all sites by default." }),
+  sites: optionalList(z.int(), "Ids of the sites whose alarms are polled; all sites by default."),
   vanish_after_misses: z.int().min(2).max(100).default(2).meta({
     description:
       "Number of complete lists in a row without an alarm, and without a statement about it, before it counts as vanished.",
@@ -67,9 +62,10 @@ const AlarmPollSettings = z.strictObject({
 });
 
 const InventoryPollSettings = z.strictObject({
-  sites: z.array(z.int()).min(1).optional().meta({
-    description: "Ids of the sites whose gateways, hosts, systems and tags are polled; all sites by default.",
-  }),
+  sites: optionalList(
+    z.int(),
+    "Ids of the sites whose gateways, hosts, systems and tags are polled; all sites by default.",
+  ),
   remove_after: Duration.prefault("7d").meta({
     description: "How long an object must be absent from complete lists before it counts as removed.",
   }),

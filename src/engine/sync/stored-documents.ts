@@ -215,20 +215,15 @@ export interface StoredLedger {
 }
 
 /** Time range of a series and its state. Fetched: `points`, `null` (no value), `no-log` (404). Not fetched: `refused`. */
-export interface StoredRange {
+export interface StoredRange extends Partial<StoredRefusal> {
   readonly from: string;
   readonly to: string;
   readonly why: "points" | "null" | "no-log" | "refused";
-  /** Message of the service for `no-log` and `refused`; for `null`, how it is known that no value exists. */
-  readonly said?: string;
-  readonly at?: string;
-  readonly times?: number;
-  readonly againAt?: string;
-  readonly reason?: "unreadable";
   readonly emitted?: true;
 }
 
 export interface StoredRefusal {
+  /** Message of the service for `no-log` and `refused`; for `null`, how it is known that no value exists. */
   readonly said: string;
   readonly at: string;
   readonly times: number;

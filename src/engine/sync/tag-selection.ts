@@ -2,18 +2,15 @@ import { z } from "zod";
 import type { Tag } from "../../core/model/building.ts";
 import { globMatches } from "../../core/values/glob.ts";
 
+/** List of at least one entry, or nothing. */
+export function optionalList<T extends z.ZodType>(entry: T, description: string) {
+  return z.array(entry).min(1).optional().meta({ description });
+}
+
 const TagSelectionFields = {
-  sites: z.array(z.int()).min(1).optional().meta({ description: "Site ids; matches a tag of any of them." }),
-  systems: z
-    .array(z.string().min(1))
-    .min(1)
-    .optional()
-    .meta({ description: "System ids; matches a tag that the list of any of them contains." }),
-  units: z
-    .array(z.string())
-    .min(1)
-    .optional()
-    .meta({ description: 'Units exactly as the service writes them; "" for a tag without a unit.' }),
+  sites: optionalList(z.int(), "Site ids; matches a tag of any of them."),
+  systems: optionalList(z.string().min(1), "System ids; matches a tag that the list of any of them contains."),
+  units: optionalList(z.string(), 'Units exactly as the service writes them; "" for a tag without a unit.'),
   name: z
     .union([z.string().min(1), z.array(z.string().min(1)).min(1)])
     .optional()
@@ -21,7 +18,7 @@ const TagSelectionFields = {
       description:
         "One or more patterns for the display name or the description: * is any text, ? is one character, case is ignored.",
     }),
-  ids: z.array(z.string().min(1)).min(1).optional().meta({ description: "Tag ids." }),
+  ids: optionalList(z.string().min(1), "Tag ids."),
 };
 
 /** Selects tags: fields narrow the choice, entries of one field widen it, `exclude` removes tags. Empty means every tag. */

@@ -1,6 +1,6 @@
 import { errorText } from "../../../core/errors/errors.ts";
 import type { TagValue } from "../../../core/model/building.ts";
-import type { TagValueQuality } from "../../../core/model/tag-event-data.ts";
+import type { StaleReason, TagValueQuality } from "../../../core/model/tag-event-data.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
@@ -68,19 +68,11 @@ export function createLiveReadCommit(
   ) {
     const uncachedValues = await readUncachedValues(requestedIds);
     const checkedReadings = requestedIds.flatMap((id) => {
-      const watchedTag = schedule.watchedTag(id);
+      const watched = schedule.watchedTag(id);
       const value = values.get(id);
-      if (watchedTag === undefined || value === undefined) return [];
-      const storedBefore = cachedValues.get(id) ?? uncachedValues.get(id);
-      return [
-        {
-          id,
-          watched: watchedTag,
-          value,
-          before: storedBefore,
-          type: judgeType(watchedTag.tag.unit, storedBefore, value),
-        },
-      ];
+      if (watched === undefined || value === undefined) return [];
+      const before = cachedValues.get(id) ?? uncachedValues.get(id);
+      return [{ id, watched, value, before, type: judgeType(watched.tag.unit, before, value) }];
     });
     const readings = checkedReadings.map(
       ({ id, watched, value, before, type }): JudgedReading => ({
@@ -152,51 +144,37 @@ export function createLiveReadCommit(
     },
 
     commitStaleValues: (async (ids, findStaleTag) => {
-      let committedValues: readonly { readonly id: string; readonly stored: StoredValue }[] = [];
+      let committedValues: readonly { readonly id: string; readonly reason: StaleReason; stored: StoredValue }[] = [];
       const prepareChange = async () => {
-        const uncachedTagValues = await readUncachedValues(ids);
+        const uncachedValues = await readUncachedValues(ids);
         const time = isoUtc(clock.now());
-        const staleOutcomes = ids.flatMap((id) => {
+        const outcomes = ids.flatMap((id) => {
           const staleTag = findStaleTag(id);
-          const before = cachedValues.get(id) ?? uncachedTagValues.get(id);
+          const before = cachedValues.get(id) ?? uncachedValues.get(id);
           if (staleTag === null || before === undefined || before.quality === "bad") return [];
           const { siteTag, reason } = staleTag;
-          const behindGateway = offlineGatewayOf(siteTag.siteId);
-          return [
-            { id, ...buildStaleValueEvent(siteTag, before, reason, { source: source.name, time, behindGateway }) },
-          ];
+          const context = { source: source.name, time, behindGateway: offlineGatewayOf(siteTag.siteId) };
+          return [{ id, reason, ...buildStaleValueEvent(siteTag, before, reason, context) }];
         });
-        committedValues = staleOutcomes;
-        const put = staleOutcomes.map(({ id, stored }) => [id, stored] as const);
-        return { documents: [{ set: valueDocumentSet, put }], events: staleOutcomes.map(({ event }) => event) };
+        committedValues = outcomes;
+        const put = outcomes.map(({ id, stored }) => [id, stored] as const);
+        return { documents: [{ set: valueDocumentSet, put }], events: outcomes.map(({ event }) => event) };
       };
       await options.groupCommit.commit(source.name, prepareChange, COMMIT_AT_ONCE);
       for (const { id, stored } of committedValues) cacheTagValue(id, stored);
-      return new Map(
-        committedValues.flatMap(({ id, stored: { staleReason } }) => (staleReason ? [[id, staleReason]] : [])),
-      );
+      return new Map(committedValues.map(({ id, reason }) => [id, reason]));
     }) satisfies CommitStaleValues,
 
     async quarantineTag(id: string, reason: unknown): Promise<void> {
       const previousQuarantine = await store.document<StoredTagQuarantine>(quarantineDocumentSet, id);
-      const quarantineCount = (previousQuarantine?.times ?? 0) + 1;
-      const waitMs = tagQuarantineMs(quarantineCount);
-      const quarantineEntry: StoredTagQuarantine = {
-        until: isoUtc(clock.now() + waitMs),
-        reason: errorText(reason),
-        at: isoUtc(clock.now()),
-        times: quarantineCount,
-      };
-      await store.commit({ documents: [{ set: quarantineDocumentSet, put: [[id, quarantineEntry]] }] });
+      const times = (previousQuarantine?.times ?? 0) + 1;
+      const waitMs = tagQuarantineMs(times);
+      const [until, at] = [isoUtc(clock.now() + waitMs), isoUtc(clock.now())];
+      const quarantine: StoredTagQuarantine = { until, reason: errorText(reason), at, times };
+      await store.commit({ documents: [{ set: quarantineDocumentSet, put: [[id, quarantine]] }] });
       schedule.quarantineTag(id, clock.monotonic() + waitMs);
     },
   };
-}
-
-/** Commits several sources in one transaction, because each transaction is a disk sync. A single source never waits. */
-export interface GroupCommit {
-  /** `change` runs just before the transaction, so that it can use the results of earlier commits. */
-  commit(source: string, prepareChange: () => Promise<StoreChange>, commitNow: AbortSignal): Promise<void>;
 }
 
 const COMMIT_INTERVAL_MS = 1_000;
@@ -212,13 +190,15 @@ interface WaitingStoreChange {
   readonly completion: PromiseWithResolvers<void>;
 }
 
-interface GroupCommitOptions {
+export type GroupCommit = ReturnType<typeof createGroupCommit>;
+
+/** Commits several sources in one transaction, because each transaction is a disk sync. A single source never waits. */
+export function createGroupCommit(options: {
   readonly store: Pick<Store, "commit">;
   readonly clock: Clock;
   readonly sourceCount: number;
-}
-
-export function createGroupCommit({ store, clock, sourceCount }: GroupCommitOptions): GroupCommit {
+}) {
+  const { store, clock, sourceCount } = options;
   const waitingChanges: WaitingStoreChange[] = [];
   let isCommitLoopRunning = false;
   let lastCommitMs = Number.NEGATIVE_INFINITY;
@@ -226,10 +206,8 @@ export function createGroupCommit({ store, clock, sourceCount }: GroupCommitOpti
   async function runCommitLoop(): Promise<void> {
     isCommitLoopRunning = true;
     for (let [firstChange] = waitingChanges; firstChange !== undefined; [firstChange] = waitingChanges) {
-      const waitMs = Math.max(
-        lastCommitMs + COMMIT_INTERVAL_MS - clock.monotonic(),
-        sourceCount > 1 ? FIRST_WAIT_MS : 0,
-      );
+      const firstWaitMs = sourceCount > 1 ? FIRST_WAIT_MS : 0;
+      const waitMs = Math.max(firstWaitMs, lastCommitMs + COMMIT_INTERVAL_MS - clock.monotonic());
       if (waitMs > 0) await sleepFor(clock, waitMs, firstChange.commitNow);
       lastCommitMs = clock.monotonic();
       while (waitingChanges.length > 0) {
@@ -258,7 +236,7 @@ export function createGroupCommit({ store, clock, sourceCount }: GroupCommitOpti
     const preparedChanges = await Promise.all(
       changesToCommit.map(async ({ prepareChange, completion }) => {
         try {
-          return [{ done: completion, change: await prepareChange() }];
+          return [{ completion, change: await prepareChange() }];
         } catch (error) {
           completion.reject(error);
           return [];
@@ -268,18 +246,19 @@ export function createGroupCommit({ store, clock, sourceCount }: GroupCommitOpti
     const validChanges = preparedChanges.flat();
     try {
       if (validChanges.length > 0) await store.commit(mergeStoreChanges(validChanges.map(({ change }) => change)));
-      for (const { done } of validChanges) done.resolve();
+      for (const { completion } of validChanges) completion.resolve();
     } catch (error) {
-      for (const { done } of validChanges) done.reject(error);
+      for (const { completion } of validChanges) completion.reject(error);
     }
   }
 
   return {
-    commit(source, prepareChange, commitNow) {
-      const commitDone = Promise.withResolvers<void>();
-      waitingChanges.push({ source, prepareChange, commitNow, completion: commitDone });
+    /** `prepareChange` runs just before the transaction, so that it can use the results of earlier commits. */
+    commit(source: string, prepareChange: () => Promise<StoreChange>, commitNow: AbortSignal): Promise<void> {
+      const completion = Promise.withResolvers<void>();
+      waitingChanges.push({ source, prepareChange, commitNow, completion });
       if (!isCommitLoopRunning) void runCommitLoop();
-      return commitDone.promise;
+      return completion.promise;
     },
   };
 }

@@ -2,15 +2,12 @@ import { z } from "zod";
 import { Duration } from "../../../core/values/duration.ts";
 import { rejectDuplicateNames, TagSelection } from "../tag-selection.ts";
 
-const readClassName = z.string().min(1).meta({ description: "Name for logs, metrics and `plenum plan`." });
-const readClassSelection = TagSelection.prefault({}).meta({
-  description: "Tags of this class; all tags by default. A tag belongs to the first class that selects it.",
-});
-
 export const ReadClass = z
   .strictObject({
-    name: readClassName,
-    select: readClassSelection,
+    name: z.string().min(1).meta({ description: "Name for logs, metrics and `plenum plan`." }),
+    select: TagSelection.prefault({}).meta({
+      description: "Tags of this class; all tags by default. A tag belongs to the first class that selects it.",
+    }),
     every: Duration.refine((ms) => ms >= 3_000, {
       message: "Write 3s or more: 20 requests a minute are one every 3 s, so a shorter interval cannot be kept.",
     }).meta({ description: "How often each tag yields a value, and how old a value may become; at least 3s." }),

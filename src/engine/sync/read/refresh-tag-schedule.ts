@@ -1,5 +1,4 @@
 import { createSerialRunner, yieldIfManyObjects } from "../../../core/runtime/waiting.ts";
-import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
 import { loadRequestableTags, tagInventorySets } from "../inventory/requestable-tags.ts";
 import { type HistoryDemand, liveQuotaShare, type QuotaOverload } from "../plan/overload.ts";
@@ -58,12 +57,7 @@ export function createScheduleRefresh(
       schedule.startFreshnessMinute();
       scheduleRefreshedAtMs = clock.monotonic();
     }
-    overload = schedule.updateStretchFactors(
-      sustainedSlotMs(),
-      TAGS_PER_REQUEST,
-      quotaShare(),
-      expectedReplyMs(pacedSlotMs()),
-    );
+    overload = schedule.updateStretchFactors(sustainedSlotMs(), quotaShare(), expectedReplyMs(pacedSlotMs()));
     const promisedMs = (readClass: ReadConfig[number]) =>
       readClass.every * (overload?.factors.get(readClass.name) ?? 1) + pacedSlotMs();
     staleValues.intervalsChanged(new Map(classes.map((readClass) => [readClass.name, promisedMs(readClass)])));
@@ -119,10 +113,10 @@ export function createScheduleRefresh(
   function setFreshnessMetrics(): void {
     const currentFreshness = schedule.freshness(clock.monotonic());
     for (const className of publishedFreshness.classes) {
+      const metricLabels = { source: source.name, class: className };
       const classFreshness = currentFreshness.find((freshness) => freshness.name === className);
-      if (classFreshness === undefined) metrics.freshnessPromised.remove({ source: source.name, class: className });
-      if ((classFreshness?.achievedMs ?? null) === null)
-        metrics.freshnessAchieved.remove({ source: source.name, class: className });
+      if (classFreshness === undefined) metrics.freshnessPromised.remove(metricLabels);
+      if ((classFreshness?.achievedMs ?? null) === null) metrics.freshnessAchieved.remove(metricLabels);
     }
     for (const { name, promisedMs, achievedMs } of currentFreshness) {
       const metricLabels = { source: source.name, class: name };

@@ -1,3 +1,4 @@
+import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { assignGroupPhases, keepPositions, plannedReadMs } from "../plan/cadence.ts";
 import { createPlannedTags, NEVER_READ_MS, type PlannedTags } from "../plan/next-read-group.ts";
 import { backOffInterval, computeQuotaOverload, earliestStretchedReadAge } from "../plan/overload.ts";
@@ -48,7 +49,7 @@ export function createTagSchedule(context: TagScheduleContext) {
   /** Tag ids by class: positions 0 to 19 are read together, then 20 to 39. */
   let tagIdsByClass = new Map<string, readonly string[]>();
   const grid = {
-    ...{ slotMs: 3_000, groupSize: 20, wallOffsetMs: 0, phaseInputs: "" },
+    ...{ slotMs: 3_000, wallOffsetMs: 0, phaseInputs: "" },
     ...{ isFirstRound: false, awaitedTagCount: 0, firstRoundEndMs: Number.NEGATIVE_INFINITY },
   };
 
@@ -106,11 +107,11 @@ export function createTagSchedule(context: TagScheduleContext) {
     if (phaseInputs === grid.phaseInputs) return;
     grid.phaseInputs = phaseInputs;
     const fixedClasses = cadenceClasses.filter(({ hasFixedTimes }) => hasFixedTimes);
-    const phases = assignGroupPhases(fixedClasses, grid.slotMs, grid.groupSize);
+    const phases = assignGroupPhases(fixedClasses, grid.slotMs, TAGS_PER_REQUEST);
     for (const { name, ids } of cadenceClasses)
       for (const [position, id] of ids.entries()) {
         const tag = scheduledTags.get(id);
-        if (tag !== undefined) tag.phaseMs = phases.get(name)?.[Math.floor(position / grid.groupSize)] ?? null;
+        if (tag !== undefined) tag.phaseMs = phases.get(name)?.[Math.floor(position / TAGS_PER_REQUEST)] ?? null;
       }
   }
 
@@ -175,11 +176,8 @@ export function createTagSchedule(context: TagScheduleContext) {
     const tagIsolation = context.isolationOf(id);
     if (tagIsolation === null) return;
     const { label, timing, notBeforeMs = NEVER_READ_MS } = tagIsolation;
-    columns.isolated.set(rowIndex, {
-      label,
-      timing,
-      siteRequestedMs: siteRequestedMs.get(watched.siteId) ?? NEVER_READ_MS,
-    });
+    const requestedMs = siteRequestedMs.get(watched.siteId) ?? NEVER_READ_MS;
+    columns.isolated.set(rowIndex, { label, timing, siteRequestedMs: requestedMs });
     if (notBeforeMs > nowMs) columns.isUnderWay[rowIndex] = 1;
   }
 
@@ -246,17 +244,12 @@ export function createTagSchedule(context: TagScheduleContext) {
     },
 
     nextQuarantineRetry(nowMs: number): string | undefined {
-      return [...quarantinedTagIds].find((id) => {
-        const tag = scheduledTags.get(id);
-        if (
-          tag === undefined ||
-          tag.isRequestUnderWay ||
-          tag.retryAtMs > nowMs ||
-          !context.canSeeSite(tag.watched.siteId)
-        )
-          return false;
-        return tag.quarantinedUntilMs !== null && tag.quarantinedUntilMs <= nowMs;
-      });
+      const isRetryDue = (tag: ScheduledTag) =>
+        !tag.isRequestUnderWay &&
+        tag.retryAtMs <= nowMs &&
+        (tag.quarantinedUntilMs ?? Number.POSITIVE_INFINITY) <= nowMs &&
+        context.canSeeSite(tag.watched.siteId);
+      return [...quarantinedTagIds].flatMap((id) => scheduledTags.get(id) ?? []).find(isRetryDue)?.id;
     },
 
     /** Returns a tag that was never refused singly, preferably not suspected and of another site than `triedTagIds`. */
@@ -264,16 +257,13 @@ export function createTagSchedule(context: TagScheduleContext) {
       const triedSiteIds = new Set(triedTagIds.map((id) => scheduledTags.get(id)?.watched.siteId));
       const { siteStateOf } = createSiteStateCache();
       const [bestControlTag] = [...scheduledTags.values()]
-        .filter(
-          (tag) =>
-            !tag.isRequestUnderWay &&
-            !triedTagIds.includes(tag.id) &&
-            countsForFreshness(tag, siteStateOf(tag.watched.siteId)),
-        )
-        .flatMap(({ id, watched: { siteId }, lastReadMs }) => {
+        .flatMap((tag) => {
+          const { id, watched, lastReadMs, isRequestUnderWay } = tag;
+          if (isRequestUnderWay || triedTagIds.includes(id)) return [];
+          if (!countsForFreshness(tag, siteStateOf(watched.siteId))) return [];
           const { isSuspect = false, notBeforeMs } = context.isolationOf(id) ?? {};
           if (lastReadMs === null || notBeforeMs !== undefined) return [];
-          return [{ id, lastMs: lastReadMs, rank: (triedSiteIds.has(siteId) ? 2 : 0) + (isSuspect ? 1 : 0) }];
+          return [{ id, lastMs: lastReadMs, rank: (triedSiteIds.has(watched.siteId) ? 2 : 0) + (isSuspect ? 1 : 0) }];
         })
         .sort((a, b) => a.rank - b.rank || b.lastMs - a.lastMs);
       return bestControlTag?.id;
@@ -339,7 +329,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     },
     quarantinedIds: (): readonly string[] => [...quarantinedTagIds],
 
-    updateStretchFactors(slotMs: number, tagsPerRequest: number, liveQuotaShare: number, expectedReplyMs: number) {
+    updateStretchFactors(slotMs: number, quotaShare: number, replyMs: number) {
       const counts = new Map<WatchedTag["readClass"], number>();
       const { siteStateOf } = createSiteStateCache();
       for (const tag of scheduledTags.values()) {
@@ -348,21 +338,9 @@ export function createTagSchedule(context: TagScheduleContext) {
         const { readClass } = tag.watched;
         counts.set(readClass, (counts.get(readClass) ?? 0) + stretchedIntervalMsOf(tag) / intervalMsOf(tag, site));
       }
-      const readClassDemands = [...counts].map(([readClass, tags]) => ({
-        ...readClass,
-        tags,
-        everyMs: readClass.every,
-      }));
-      const overload = computeQuotaOverload(
-        readClassDemands,
-        slotMs,
-        tagsPerRequest,
-        liveQuotaShare,
-        expectedReplyMs,
-        stretchFactors,
-      );
+      const demands = [...counts].map(([readClass, tags]) => ({ ...readClass, tags, everyMs: readClass.every }));
+      const overload = computeQuotaOverload(demands, slotMs, TAGS_PER_REQUEST, quotaShare, replyMs, stretchFactors);
       stretchFactors = overload.factors;
-      grid.groupSize = tagsPerRequest;
       grid.wallOffsetMs = context.wallOffsetMs();
       if (Math.abs(slotMs / grid.slotMs - 1) > SLOT_CHANGE_MIN) grid.slotMs = 60_000 / Math.round(60_000 / slotMs);
       assignTagPhases();
@@ -387,15 +365,12 @@ export function createTagSchedule(context: TagScheduleContext) {
         classFreshness.tags += 1;
         classFreshness.promisedMs = promisedMs;
         if (!countsForFreshness(tag, siteStateOf(tag.watched.siteId))) continue;
-        const replacedValueAgeMs = Math.max(replacedAgesMs.now.get(name) ?? 0, replacedAgesMs.before.get(name) ?? 0);
-        const firstValueWaitMs = nowMs - tag.scheduledSinceMs;
+        const replacedAgeMs = Math.max(replacedAgesMs.now.get(name) ?? 0, replacedAgesMs.before.get(name) ?? 0);
+        const ageMs = nowMs - (tag.intervalFirstReadMs ?? tag.scheduledSinceMs);
         // The age of a tag without a value counts only when the first value is late.
-        const lateFirstValueMs = firstValueWaitMs > promisedMs ? firstValueWaitMs : null;
-        const valueAgeMs =
-          tag.intervalFirstReadMs === null
-            ? lateFirstValueMs
-            : Math.max(nowMs - tag.intervalFirstReadMs, replacedValueAgeMs);
-        if (valueAgeMs !== null) classFreshness.achievedMs = Math.max(valueAgeMs, classFreshness.achievedMs ?? 0);
+        if (tag.intervalFirstReadMs === null && ageMs <= promisedMs) continue;
+        const shownAgeMs = tag.intervalFirstReadMs === null ? ageMs : Math.max(ageMs, replacedAgeMs);
+        classFreshness.achievedMs = Math.max(shownAgeMs, classFreshness.achievedMs ?? 0);
       }
       return [...classStates.values()];
     },

@@ -1,17 +1,13 @@
 import { z } from "zod";
 import { Duration } from "../../../core/values/duration.ts";
-import { TagSelection } from "../tag-selection.ts";
+import { optionalList, TagSelection } from "../tag-selection.ts";
 
 const DAY_MS = 86_400_000;
 
 const { exclude: _exclude, ...includeFields } = TagSelection.shape;
 
 const SensorSelection = z.strictObject({
-  classes: z
-    .array(z.string().min(1))
-    .min(1)
-    .optional()
-    .meta({ description: "Names of classes of the live reads (`read`)." }),
+  classes: optionalList(z.string().min(1), "Names of classes of the live reads (`read`)."),
   ...includeFields,
 });
 export type SensorSelection = z.infer<typeof SensorSelection>;
