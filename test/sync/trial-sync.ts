@@ -6,6 +6,7 @@ import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { readClocks } from "#src/core/runtime/elapsed-time.ts";
 import type { WorkerService } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { createWakeup } from "#src/core/runtime/waiting.ts";
 import { createSource } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
 import type { QuotaLimiter } from "#src/engine/source/quota/quota.ts";
@@ -13,6 +14,7 @@ import type { Source } from "#src/engine/source/source.ts";
 import { SyncConfig } from "#src/engine/sync/config.ts";
 import { createCronTicker } from "#src/engine/sync/cron-schedule.ts";
 import type { LoopJob } from "#src/engine/sync/job.ts";
+import type { ValueReadability } from "#src/engine/sync/site-availability.ts";
 import { openSync } from "#src/engine/sync/sync.ts";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
@@ -127,7 +129,7 @@ export function createTrial(options: TrialOptions = {}) {
         random: options.random ?? (() => 0.5),
         ...(options.tokenStamp === undefined ? {} : { tokenStamp: options.tokenStamp }),
       });
-      service = sync.createService(options.followers ?? []);
+      service = sync.createService(options.followers ?? [], NO_LIVE_READS);
       await service.start(run.signal);
     },
     async stop(): Promise<void> {
@@ -154,6 +156,12 @@ export function createTrial(options: TrialOptions = {}) {
 }
 
 const SITES = [2, 3, 4];
+
+const NO_LIVE_READS: ValueReadability = {
+  watchStaleValues: async () => undefined,
+  unreadableSites: () => new Map(),
+  unreadableSitesChanged: createWakeup(),
+};
 
 const noLimiter: QuotaLimiter = {
   run: (_lane, _endpoint, task) => task(readClocks(systemClock)),

@@ -135,6 +135,7 @@ export function createCronTicker(clock: Clock, clockCheck: Pick<ClockCheck, "com
   };
 }
 
+/** Returns the first matching time after `afterMs`, in milliseconds since 1970. */
 type CronMatcher = (afterMs: number) => number;
 
 const cronMatcherCache = new Map<string, CronMatcher>();
@@ -160,17 +161,15 @@ function createCronMatcher(expression: string): CronMatcher {
   const cronTask = createTask(expression, () => undefined, { timezone: "UTC" });
   // Destroy the task, because node-cron would keep it in its registry forever.
   void cronTask.destroy();
-  const sortAscending = (values: readonly number[]) => values.toSorted((a, b) => a - b);
-  const matchingSeconds = sortAscending(second);
-  const matchingMinutes = sortAscending(minute);
-  const matchingHours = sortAscending(hour);
+  const ascending = (values: readonly number[]) => values.toSorted((a, b) => a - b);
+  const [seconds, minutes, hours] = [ascending(second), ascending(minute), ascending(hour)];
   const firstMatchInDay = (dayMs: number, afterMs: number): number | null => {
-    for (const h of matchingHours) {
+    for (const h of hours) {
       if (dayMs + (h + 1) * HOUR_MS <= afterMs) continue;
-      for (const m of matchingMinutes) {
+      for (const m of minutes) {
         const startOfMinuteMs = dayMs + h * HOUR_MS + m * MINUTE_MS;
         if (startOfMinuteMs + MINUTE_MS <= afterMs) continue;
-        for (const s of matchingSeconds) if (startOfMinuteMs + s * 1_000 > afterMs) return startOfMinuteMs + s * 1_000;
+        for (const s of seconds) if (startOfMinuteMs + s * 1_000 > afterMs) return startOfMinuteMs + s * 1_000;
       }
     }
     return null;

@@ -1,4 +1,5 @@
 import { ConfigError } from "../../core/errors/errors.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import { formatCount } from "../../core/values/plural.ts";
 import type { ListPage } from "../source/source.ts";
 import type { JobOutcome, SyncJob } from "./job.ts";
@@ -27,9 +28,10 @@ interface InventoryListProgress {
 export type FirstInventoryProgress = ReturnType<typeof createFirstInventoryProgress>;
 
 /** Counts pages of the first inventory lists. `isKnown`: an earlier run of the worker has read the list. */
-export function createFirstInventoryProgress(isKnown: (job: string) => boolean) {
+export function createFirstInventoryProgress(isKnown: (job: string) => boolean, clock: Pick<Clock, "monotonic">) {
   const jobsLeft = new Set<string>([...JOBS_WITH_SHORT_LISTS, "tags"].filter((job) => !isKnown(job)));
   const listsByJob = new Map<string, InventoryListProgress>();
+  let lastPageMs: number | null = null;
 
   function countListPages(job: string): PageCounts {
     const list = listsByJob.get(job);
@@ -67,7 +69,9 @@ export function createFirstInventoryProgress(isKnown: (job: string) => boolean) 
         others: { pagesRead: sumPages("pagesRead"), pagesTotal: sumPages("pagesTotal") },
       };
     },
+    lastPageMs: () => lastPageMs,
     page(job: string, { site, sites }: { site: number; sites: number }, { number, lastPage }: ListPage<unknown>): void {
+      if (jobsLeft.size > 0) lastPageMs = clock.monotonic();
       if (!jobsLeft.has(job)) return;
       const listProgress = listsByJob.get(job) ?? { site: 0, sites, before: 0, number: 0, lastPage: 0 };
       if (site !== listProgress.site) listProgress.before = site === 1 ? 0 : listProgress.before + listProgress.number;

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { asFailure, ConfigError, errorText, type Failure, Throttled } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { isOrderlyStop, OrderlyStop, startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
+import { isOrderlyStop, OrderlyStop, startServiceOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { createSerialRunner, endsWithin, rejectOnAbort, runLoop, sleepFor } from "../../core/runtime/waiting.ts";
@@ -34,13 +34,7 @@ export interface JobSchedulerOptions {
   readonly storedState: (job: string) => StoredJob | undefined;
 }
 
-export interface JobScheduler extends WorkerService {
-  changeJobs(jobChange: JobSchedulerChange): void;
-}
-
-export interface JobSchedulerChange extends Pick<JobSchedulerOptions, "jobs" | "spreadMs"> {
-  readonly jobsToRerun: ReadonlySet<string>;
-}
+export type JobScheduler = ReturnType<typeof createJobScheduler>;
 
 const JOB_STATE_STORE_INTERVAL_MS = 60_000;
 const LIST_JOBS_OF_NEW_SITE: ReadonlySet<string> = new Set(["sites", "gateways", "systems", "tags", "hosts"]);
@@ -62,7 +56,7 @@ function createJobState(job: SyncJob) {
 }
 
 /** Runs the jobs of one source at their times: no job twice at once, and no job during an outage. */
-export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
+export function createJobScheduler(options: JobSchedulerOptions) {
   const { source, clock, log, metrics, random, outage, availability, scope } = options;
   const isJobScheduled = (job: SyncJob) => job.schedule !== false;
   let jobStates: readonly JobState[] = options.jobs.filter(isJobScheduled).map(createJobState);
@@ -205,7 +199,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
     let wasServiceUnavailable = false;
     const jobMetricLabels = { source, job: loopJob.name };
     const recordInOrder = createSerialRunner();
-    const noteJobSuccess = () => {
+    const reportSuccess = () => {
       failureCount = 0;
       refusalCount = 0;
       metrics.pollSuccess.set(jobMetricLabels, clock.now() / 1000);
@@ -231,12 +225,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
         );
         const draining = AbortSignal.any([noNewRunsController.signal, stopAtOutageController.signal]);
         try {
-          await loopJob.follow({
-            draining,
-            forced: abortRunsController.signal,
-            afterOutage,
-            reportSuccess: noteJobSuccess,
-          });
+          await loopJob.follow({ draining, forced: abortRunsController.signal, afterOutage, reportSuccess });
           return 0;
         } catch (error) {
           abortRunsController.signal.throwIfAborted();
@@ -329,10 +318,10 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
     });
   }
 
-  function changeScheduledJobs({ jobs, spreadMs: nextSpreadMs, jobsToRerun }: JobSchedulerChange): void {
+  function changeJobs(jobs: readonly SyncJob[], newSpreadMs: number, jobsToRerun: ReadonlySet<string>): void {
     if (noNewRunsController.signal.aborted) return;
-    const isSpreadSame = nextSpreadMs === spreadMs;
-    spreadMs = nextSpreadMs;
+    const isSpreadSame = newSpreadMs === spreadMs;
+    spreadMs = newSpreadMs;
     const jobStatesBefore = new Map(jobStates.map((state) => [state.job.name, state]));
     jobStates = jobs.filter(isJobScheduled).map((job) => jobStatesBefore.get(job.name) ?? createJobState(job));
     for (const jobState of jobStatesBefore.values()) if (!jobStates.includes(jobState)) switchJobOff(jobState);
@@ -379,7 +368,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
       await Promise.all(backgroundPromises);
     },
   });
-  return { ...schedulerService, changeJobs: changeScheduledJobs };
+  return { ...schedulerService, changeJobs };
 }
 
 function tickOffsetMs(key: string, maxOffsetMs: number): number {

@@ -15,13 +15,10 @@ export function createServiceAvailability(source: string, syncState: SyncState, 
 
   async function emitOutage(subject: string, reason: string, since: string, siteId: number | null): Promise<void> {
     if (unavailableBySubject().has(subject)) return;
-    const newUnavailability: StoredUnavailability = { since, reason };
+    const stored: StoredUnavailability = { since, reason };
     const eventBase = { source: sourceUri(source), subject, siteId, time: since };
     const event = makeEvent({ ...eventBase, type: "source-unavailable", data: { reason, since }, facts: [since] });
-    await syncState.commit({
-      documents: [{ set: documentSetName, put: [[subject, newUnavailability]] }],
-      events: [event],
-    });
+    await syncState.commit({ documents: [{ set: documentSetName, put: [[subject, stored]] }], events: [event] });
   }
 
   function buildRecovery(subject: string, siteId: number | null = null) {
@@ -34,8 +31,9 @@ export function createServiceAvailability(source: string, syncState: SyncState, 
     return { documents: [{ set: documentSetName, remove: [subject] }], events: [event] };
   }
 
+  const isDown = () => unavailableBySubject().has(SERVICE_SUBJECT);
   return {
-    isDown: () => unavailableBySubject().has(SERVICE_SUBJECT),
+    isDown,
     serviceDown: (reason: string) => emitOutage(SERVICE_SUBJECT, reason, isoUtc(clock.now()), null),
     serviceUp: () => syncState.commit(buildRecovery(SERVICE_SUBJECT)),
     featureDown: (job: string, reason: string) => emitOutage(featureSubject(job), reason, isoUtc(clock.now()), null),
@@ -57,7 +55,7 @@ export function createServiceAvailability(source: string, syncState: SyncState, 
       syncState.commit({ documents: [{ set: documentSetName, remove: [siteSubject(siteId)] }] }),
     /** Commits a job's result. During an outage, only the poll that ends it (`isRecovery`) may commit. */
     async commit(job: string, change: StoreChange, isRecovery = false): Promise<void> {
-      if (!isRecovery && unavailableBySubject().has(SERVICE_SUBJECT))
+      if (!isRecovery && isDown())
         throw new Retryable(
           "The service became unavailable meanwhile; Plenum emits nothing until it is available again.",
         );

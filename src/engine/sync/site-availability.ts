@@ -185,32 +185,28 @@ export function watchSiteStatuses(
     const outage = findServiceOutage();
     const lostSiteTimes = scope.lost();
     const storedStatuses = syncState.get<StoredSiteStatus>(statusSet);
-    const gatewaysBySite = Map.groupBy(
-      presentObjects(syncState.get<StoredObject<Gateway>>(gatewaySet)),
-      (gateway) => gateway.siteId,
-    );
+    const gateways = presentObjects(syncState.get<StoredObject<Gateway>>(gatewaySet));
+    const gatewaysBySite = Map.groupBy(gateways, (gateway) => gateway.siteId);
     const areGatewaysKnown = options.areGatewaysKnown();
     wereGatewaysKnown = areGatewaysKnown;
     for (const [id, { value: site, missingSince }] of syncState.get<StoredObject<Site>>(siteSet)) {
       const before = storedStatuses.get(id);
-      const gateways = gatewaysBySite.get(site.id)?.map(({ value }) => value) ?? [];
-      const condition = outage ?? judgeSite(site.id, gateways, lostSiteTimes);
+      const siteGateways = gatewaysBySite.get(site.id)?.map(({ value }) => value) ?? [];
+      const condition = outage ?? judgeSite(site.id, siteGateways, lostSiteTimes);
       const isSameName = before?.name === undefined || before.name === site.displayName;
       if (before?.status === condition.status && before.reason === condition.reason && isSameName) continue;
       if (condition !== outage && isStatusUnsettled(site.id, before, condition)) continue;
       const isNew = before === undefined;
-      if (isNew && (missingSince !== null || (outage === null && gateways.length === 0 && !areGatewaysKnown))) continue;
+      if (isNew && (missingSince !== null || (outage === null && siteGateways.length === 0 && !areGatewaysKnown)))
+        continue;
       yield buildStatusChange(site, condition, before);
     }
   }
 
-  function buildStatusChange(
-    site: Site,
-    { status, reason, since: causeSince }: SiteCondition,
-    before: StoredSiteStatus | undefined,
-  ) {
+  function buildStatusChange(site: Site, condition: SiteCondition, before: StoredSiteStatus | undefined) {
+    const { status, reason } = condition;
     const time = isoUtc(clock.now());
-    const since = before?.status === status ? before.since : (causeSince ?? time);
+    const since = before?.status === status ? before.since : (condition.since ?? time);
     const id = String(site.id);
     const eventFields = { source: sourceUri(source), subject: eventSubject("site", null, id), siteId: site.id, time };
     const data = { site, status, reason, since };

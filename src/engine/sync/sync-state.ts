@@ -2,37 +2,41 @@ import type { Store, StoreChange, StoreCommitResult } from "../store/store.ts";
 
 export type SyncState = Awaited<ReturnType<typeof createSyncState>>;
 
+interface LoadedSet {
+  readonly documents: Map<string, unknown>;
+  version: number;
+  observe: (before: unknown, after: unknown) => void;
+}
+
 /** Keeps documents in memory, changed only by commits: after a failed commit the next poll finds the same changes. */
 export async function createSyncState(store: Store, setNames: readonly string[]) {
-  const documentsBySet = new Map<string, Map<string, unknown>>();
-  for (const setName of setNames) documentsBySet.set(setName, await store.documents(setName));
-  const documentSetVersions = new Map(setNames.map((setName) => [setName, 0]));
-  const observersBySet = new Map<string, (before: unknown, after: unknown) => void>();
+  const documentSets = new Map<string, LoadedSet>();
+  for (const setName of setNames)
+    documentSets.set(setName, { documents: await store.documents(setName), version: 0, observe: () => undefined });
 
-  function documentsOfSet(setName: string): Map<string, unknown> {
-    const documentsById = documentsBySet.get(setName);
-    if (documentsById === undefined) throw new Error(`The set ${setName} was not loaded.`);
-    return documentsById;
+  function loadedSet(setName: string): LoadedSet {
+    const documentSet = documentSets.get(setName);
+    if (documentSet === undefined) throw new Error(`The set ${setName} was not loaded.`);
+    return documentSet;
   }
 
-  function applyDocumentChange(setName: string, id: string, newDocument: unknown): void {
-    const documentsById = documentsOfSet(setName);
-    observersBySet.get(setName)?.(documentsById.get(id), newDocument);
-    if (newDocument === undefined) documentsById.delete(id);
-    else documentsById.set(id, newDocument);
+  function applyDocumentChange({ documents, observe }: LoadedSet, id: string, newDocument: unknown): void {
+    observe(documents.get(id), newDocument);
+    if (newDocument === undefined) documents.delete(id);
+    else documents.set(id, newDocument);
   }
-  const incrementSetVersion = (setName: string) =>
-    documentSetVersions.set(setName, (documentSetVersions.get(setName) ?? 0) + 1);
+
   return {
     get<T>(setName: string) {
-      return documentsOfSet(setName) as ReadonlyMap<string, T>;
+      return loadedSet(setName).documents as ReadonlyMap<string, T>;
     },
-    version: (setName: string) => documentSetVersions.get(setName) ?? null,
+    version: (setName: string) => documentSets.get(setName)?.version ?? null,
 
     /** Calls `observer` for each document of the set now, and at every commit with the document before and after. */
     observe<T>(setName: string, observer: (before: T | undefined, after: T | undefined) => void) {
-      for (const storedDocument of documentsOfSet(setName).values()) observer(undefined, storedDocument as T);
-      observersBySet.set(setName, observer as (before: unknown, after: unknown) => void);
+      const documentSet = loadedSet(setName);
+      for (const storedDocument of documentSet.documents.values()) observer(undefined, storedDocument as T);
+      documentSet.observe = observer as LoadedSet["observe"];
     },
     async commit(change: StoreChange): Promise<StoreCommitResult | null> {
       const documentChanges = (change.documents ?? []).map(({ set, put = [], remove = [] }) => ({
@@ -42,16 +46,18 @@ export async function createSyncState(store: Store, setNames: readonly string[])
       if (effectiveChanges.length === 0 && (change.events ?? []).length === 0) return null;
       const commitResult = await store.commit({ ...change, documents: documentChanges });
       for (const { set, put, remove } of effectiveChanges) {
-        for (const id of remove) applyDocumentChange(set, id, undefined);
-        for (const [id, value] of put) applyDocumentChange(set, id, value);
-        incrementSetVersion(set);
+        const documentSet = loadedSet(set);
+        for (const id of remove) applyDocumentChange(documentSet, id, undefined);
+        for (const [id, value] of put) applyDocumentChange(documentSet, id, value);
+        documentSet.version += 1;
       }
       return commitResult;
     },
     /** Changes a document in memory now. Resolves when the change is durable, with the next transaction. */
     async putDeferred(setName: string, key: string, value: unknown): Promise<void> {
-      applyDocumentChange(setName, key, value);
-      incrementSetVersion(setName);
+      const documentSet = loadedSet(setName);
+      applyDocumentChange(documentSet, key, value);
+      documentSet.version += 1;
       await store.putDeferred(setName, key, value);
     },
   };

@@ -5,7 +5,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { isOrderlyStop, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { createSerialRunner, createWakeup } from "../../core/runtime/waiting.ts";
+import { createSerialRunner } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store, type StoreChange } from "../store/store.ts";
@@ -75,20 +75,14 @@ export async function openSync(options: SyncOptions) {
   }
 
   const getStoredJobState = (job: string) => syncState.get<StoredJob>(sourceDocumentSet("poll")).get(job);
-  const firstInventory = createFirstInventoryProgress((job) => (getStoredJobState(job)?.lastSuccess ?? null) !== null);
-  let lastInventoryPageMs: number | null = null;
+  const wasListRead = (job: string) => (getStoredJobState(job)?.lastSuccess ?? null) !== null;
+  const firstInventory = createFirstInventoryProgress(wasListRead, clock);
   const tagNaming = createTagNaming();
   const sitesWithListedTags = new Set<number>();
   const systemsListRead = Promise.withResolvers<void>();
   const createPollContext = (settings: SyncConfig): PollContext => ({
-    ...{ source, config: settings, clock, log, metrics, scope, syncState, tagNaming },
+    ...{ source, config: settings, clock, log, metrics, scope, syncState, tagNaming, firstInventory },
     sitesWithTagList: sitesWithListedTags,
-    firstInventory: {
-      page(...page) {
-        if (!firstInventory.getProgress().done) lastInventoryPageMs = clock.monotonic();
-        firstInventory.page(...page);
-      },
-    },
     offlineGatewayOf: (siteId) => offlineGateways.offlineGatewayOf(siteId),
     recheckGateways: (siteIds, signal) => gatewayRecheck.recheckBeforeAlarms(siteIds, signal),
     commit: availability.commit,
@@ -155,7 +149,7 @@ export async function openSync(options: SyncOptions) {
     store: storeWithSyncState(store, syncState),
     activeAlarms: activeAlarmCounts.counts,
     lastPolls: lastPollTimes as ReadonlyMap<string, PollTime>,
-    inventoryPageMs: () => lastInventoryPageMs,
+    inventoryPageMs: firstInventory.lastPageMs,
     siteIds: () => [...syncState.get(sourceDocumentSet("site")).keys()].map(Number),
     knowsTag: (id: string) => syncState.get(sourceDocumentSet("tag")).has(id),
     knowsTagsOfSite: (siteId: number) =>
@@ -174,7 +168,7 @@ export async function openSync(options: SyncOptions) {
     isServiceDown: outage.isOn,
     recheckGateways: gatewayRecheck.requestRecheck,
     firstInventory: firstInventory.getProgress,
-    createService(loopJobs: readonly LoopJob[], readability: ValueReadability = NO_LIVE_READS): WorkerService {
+    createService(loopJobs: readonly LoopJob[], readability: ValueReadability): WorkerService {
       jobScheduler = createJobScheduler({
         ...{ source: source.name, clock, log, metrics, random, outage, availability, scope },
         jobs: createJobs(),
@@ -209,20 +203,10 @@ export async function openSync(options: SyncOptions) {
       const configAfterStart = { ...newConfig, alarms: { ...newConfig.alarms, startup: "reconcile" as const } };
       if (!isDeepStrictEqual(oldConfig.alarms, newConfig.alarms))
         alarmPolls = createAlarmPolls(createPollContext(configAfterStart));
-      jobScheduler?.changeJobs({
-        jobs: createJobs(),
-        spreadMs: newConfig.spread,
-        jobsToRerun: findListsToReread(oldConfig, newConfig),
-      });
+      jobScheduler?.changeJobs(createJobs(), newConfig.spread, findListsToReread(oldConfig, newConfig));
     },
   };
 }
-
-const NO_LIVE_READS: ValueReadability = {
-  watchStaleValues: async () => undefined,
-  unreadableSites: () => new Map(),
-  unreadableSitesChanged: createWakeup(),
-};
 
 function createGatewayListSchedule({ schedules }: SyncConfig): ((afterMs: number) => number) | null {
   return schedules.gateways === false ? null : cronMatcher(schedules.gateways);
