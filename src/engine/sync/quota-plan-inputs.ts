@@ -168,7 +168,7 @@ function buildPlanFacts(settings: PlanSettings, inputs: PlanInputs): PollingPlan
   };
 }
 
-function alarmPollFacts({ alarms }: PlanSettings, { active, nowMs }: PlanInputs): Pick<PollingPlanFacts, "alarms"> {
+function alarmPollFacts({ alarms }: PlanSettings, { active, nowMs }: PlanInputs) {
   if (alarms === undefined) return {};
   const { schedule, pageSize, listsPerMinute } = alarms;
   const pages = Math.max(1, Math.ceil(active / pageSize));

@@ -113,14 +113,12 @@ export async function readTwice<T>(
   const reread = await readPages(read(), options);
   if (!reread.complete)
     return reread.shown === null ? reread : { ...reread, shown: joinItemsById(firstReading.items, reread.shown, idOf) };
-  const areReadingsEqual =
-    (firstReading.items.length === reread.items.length &&
-      firstReading.items.every((item, n) => item === reread.items[n])) ||
-    fingerprint(firstReading.items, compareKeyOf) === fingerprint(reread.items, compareKeyOf);
-  if (areReadingsEqual) return reread;
-  const joinedItems = joinItemsById(firstReading.items, reread.items, idOf);
+  const { items } = firstReading;
+  const areItemsIdentical = items.length === reread.items.length && items.every((item, n) => item === reread.items[n]);
+  if (areItemsIdentical || fingerprint(items, compareKeyOf) === fingerprint(reread.items, compareKeyOf)) return reread;
+  const shown = joinItemsById(items, reread.items, idOf);
   const reason = "Two readings of the list differ.";
-  return { complete: false, reason, shown: joinedItems, count: joinedItems.length, total: reread.items.length };
+  return { complete: false, reason, shown, count: shown.length, total: reread.items.length };
 }
 
 /** Joins two readings by id. The later record wins; records of the earlier reading alone may have slipped since. */

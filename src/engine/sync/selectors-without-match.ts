@@ -119,10 +119,8 @@ function describeUnitWithoutTags(unit: string, { tags }: VisibleBuilding): strin
 
 /** Reduces a unit to lower-case letters, digits and %: people vary °, ³, case and spaces. */
 function normalizeUnit(unit: string): string {
-  return unit
-    .normalize("NFKC")
-    .toLowerCase()
-    .replaceAll(/[^\p{L}\p{N}%]/gu, "");
+  const letters = unit.normalize("NFKC").toLowerCase();
+  return letters.replaceAll(/[^\p{L}\p{N}%]/gu, "");
 }
 
 function describeNameWithoutTags(pattern: string, { tags }: VisibleBuilding): string | null {

@@ -42,7 +42,7 @@ export function watchLostSites(
     readonly scope: Pick<TokenScope, "known" | "lost" | "sees" | "changes">;
     readonly syncState: Pick<SyncState, "get">;
     readonly clock: Clock;
-    readonly random?: (() => number) | undefined;
+    readonly random: () => number;
     readonly log: Pick<Log, "info" | "warn">;
   },
   signal: AbortSignal,
@@ -85,7 +85,7 @@ export function watchLostSites(
   return runLoop({
     clock,
     signal,
-    ...(options.random && { random: options.random }),
+    random: options.random,
     wakeup: scope.changes,
     async step() {
       // Wait for the end of an outage, so that `source-available` is emitted before events about single sites.
@@ -142,7 +142,7 @@ export function watchSiteStatuses(
     readonly areGatewaysKnown: () => boolean;
     readonly readability: Pick<ValueReadability, "unreadableSites" | "unreadableSitesChanged">;
     readonly clock: Clock;
-    readonly random?: (() => number) | undefined;
+    readonly random: () => number;
     readonly log: Pick<Log, "warn">;
   },
   signal: AbortSignal,
@@ -222,7 +222,7 @@ export function watchSiteStatuses(
   return runLoop({
     clock,
     signal,
-    ...(options.random && { random: options.random }),
+    random: options.random,
     wakeup: combineWakeups(statusCauseChanged, scope.changes, readability.unreadableSitesChanged),
     async step() {
       const removedIds = findRemovedSites();

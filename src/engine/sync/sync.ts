@@ -92,9 +92,8 @@ export async function openSync(options: SyncOptions) {
   const outage = createServiceOutage({
     ...{ source, clock, log, random, availability, scope },
     async noteHealth(health) {
-      const documentSetName = syncSet("health", source.name);
       const healthChange = health === null ? { remove: ["health"] } : { put: [["health", health] as const] };
-      await syncState.commit({ documents: [{ set: documentSetName, ...healthChange }] });
+      await syncState.commit({ documents: [{ set: syncSet("health", source.name), ...healthChange }] });
     },
     alarmReconciler: () => (config.schedules.alarms === false ? null : (signal) => alarmPolls.alarms.reconcile(signal)),
     tokenStamp: options.tokenStamp ?? null,
@@ -169,6 +168,7 @@ export async function openSync(options: SyncOptions) {
     recheckGateways: gatewayRecheck.requestRecheck,
     firstInventory: firstInventory.getProgress,
     createService(loopJobs: readonly LoopJob[], readability: ValueReadability): WorkerService {
+      const siteWatchOptions = { source: source.name, random, scope, syncState, clock, log };
       jobScheduler = createJobScheduler({
         ...{ source: source.name, clock, log, metrics, random, outage, availability, scope },
         jobs: createJobs(),
@@ -177,13 +177,8 @@ export async function openSync(options: SyncOptions) {
         spreadMs: config.spread,
         watches: [
           readability.watchStaleValues,
-          (signal) =>
-            watchLostSites({ source: source.name, random, availability, outage, scope, syncState, clock, log }, signal),
-          (signal) =>
-            watchSiteStatuses(
-              { source: source.name, random, scope, syncState, areGatewaysKnown, readability, clock, log },
-              signal,
-            ),
+          (signal) => watchLostSites({ ...siteWatchOptions, availability, outage }, signal),
+          (signal) => watchSiteStatuses({ ...siteWatchOptions, areGatewaysKnown, readability }, signal),
         ],
         onJobSuccess: (job) => void lastPollTimes.set(job, { atMs: clock.now(), monotonicMs: clock.monotonic() }),
         storedState: getStoredJobState,
@@ -274,8 +269,8 @@ function createTokenPoll(pollContext: PollContext) {
       if (isWarningNew && tokenInfo.expiresAt !== null) {
         const eventBase = { source: sourceUri(source.name), subject: SERVICE_SUBJECT, time: isoUtc(now) };
         const data = { expiresAt: tokenInfo.expiresAt, daysLeft: dueWarning.daysLeft };
-        const expiryWarningFacts = [tokenInfo.expiresAt, dueWarning.threshold];
-        events.push(makeEvent({ ...eventBase, type: "token-expiring", data, facts: expiryWarningFacts }));
+        const facts = [tokenInfo.expiresAt, dueWarning.threshold];
+        events.push(makeEvent({ ...eventBase, type: "token-expiring", data, facts }));
       }
       const warnedDays = isWarningNew ? dueWarning.threshold : lastWarnedDays;
       const newToken: StoredToken = { info: tokenInfo, checkedAt: isoUtc(now), warnedDays, lost: scope.lost() };

@@ -22,10 +22,8 @@ export interface StoredTagContext {
 
 type TagEventOptions = Pick<InventoryDiffOptions, "source" | "at">;
 
-export interface SystemsChange {
-  readonly id: string;
+export interface SystemsChange extends Omit<InventoryChange<Tag>, "next"> {
   readonly next: StoredTagSystems | null;
-  readonly events: readonly Event[];
 }
 
 /** Yields tags whose systems differ from the last event. Tags keep systems that are unlisted or were not read. Pure. */
@@ -34,9 +32,8 @@ export function* diffTagSystems(
   { tags, systems, tagSystems, listTimesBySite }: StoredTagContext,
   { source, at }: TagEventOptions,
 ): Generator<SystemsChange, void> {
-  const completeLists = new Map(
-    observations.filter((list) => list.complete).map((list) => [list.systemId, new Set(list.tagIds)]),
-  );
+  const completeObservations = observations.filter(({ complete }) => complete);
+  const completeLists = new Map(completeObservations.map(({ systemId, tagIds }) => [systemId, new Set(tagIds)]));
   const systemsByTag = new Map<string, Set<string>>();
   const addSystemOfTag = (id: string, systemId: string) =>
     systemsByTag.set(id, (systemsByTag.get(id) ?? new Set<string>()).add(systemId));
@@ -101,13 +98,11 @@ function findSeriesBreak(tagBefore: Tag, tag: Tag, since: SeriesBreak["since"]):
   const isNewUnit = hasKnownTextChanged(tagBefore.unit, tag.unit);
   const isNewName = hasKnownTextChanged(tagBefore.displayName, tag.displayName);
   if (!isNewUnit && !isNewName) return null;
+  const { unit, displayName } = tagBefore;
   return {
     tag,
     what: [...(isNewUnit ? (["unit"] as const) : []), ...(isNewName ? (["name"] as const) : [])],
-    before: {
-      ...(isNewUnit && { unit: tagBefore.unit ?? "" }),
-      ...(isNewName && { displayName: tagBefore.displayName }),
-    },
+    before: { ...(isNewUnit && { unit: unit ?? "" }), ...(isNewName && { displayName }) },
     since,
   };
 }

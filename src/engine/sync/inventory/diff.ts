@@ -127,28 +127,20 @@ function* findChangedListings<T extends { readonly id: string | number }>(
   return { changedListings: listings, seenIds: listedObjectIds };
 }
 
-export function isAbsentObjectExpired(
-  { missingSince }: StoredObject<unknown>,
-  { at, removeAfterMs }: Pick<InventoryDiffOptions, "at" | "removeAfterMs">,
-): boolean {
+export type RemovalOptions = Pick<InventoryDiffOptions, "at" | "removeAfterMs">;
+
+export function isAbsentObjectExpired({ missingSince }: StoredObject<unknown>, { at, removeAfterMs }: RemovalOptions) {
   return missingSince !== null && Date.parse(at) - Date.parse(missingSince) >= removeAfterMs;
 }
 
 /** Returns the former values of changed fields, except a gateway's `online`, which has its own events. */
-function findFormerFieldValues(
-  noun: InventoryObjectKind,
-  storedObject: StoredObject<object>,
-  nextObject: StoredObject<object>,
-) {
-  const newValues = new Map<string, unknown>(Object.entries(nextObject.value));
-  const formerValue = noun === "tag" ? { ...storedObject.value, ...getNames(storedObject.value) } : storedObject.value;
-  const oldValues = Object.entries(formerValue).filter(
-    ([name, value]) =>
-      !(noun === "gateway" && name === "online") && !isDeepStrictEqual(value, newValues.get(name) ?? null),
-  );
-  return Object.fromEntries(
-    nextObject.siteId === storedObject.siteId ? oldValues : [...oldValues, ["siteId", storedObject.siteId]],
-  );
+function findFormerFieldValues(noun: InventoryObjectKind, stored: StoredObject<object>, next: StoredObject<object>) {
+  const newValues = new Map<string, unknown>(Object.entries(next.value));
+  const formerValue = noun === "tag" ? { ...stored.value, ...getNames(stored.value) } : stored.value;
+  const hasChanged = ([name, value]: readonly [string, unknown]) =>
+    !(noun === "gateway" && name === "online") && !isDeepStrictEqual(value, newValues.get(name) ?? null);
+  const oldValues = Object.fromEntries(Object.entries(formerValue).filter(hasChanged));
+  return next.siteId === stored.siteId ? oldValues : { ...oldValues, siteId: stored.siteId };
 }
 
 function getNames({ alias = null, path = null, unitCode = null }: { readonly [K in keyof TagNames]?: string | null }) {

@@ -16,9 +16,8 @@ export function createAlarmGatewayFinder(
   isOffline: boolean,
   findOnlyGateway: (siteId: number) => string | null,
 ): (alarm: Alarm) => string | null {
-  const candidateGatewayIds = new Set(
-    presentObjects(gateways).flatMap(({ value }) => ((value.online === false) === isOffline ? [value.id] : [])),
-  );
+  const candidates = presentObjects(gateways).filter(({ value }) => (value.online === false) === isOffline);
+  const candidateGatewayIds = new Set(candidates.map(({ value }) => value.id));
   if (candidateGatewayIds.size === 0) return () => null;
   const namedGatewaysAndHosts = [
     ...[...gateways.values()].map(({ siteId, value }) => ({ siteId, name: value.displayName, id: value.id })),
@@ -29,11 +28,9 @@ export function createAlarmGatewayFinder(
   const gatewaysByName = Map.groupBy(namedGatewaysAndHosts, ({ siteId, name }) => `${siteId} ${name}`);
   return (alarm) => {
     for (const alarmSourceName of [alarm.source, alarm.lastActiveEvent?.source]) {
-      const [singleGatewayId, ...otherGatewayIds] = new Set(
-        (gatewaysByName.get(`${alarm.site.id} ${alarmSourceName}`) ?? []).map(({ id }) => id),
-      );
-      if (singleGatewayId !== undefined && otherGatewayIds.length === 0 && candidateGatewayIds.has(singleGatewayId))
-        return singleGatewayId;
+      const namesakes = gatewaysByName.get(`${alarm.site.id} ${alarmSourceName}`) ?? [];
+      const [id, ...otherIds] = new Set(namesakes.map((namesake) => namesake.id));
+      if (id !== undefined && otherIds.length === 0 && candidateGatewayIds.has(id)) return id;
     }
     return findOnlyGateway(alarm.site.id);
   };

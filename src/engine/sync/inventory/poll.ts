@@ -1,6 +1,6 @@
 import type { ObjectByNoun } from "../../../core/connector.ts";
 import type { Host, Site, System, Tag } from "../../../core/model/building.ts";
-import { sourceUri } from "../../../core/model/event.ts";
+import { type Event, sourceUri } from "../../../core/model/event.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import { MAX_CLOCK_DIFFERENCE_MS } from "../../../core/runtime/clock-check.ts";
 import type { Log } from "../../../core/runtime/log.ts";
@@ -19,6 +19,7 @@ import {
   type InventoryObjectKind,
   isAbsentObjectExpired,
   type ObservedInventoryList,
+  type RemovalOptions,
 } from "./diff.ts";
 import { addTagEvents, type StoredTagContext } from "./diff-systems-of-tags.ts";
 import { findHostsBehind } from "./gateways.ts";
@@ -35,7 +36,7 @@ interface WithId {
 }
 type TokenScopeChange = Awaited<ReturnType<PollContext["scope"]["tryRefresh"]>>;
 
-export const INVENTORY_OBJECTS_PER_COMMIT = 250;
+const INVENTORY_OBJECTS_PER_COMMIT = 250;
 
 export function createSiteListPoll(pollContext: PollContext): RunnableJob {
   const { source, scope } = pollContext;
@@ -94,15 +95,11 @@ export function createInventoryPoll<N extends SiteObjectKind>(
     lists: ReadonlyMap<number, Listing<T>>,
     startTimesBySite: ReadonlyMap<number, string>,
   ) {
-    const hasNoAbsentObjects = (siteId: number, list: Listing<T>) =>
-      list.complete && findDrop(storedItems, siteId, list.items).goneCount === 0;
-    const siteIds = [...lists].flatMap(([siteId, list]) => (hasNoAbsentObjects(siteId, list) ? [siteId] : []));
-    await commitListTimes(
-      pollContext,
-      job,
-      "tags",
-      new Map(siteIds.map((siteId) => [siteId, startTimesBySite.get(siteId) ?? null])),
-    );
+    const completeListTimes = [...lists].flatMap(([siteId, list]) => {
+      const hasAllObjects = list.complete && findDrop(storedItems, siteId, list.items).goneCount === 0;
+      return hasAllObjects ? [[siteId, startTimesBySite.get(siteId) ?? null] as const] : [];
+    });
+    await commitListTimes(pollContext, job, "tags", new Map(completeListTimes));
   }
 
   return {
@@ -127,9 +124,9 @@ export function createInventoryPoll<N extends SiteObjectKind>(
       const unconfirmedSites = new Set<number>();
       for (const [siteId, list] of listsBySite) {
         if (!list.complete) continue;
-        const dropDetails = { job, site: siteId, shown: list.items.length };
-        if (isDropPending(String(siteId), findDrop(storedItems, siteId, list.items), dropDetails))
-          unconfirmedSites.add(siteId);
+        const drop = findDrop(storedItems, siteId, list.items);
+        const details = { job, site: siteId, shown: list.items.length };
+        if (isDropPending(String(siteId), drop, details)) unconfirmedSites.add(siteId);
       }
       const removalOptions = { at: isoUtc(clock.now()), removeAfterMs: absenceUntilRemovalMs(pollContext) };
       const newScope = needsScopeRefresh(storedItems, listsBySite, unconfirmedSites, removalOptions)
@@ -145,9 +142,7 @@ export function createInventoryPoll<N extends SiteObjectKind>(
       if (noun === "tag") await commitCompleteListTimes(listsBySite, startTimes);
       await yieldIfManyObjects(storedItems.size);
       const incompleteReasons = [...listsBySite.values()].flatMap((list) => (list.complete ? [] : [list.reason]));
-      const dropReasons = [...unconfirmedSites].map(
-        (siteId) => `Most of the ${job} of site ${siteId} are gone at once.`,
-      );
+      const dropReasons = [...unconfirmedSites].map((id) => `Most of the ${job} of site ${id} are gone at once.`);
       return buildJobOutcome(failures, [...dropReasons, ...incompleteReasons]);
     },
   };
@@ -234,21 +229,18 @@ async function commitDiffNow<N extends InventoryObjectKind>(
   const documentSetName = documentSet(noun, name);
   const eventSourceUri = sourceUri(name);
   const storedTagContext = noun === "tag" ? getStoredTagContext(pollContext) : null;
-  const commitInventoryChanges = async (steps: readonly InventoryChange<T>[]) => {
-    const changesWithTagEvents = steps.map((step) =>
+  const commitPart = async (steps: readonly InventoryChange<T>[]) => {
+    const changes = steps.map((step) =>
       storedTagContext === null
         ? { step, documents: [] }
         : addTagEvents(step as InventoryChange<Tag>, storedTagContext, { source: eventSourceUri, at: nowIso }),
     );
-    const put = changesWithTagEvents.flatMap(({ step: { id, next } }) => (next === null ? [] : [[id, next] as const]));
-    const removedIds = changesWithTagEvents.flatMap(({ step: { id, next } }) => (next === null ? [id] : []));
-    await pollContext.commit(job, {
-      documents: [
-        { set: documentSetName, put, remove: removedIds },
-        ...changesWithTagEvents.flatMap(({ documents }) => documents),
-      ],
-      events: changesWithTagEvents.flatMap(({ step }) => step.events),
-    });
+    const { document, events } = joinSteps(
+      documentSetName,
+      changes.map(({ step }) => step),
+    );
+    const documents = [document, ...changes.flatMap(({ documents: otherDocuments }) => otherDocuments)];
+    await pollContext.commit(job, { documents, events });
   };
   const inventoryChanges = compareInventory(noun, syncState.get<StoredObject<T>>(documentSetName), observations, {
     source: eventSourceUri,
@@ -258,14 +250,36 @@ async function commitDiffNow<N extends InventoryObjectKind>(
     hostsBehind: (gatewayId) =>
       findHostsBehind(syncState.get<StoredObject<Host>>(documentSet("host", name)), gatewayId),
   });
-  const pendingChanges: InventoryChange<T>[] = [];
-  for (const inventoryChange of inventoryChanges) {
-    if (inventoryChange !== null) pendingChanges.push(inventoryChange);
-    if (inventoryChange !== null && pendingChanges.length < INVENTORY_OBJECTS_PER_COMMIT) continue;
-    if (pendingChanges.length >= INVENTORY_OBJECTS_PER_COMMIT) await commitInventoryChanges(pendingChanges.splice(0));
-    await yieldUnlessAborted(pollContext.clock, signal);
+  await commitInParts(inventoryChanges, commitPart, () => yieldUnlessAborted(pollContext.clock, signal));
+}
+
+/** Commits 250 steps at a time, then the rest. Yields after each part, and at a null of the generator. */
+export async function commitInParts<S>(
+  steps: Iterable<S | null>,
+  commitPart: (steps: readonly S[]) => Promise<void>,
+  yieldNow: () => Promise<void>,
+): Promise<void> {
+  const pendingSteps: S[] = [];
+  for (const step of steps) {
+    if (step !== null) pendingSteps.push(step);
+    const isPartFull = pendingSteps.length >= INVENTORY_OBJECTS_PER_COMMIT;
+    if (isPartFull) await commitPart(pendingSteps.splice(0));
+    if (isPartFull || step === null) await yieldNow();
   }
-  await commitInventoryChanges(pendingChanges);
+  await commitPart(pendingSteps);
+}
+
+interface CommittedStep {
+  readonly id: string;
+  readonly next: unknown;
+  readonly events: readonly Event[];
+}
+
+/** Joins steps into one change of a document set; a step without a next object removes its object. */
+export function joinSteps(set: string, steps: readonly CommittedStep[]) {
+  const put = steps.flatMap(({ id, next }) => (next === null ? [] : [[id, next] as const]));
+  const remove = steps.flatMap(({ id, next }) => (next === null ? [id] : []));
+  return { document: { set, put, remove }, events: steps.flatMap(({ events }) => events) };
 }
 
 export function getStoredTagContext({ syncState, source: { name } }: PollContext): StoredTagContext {
@@ -284,14 +298,11 @@ function absenceUntilRemovalMs({ config, source }: PollContext): number {
   return isClockWrong ? Number.POSITIVE_INFINITY : config.inventory.remove_after;
 }
 
-export async function readInventoryList<T extends WithId>(
-  readPagesOfList: () => AsyncIterable<ListPage<T>>,
-): Promise<Listing<T>> {
+export async function readInventoryList<T extends WithId>(read: () => AsyncIterable<ListPage<T>>): Promise<Listing<T>> {
   const listOptions = { idOf: (item: T) => String(item.id) };
-  const firstReading = await readPages(readPagesOfList(), listOptions);
-  return firstReading.complete || firstReading.shown === null
-    ? firstReading
-    : await readPages(readPagesOfList(), listOptions);
+  const firstReading = await readPages(read(), listOptions);
+  if (firstReading.complete || firstReading.shown === null) return firstReading;
+  return readPages(read(), listOptions);
 }
 
 /** True if the token's scope may explain absences: an object is newly missing, to be removed, or at another site. */
@@ -299,7 +310,7 @@ function needsScopeRefresh<T extends WithId>(
   stored: ReadonlyMap<string, StoredObject<T>>,
   listsBySite: ReadonlyMap<number, Listing<T>>,
   unconfirmedSiteIds: ReadonlySet<number>,
-  removalOptions: Parameters<typeof isAbsentObjectExpired>[1],
+  removalOptions: RemovalOptions,
 ): boolean {
   const isListRead = (siteId: number | null) => siteId !== null && listsBySite.get(siteId)?.complete === true;
   let absentCount = stored.values().reduce((count, { siteId }) => count + (isListRead(siteId) ? 1 : 0), 0);
@@ -347,9 +358,7 @@ export function createListDropCheck(
 function findDrop<T>(stored: ReadonlyMap<string, StoredObject<T>>, siteId: number, items: readonly WithId[]): ListDrop {
   const isPresent = (storedObject: StoredObject<T> | undefined) =>
     storedObject?.siteId === siteId && storedObject.missingSince === null;
-  const presentCountBefore = stored
-    .values()
-    .reduce((count, storedObject) => count + (isPresent(storedObject) ? 1 : 0), 0);
-  const stillListedCount = items.reduce((count, { id }) => count + (isPresent(stored.get(String(id))) ? 1 : 0), 0);
-  return { countBefore: presentCountBefore, goneCount: presentCountBefore - stillListedCount };
+  const countBefore = stored.values().reduce((count, object) => count + (isPresent(object) ? 1 : 0), 0);
+  const listedCount = items.reduce((count, { id }) => count + (isPresent(stored.get(String(id))) ? 1 : 0), 0);
+  return { countBefore, goneCount: countBefore - listedCount };
 }

@@ -25,24 +25,20 @@ export type KnownTagIds = Pick<ReadonlySet<string>, "has" | "size">;
 /** Parses and checks a names file. `knownIds`: ids of the known tags; empty before the first list of tags. */
 export function parseNamesFile(content: Uint8Array, knownIds: KnownTagIds): NamesFile {
   const problems: string[] = [];
-  const rows: NamesFileRow[] = [];
   const rowById = new Map<string, NamesFileRow>();
   const [header = "", ...lines] = decodeUtf8(content)?.split(/\r?\n/) ?? [];
   if (header !== NAMES_FILE_HEADER)
     problems.push(`Line 1: The header must be ${NAMES_FILE_HEADER}, in UTF-8 and separated by commas.`);
   for (const [index, text] of problems.length > 0 ? [] : lines.entries()) {
     if (text === "") continue;
-    const lineNumber = index + 2;
-    const row = parseNamesRow(text, lineNumber);
+    const line = index + 2;
+    const row = parseNamesRow(text, line);
     const earlierRow = typeof row === "string" ? undefined : rowById.get(row.id);
-    if (typeof row === "string") problems.push(`Line ${lineNumber}: ${row}`);
-    else if (earlierRow !== undefined)
-      problems.push(`Line ${lineNumber}: The tag ${row.id} is already in line ${earlierRow.line}.`);
-    else {
-      rows.push(row);
-      rowById.set(row.id, row);
-    }
+    if (typeof row === "string") problems.push(`Line ${line}: ${row}`);
+    else if (earlierRow === undefined) rowById.set(row.id, row);
+    else problems.push(`Line ${line}: The tag ${row.id} is already in line ${earlierRow.line}.`);
   }
+  const rows = [...rowById.values()];
   const lineByPath = new Map<string, number>();
   for (const { line, id, names } of rows) {
     const { alias, path } = names;

@@ -12,12 +12,13 @@ import {
   type SystemsChange,
 } from "./diff-systems-of-tags.ts";
 import {
+  commitInParts,
   commitListTimes,
   createInventoryPoll,
   createListDropCheck,
   getFollowedSiteIds,
   getStoredTagContext,
-  INVENTORY_OBJECTS_PER_COMMIT,
+  joinSteps,
   type ListDrop,
   readInventoryList,
   staysVisible,
@@ -40,9 +41,9 @@ export function createTagPoll(pollContext: PollContext, systemsReadPromise: Prom
       startTimes.set(siteId, isoUtc(clock.now()));
       const tagListsBySystem = new Map<string, SystemTagList>();
       for (const { value } of presentSystems.filter((system) => system.siteId === siteId)) {
-        const readTagsOfSystem = () =>
-          source.tags({ siteId, systemId: value.id }, signal, storedObjects(pollContext, "tag"));
-        tagListsBySystem.set(value.id, await readInventoryList(readTagsOfSystem));
+        const filter = { siteId, systemId: value.id };
+        const readTags = () => source.tags(filter, signal, storedObjects(pollContext, "tag"));
+        tagListsBySystem.set(value.id, await readInventoryList(readTags));
       }
       return tagListsBySystem;
     };
@@ -60,9 +61,8 @@ export function createTagPoll(pollContext: PollContext, systemsReadPromise: Prom
         const isPending = isDropPending(systemId, listDrop, { job: "tags", site: siteId, system: systemId });
         if (isPending) incompleteReasons.push(`Most of the tags of system ${systemId} are gone at once.`);
         const tagIds = listItems(list).map(({ id }) => id);
-        const isListComplete =
-          list.complete && !isPending && (listDrop.goneCount === 0 || staysVisible(newScope, siteId));
-        observations.push({ systemId, siteId, tagIds, complete: isListComplete });
+        const complete = list.complete && !isPending && (listDrop.goneCount === 0 || staysVisible(newScope, siteId));
+        observations.push({ systemId, siteId, tagIds, complete });
       }
     }
     await commitChanges(observations, signal);
@@ -74,21 +74,13 @@ export function createTagPoll(pollContext: PollContext, systemsReadPromise: Prom
   }
 
   async function commitChanges(observations: readonly ObservedSystemTags[], signal: AbortSignal): Promise<void> {
-    const commitTagSystemsPart = async (steps: readonly SystemsChange[]) => {
-      const put = steps.flatMap(({ id, next }) => (next === null ? [] : [[id, next] as const]));
-      const removedTagIds = steps.flatMap(({ id, next }) => (next === null ? [id] : []));
-      const documents = [{ set: storedTagContext.tagSystemSet, put, remove: removedTagIds }];
-      await pollContext.commit("tags", { documents, events: steps.flatMap(({ events }) => events) });
+    const commitPart = async (steps: readonly SystemsChange[]) => {
+      const { document, events } = joinSteps(storedTagContext.tagSystemSet, steps);
+      await pollContext.commit("tags", { documents: [document], events });
     };
-    const pendingTagChanges: SystemsChange[] = [];
     const tagEventOptions = { source: sourceUri(source.name), at: isoUtc(clock.now()) };
-    for (const tagSystemsChange of diffTagSystems(observations, storedTagContext, tagEventOptions)) {
-      pendingTagChanges.push(tagSystemsChange);
-      if (pendingTagChanges.length < INVENTORY_OBJECTS_PER_COMMIT) continue;
-      await commitTagSystemsPart(pendingTagChanges.splice(0));
-      await yieldUnlessAborted(clock, signal);
-    }
-    await commitTagSystemsPart(pendingTagChanges);
+    const changes = diffTagSystems(observations, storedTagContext, tagEventOptions);
+    await commitInParts(changes, commitPart, () => yieldUnlessAborted(clock, signal));
   }
 
   return {

@@ -13,8 +13,10 @@ interface SharedGroup {
   tags: number;
 }
 
-/** Offsets in the interval by group: the tag at position 45 of its class belongs to group 2. */
-export type GroupPhases = ReadonlyMap<string, readonly number[]>;
+interface ScheduledClass {
+  readonly intervalMs: number;
+  readonly offsetsMs: readonly number[];
+}
 
 /** Request slots by which a reading may precede its planned time and still count for this time. */
 const EARLY_SLOTS_MAX = 1.5;
@@ -25,23 +27,16 @@ const OTHER_OFFSETS_MAX = 1_000;
 /**
  * Chooses when each group of `tagsPerRequest` tags is read within its interval. The groups of one class are spread over
  * the interval, and avoid the offsets of classes with shorter intervals. A group keeps its offset when tags are added.
+ * Returns the offsets by class and group: the tag at position 45 of its class belongs to group 2.
  */
-export function assignGroupPhases(
-  classes: readonly CadenceClass[],
-  slotMs: number,
-  tagsPerRequest: number,
-): GroupPhases {
-  const phases = new Map<string, number[]>();
+export function assignGroupPhases(classes: readonly CadenceClass[], slotMs: number, tagsPerRequest: number) {
+  const phases = new Map<string, readonly number[]>();
   const sharedGroups = shareRemainders(classes, tagsPerRequest);
-  const scheduledClasses: { readonly intervalMs: number; readonly offsetsMs: readonly number[] }[] = [];
+  const scheduledClasses: ScheduledClass[] = [];
   for (const { name, intervalMs, tags } of sortByInterval(classes)) {
+    const groupCount = Math.floor(tags / tagsPerRequest) + 1;
     // Reserve the first offset for the incomplete last group, so that new tags change no offset of a full group.
-    const [remainderMs = 0, ...fullOffsetsMs] = spreadOffsets(
-      intervalMs,
-      Math.floor(tags / tagsPerRequest) + 1,
-      slotMs,
-      scheduledClasses,
-    );
+    const [remainderMs = 0, ...fullOffsetsMs] = spreadOffsets(intervalMs, groupCount, slotMs, scheduledClasses);
     const sharedGroup = sharedGroups.find(({ classNames }) => classNames.includes(name));
     const isFirst = sharedGroup?.firstClass === name;
     const sharedMs = isFirst || sharedGroup === undefined ? remainderMs : phases.get(sharedGroup.firstClass)?.at(-1);
@@ -52,25 +47,17 @@ export function assignGroupPhases(
 }
 
 /** Requests per minute of each class: 50 tags every 60 s need 3. Tags in a shared request count in its first class. */
-export function cadenceRequestsPerMinute(
-  classes: readonly CadenceClass[],
-  tagsPerRequest: number,
-): ReadonlyMap<string, number> {
+export function cadenceRequestsPerMinute(classes: readonly CadenceClass[], tagsPerRequest: number) {
   const sharedGroups = shareRemainders(classes, tagsPerRequest);
-  return new Map(
-    classes.map(({ name, intervalMs, tags }) => {
-      const extraGroupCount = sharedGroups.some(({ firstClass }) => firstClass === name) ? 1 : 0;
-      return [name, ((Math.floor(tags / tagsPerRequest) + extraGroupCount) * 60_000) / intervalMs];
-    }),
-  );
+  const requestRates = classes.map(({ name, intervalMs, tags }) => {
+    const extraGroupCount = sharedGroups.some(({ firstClass }) => firstClass === name) ? 1 : 0;
+    return [name, ((Math.floor(tags / tagsPerRequest) + extraGroupCount) * 60_000) / intervalMs] as const;
+  });
+  return new Map(requestRates);
 }
 
 /** Keeps the positions of tags in their class: new tags, then the last tags, take the positions of removed tags. */
-export function keepPositions(
-  idsBefore: readonly string[],
-  isPresent: (id: string) => boolean,
-  newIds: string[],
-): string[] {
+export function keepPositions(idsBefore: readonly string[], isPresent: (id: string) => boolean, newIds: string[]) {
   const presentIds = idsBefore.filter(isPresent);
   const keptPositions = idsBefore.slice(0, presentIds.length + newIds.length);
   const idsToPlace = [...newIds, ...idsBefore.slice(keptPositions.length).filter(isPresent).toReversed()];
@@ -116,7 +103,7 @@ function spreadOffsets(
   intervalMs: number,
   groupCount: number,
   slotMs: number,
-  scheduledClasses: readonly { readonly intervalMs: number; readonly offsetsMs: readonly number[] }[],
+  scheduledClasses: readonly ScheduledClass[],
 ): readonly number[] {
   const slotCount = Math.max(1, Math.floor(intervalMs / slotMs));
   const spreadSlots = listSpreadSlots(slotCount, 4 * groupCount + OTHER_OFFSETS_MAX);

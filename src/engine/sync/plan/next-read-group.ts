@@ -87,29 +87,20 @@ export function planNextLiveRead(tags: PlannedTags, nowMs: number, rules: ReadPl
   if (tags.count === 0) return { group: [] };
   if (tagUrgencies.relativeAge.length < tags.count) tagUrgencies = createTagUrgencies(tags.count);
   computeTagUrgencies(tags, nowMs, rules);
-  const ordinaryRows = tagUrgencies.ordinaryRows.subarray(0, fillOrdinaryTagRows(tagUrgencies.ordinaryRows, tags));
-  const underWayTagRows = tagUrgencies.underWayRows.subarray(0, fillUnderWayTagRows(tagUrgencies.underWayRows, tags));
-  const readableRows = tagUrgencies.readableRows.subarray(
-    0,
-    fillReadableTagRows(tagUrgencies.readableRows, ordinaryRows, tags),
-  );
-  const slotNeeds = readableRows.length === 0 ? [] : countTagsNeededBySlot(ordinaryRows, underWayTagRows, rules);
+  const ordinaryRows = fillOrdinaryRows(tagUrgencies.ordinaryRows, tags);
+  const underWayRows = fillUnderWayRows(tagUrgencies.underWayRows, tags);
+  const readableRows = fillReadableRows(tagUrgencies.readableRows, ordinaryRows, tags);
+  const slotNeeds = readableRows.length === 0 ? [] : countTagsNeededBySlot(ordinaryRows, underWayRows, rules);
   const rowOrder = createTagRowOrder(tags);
   const isolatedGroup = chooseIsolatedTagGroup(tags, ordinaryRows, slotNeeds.length > 0, rules);
   if (isolatedGroup !== null) {
     const { rows, ...planFlags } = isolatedGroup;
     return { group: pickRows(rows, [], rules.tagsPerRequest, rowOrder), ...planFlags };
   }
-  if (slotNeeds.length > 0)
-    return {
-      group: pickRows(
-        readableRows,
-        slotNeeds,
-        rules.tagsPerRequest,
-        rowOrder,
-        rules.isSpareSlot ? rowOrder.isOlder : rowOrder.isLessEarly,
-      ),
-    };
+  if (slotNeeds.length > 0) {
+    const isBefore = rules.isSpareSlot ? rowOrder.isOlder : rowOrder.isLessEarly;
+    return { group: pickRows(readableRows, slotNeeds, rules.tagsPerRequest, rowOrder, isBefore) };
+  }
   // Read a tag without a value in a slot that no other tag needs to meet its interval.
   const isSlotWanted =
     readableRows.length > 0 && (rules.isSpareSlot || findWorstAge(readableRows) === Number.POSITIVE_INFINITY);
@@ -169,8 +160,8 @@ function computeTagUrgencies(tags: PlannedTags, nowMs: number, rules: ReadPlanRu
   }
 }
 
-/** Writes the rows that are not isolated and not under way. A separate function, because V8 recompiled an inlined loop. */
-function fillOrdinaryTagRows(targetRows: TagRows, { count, isUnderWay, isolated }: PlannedTags): number {
+/** Writes and returns the rows that are not isolated and not under way. A separate function, because V8 recompiled an inlined loop. */
+function fillOrdinaryRows(targetRows: TagRows, { count, isUnderWay, isolated }: PlannedTags): TagRows {
   const hasIsolatedTags = isolated.size > 0;
   let rowCount = 0;
   for (let row = 0; row < count; row++) {
@@ -178,10 +169,10 @@ function fillOrdinaryTagRows(targetRows: TagRows, { count, isUnderWay, isolated 
     targetRows[rowCount] = row;
     rowCount += 1;
   }
-  return rowCount;
+  return targetRows.subarray(0, rowCount);
 }
 
-function fillReadableTagRows(targetRows: TagRows, ordinaryRows: TagRows, { earliestReadAge }: PlannedTags): number {
+function fillReadableRows(targetRows: TagRows, ordinaryRows: TagRows, { earliestReadAge }: PlannedTags): TagRows {
   const { slotsLeft, relativeAge } = tagUrgencies;
   let rowCount = 0;
   for (let n = 0; n < ordinaryRows.length; n++) {
@@ -190,17 +181,17 @@ function fillReadableTagRows(targetRows: TagRows, ordinaryRows: TagRows, { earli
     targetRows[rowCount] = row;
     rowCount += 1;
   }
-  return rowCount;
+  return targetRows.subarray(0, rowCount);
 }
 
-function fillUnderWayTagRows(targetRows: TagRows, { count, isUnderWay }: PlannedTags): number {
+function fillUnderWayRows(targetRows: TagRows, { count, isUnderWay }: PlannedTags): TagRows {
   let rowCount = 0;
   for (let row = 0; row < count; row++) {
     if (isUnderWay[row] !== 1) continue;
     targetRows[rowCount] = row;
     rowCount += 1;
   }
-  return rowCount;
+  return targetRows.subarray(0, rowCount);
 }
 
 interface SlotNeed {
@@ -251,48 +242,38 @@ function pickRows(
   rowOrder: RowOrder,
   isBefore = rowOrder.isOlder,
 ) {
-  const chosenTagRows = new Set<number>();
+  const chosenRows = new Set<number>();
   for (const { slotsLeft, tagCount } of slotNeeds) {
     let missingRowCount = tagCount;
-    for (const row of chosenTagRows) if (savesLaterReading(row, slotsLeft)) missingRowCount--;
-    missingRowCount = Math.min(missingRowCount, tagsPerRequest - chosenTagRows.size);
+    for (const row of chosenRows) if (savesLaterReading(row, slotsLeft)) missingRowCount--;
+    missingRowCount = Math.min(missingRowCount, tagsPerRequest - chosenRows.size);
     if (missingRowCount <= 0) continue;
-    const helpsNow = (row: number) => !chosenTagRows.has(row) && savesLaterReading(row, slotsLeft);
-    const pickLateTagRows = () => sortLateTagRows(rows, rowOrder).filter(helpsNow).slice(0, missingRowCount);
-    const helpfulTagRows =
-      slotsLeft === 0 ? pickLateTagRows() : selectFirstRows(rows, missingRowCount, rowOrder.isOlder, helpsNow);
-    for (const row of helpfulTagRows) chosenTagRows.add(row);
+    const helpsNow = (row: number) => !chosenRows.has(row) && savesLaterReading(row, slotsLeft);
+    const pickLateRows = () => sortLateRows(rows, rowOrder).filter(helpsNow).slice(0, missingRowCount);
+    const helpfulRows =
+      slotsLeft === 0 ? pickLateRows() : selectFirstRows(rows, missingRowCount, rowOrder.isOlder, helpsNow);
+    for (const row of helpfulRows) chosenRows.add(row);
   }
-  const fillerTagRows = selectFirstRows(
-    rows,
-    tagsPerRequest - chosenTagRows.size,
-    isBefore,
-    (row) => !chosenTagRows.has(row),
-  );
-  return [...chosenTagRows, ...fillerTagRows].map(rowOrder.idOf);
+  const placesLeft = tagsPerRequest - chosenRows.size;
+  const fillerRows = selectFirstRows(rows, placesLeft, isBefore, (row) => !chosenRows.has(row));
+  return [...chosenRows, ...fillerRows].map(rowOrder.idOf);
 }
 
 /** Puts tags with a fixed time first, the longest due before others, so that tags of one group stay together. */
-function sortLateTagRows(rows: TagRows, rowOrder: RowOrder): readonly number[] {
-  const lateTagRows = [...rows.filter((row) => tagUrgencies.slotsLeft[row] === 0)];
-  const fixedTimeRows = lateTagRows.filter(rowOrder.hasFixedTime).sort((a, b) => (rowOrder.isDueBefore(a, b) ? -1 : 1));
-  return [
-    ...fixedTimeRows,
-    ...alternateTagIntervals(
-      lateTagRows.filter((row) => !rowOrder.hasFixedTime(row)),
-      rowOrder,
-    ),
-  ];
+function sortLateRows(rows: TagRows, rowOrder: RowOrder): readonly number[] {
+  const { hasFixedTime, isDueBefore } = rowOrder;
+  const lateRows = [...rows.filter((row) => tagUrgencies.slotsLeft[row] === 0)];
+  const fixedTimeRows = lateRows.filter(hasFixedTime).sort((a, b) => (isDueBefore(a, b) ? -1 : 1));
+  const otherRows = lateRows.filter((row) => !hasFixedTime(row));
+  return [...fixedTimeRows, ...alternateTagIntervals(otherRows, rowOrder)];
 }
 
 /** Takes one tag of each interval in turn: of 15 tags of 60 s and 15 of 120 s, 10 of each fill a request. */
 function alternateTagIntervals(rows: readonly number[], { isOlder }: RowOrder): readonly number[] {
   const { periodSlots } = tagUrgencies;
-  const lateTagRows = rows.toSorted((a, b) => (isOlder(a, b) ? -1 : 1));
-  return [...Map.groupBy(lateTagRows, (row) => periodSlots[row] as number)]
-    .flatMap(([period, rowsOfPeriod]) =>
-      rowsOfPeriod.map((row, indexInPeriod) => ({ row, position: indexInPeriod, period })),
-    )
+  const sortedRows = rows.toSorted((a, b) => (isOlder(a, b) ? -1 : 1));
+  return [...Map.groupBy(sortedRows, (row) => periodSlots[row] as number)]
+    .flatMap(([period, rowsOfPeriod]) => rowsOfPeriod.map((row, position) => ({ row, position, period })))
     .sort((a, b) => a.position - b.position || a.period - b.period)
     .map(({ row }) => row);
 }
@@ -358,30 +339,27 @@ function chooseIsolatedTagGroup(
   );
   const worstOrdinaryTagAge = findWorstAge(ordinaryRows);
   for (const group of isolatedTagGroups) {
-    const tagRowsOfGroup = Uint32Array.from(group, ([row]) => row);
-    const tagRowsWithValue = tagRowsOfGroup.filter((row) => ageStartMs[row] !== NEVER_READ_MS);
-    const maxAge = findWorstAge(tagRowsWithValue.length === 0 ? tagRowsOfGroup : tagRowsWithValue);
+    const rows = Uint32Array.from(group, ([row]) => row);
+    const rowsWithValue = rows.filter((row) => ageStartMs[row] !== NEVER_READ_MS);
+    const maxAge = findWorstAge(rowsWithValue.length === 0 ? rows : rowsWithValue);
     const isUnread = maxAge === Number.POSITIVE_INFINITY;
     const isSlotFree = !isSlotNeeded && !(isUnread && worstOrdinaryTagAge === Number.POSITIVE_INFINITY);
-    const isolationTiming = group[0]?.[1].timing ?? null;
-    const isLastSlot = tagRowsOfGroup.some((row) => tagUrgencies.slotsLeft[row] === 0);
+    const timing = group[0]?.[1].timing ?? null;
+    const isLastSlot = rows.some((row) => tagUrgencies.slotsLeft[row] === 0);
     const isSoonDue = !isSlotNeeded && maxAge >= MIN_EARLY_READ_AGE;
     const isPunctualGroupDue =
-      isolationTiming === "punctual" && !isUnread && ((isLastSlot && maxAge >= worstOrdinaryTagAge) || isSoonDue);
+      timing === "punctual" && !isUnread && ((isLastSlot && maxAge >= worstOrdinaryTagAge) || isSoonDue);
     // In a spare slot, read the oldest values, and find slow tags before the next interval is due.
-    const isReadable = tagRowsOfGroup.some(
-      (row) => (tagUrgencies.relativeAge[row] as number) >= (earliestReadAge[row] as number),
-    );
+    const { relativeAge } = tagUrgencies;
+    const isReadable = rows.some((row) => (relativeAge[row] as number) >= (earliestReadAge[row] as number));
     const isOldestGroup =
-      rules.isSpareSlot && isReadable && isSoonDue && maxAge >= worstOrdinaryTagAge && isolationTiming !== "patient";
+      rules.isSpareSlot && isReadable && isSoonDue && maxAge >= worstOrdinaryTagAge && timing !== "patient";
     const mayDisplace = !isSlotNeeded || rules.mayDisplace !== false;
-    const isStarving = maxAge >= STARVING_RELATIVE_AGE && !isUnread && isolationTiming !== "patient" && mayDisplace;
-    const isGroupDue = maxAge >= 1 || (isLastSlot && isolationTiming !== "patient");
+    const isStarving = maxAge >= STARVING_RELATIVE_AGE && !isUnread && timing !== "patient" && mayDisplace;
+    const isGroupDue = maxAge >= 1 || (isLastSlot && timing !== "patient");
     if (!(isPunctualGroupDue || isOldestGroup || isStarving || (isGroupDue && isSlotFree))) continue;
-    if (isolationTiming === "patient") return { rows: tagRowsOfGroup, isBisection: true };
-    return isSlotNeeded && !isPunctualGroupDue
-      ? { rows: tagRowsOfGroup, displacesDueTags: true }
-      : { rows: tagRowsOfGroup };
+    if (timing === "patient") return { rows, isBisection: true };
+    return isSlotNeeded && !isPunctualGroupDue ? { rows, displacesDueTags: true } : { rows };
   }
   return null;
 }

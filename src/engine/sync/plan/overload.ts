@@ -35,12 +35,10 @@ export function computeQuotaOverload(
   expectedReplyMs = 0,
   factorsBefore: ReadonlyMap<string, number> = new Map(),
 ) {
-  const sumDemand = (classSubset: readonly ReadClassDemand[], factorOf: (readClass: ReadClassDemand) => number) =>
-    classSubset.reduce(
-      (sum, readClass) =>
-        sum + requestsPerSlot(readClass, factorOf(readClass), slotMs, tagsPerRequest, expectedReplyMs),
-      0,
-    );
+  const demandOf = (readClass: ReadClassDemand, factor: number) =>
+    requestsPerSlot(readClass, factor, slotMs, tagsPerRequest, expectedReplyMs);
+  const sumDemand = (summed: readonly ReadClassDemand[], factorOf: (readClass: ReadClassDemand) => number) =>
+    summed.reduce((sum, readClass) => sum + demandOf(readClass, factorOf(readClass)), 0);
   const totalDemand = sumDemand(classes, () => 1);
   const firmClasses = classes.filter((readClass) => readClass.firm);
   const areFirmIntervalsKept = sumDemand(firmClasses, () => 1) <= Math.min(MAX_FIRM_CLASSES_SHARE, liveQuotaShare);
@@ -127,16 +125,12 @@ export interface FollowedHistory {
 const LIVE_SHARE_MIN = 0.5;
 
 /** Requests for recent history per minute: 45 tags every 10 minutes, 20 in a request, need 0.3 requests a minute. */
-export function historyRequestsPerMinute(
-  followedHistories: readonly FollowedHistory[],
-  tagsPerRequest: number,
-): number {
-  return followedHistories.reduce((sum, { tags, everyMs, resolution, total }) => {
+export function historyRequestsPerMinute(histories: readonly FollowedHistory[], tagsPerRequest: number): number {
+  return histories.reduce((sum, { tags, everyMs, resolution, total }) => {
     // A total takes one request per bucket, and a bucket is requested only after the bucket has closed.
     const requestIntervalMs = total ? BUCKET_MS[resolution] : Math.max(everyMs, BUCKET_MS[resolution]);
-    return Number.isFinite(requestIntervalMs)
-      ? sum + (Math.ceil(tags / tagsPerRequest) * 60_000) / requestIntervalMs
-      : sum;
+    // An endless interval adds 0.
+    return sum + (Math.ceil(tags / tagsPerRequest) * 60_000) / requestIntervalMs;
   }, 0);
 }
 

@@ -102,6 +102,7 @@ export function reportPlan(facts: PollingPlanFacts) {
     ...{ ...backfill, requestsPerMinute: roundTo(backfillRequestRate), doneAt: backfillDoneAt(backfill.requestsLeft) },
     atBestDoneAt: backfillDoneAt(backfill.requestsAtBest),
   };
+  const discoveryRate = roundTo(logDiscoveryPerMinute(tagsWithoutKnownLog, quota.polls));
   const readTagCount = classes.reduce((sum, { allTagCount }) => sum + allTagCount, 0);
   const alarmPollDelayText = facts.alarms === undefined ? null : describeAlarmInterval(facts.alarms);
   return {
@@ -141,13 +142,7 @@ export function reportPlan(facts: PollingPlanFacts) {
       ...historyClass,
       requestsPerMinute: roundTo(historyRequestsPerMinute([historyClass], quota.size), 3),
     })),
-    learning:
-      tagsWithoutKnownLog > 0
-        ? {
-            tags: tagsWithoutKnownLog,
-            requestsPerMinute: roundTo(logDiscoveryPerMinute(tagsWithoutKnownLog, quota.polls)),
-          }
-        : null,
+    learning: tagsWithoutKnownLog > 0 ? { tags: tagsWithoutKnownLog, requestsPerMinute: discoveryRate } : null,
     backfill: backfill.requestsLeft > 0 ? backfillPlan : null,
     changes: proposePlanChanges({
       ...{ demands: classDemands, overload, share: liveShare, size: quota.size, perMinute: quota.polls },
@@ -240,25 +235,18 @@ export function proposePlanChanges(facts: PlanAdviceFacts): readonly ProposedPla
     const fitsWithFactor = (factor: number) =>
       requestsPerSlotWith((readClass) => (readClass === changedClass ? factor : 1)) <= share;
     if (!fitsWithFactor(MAX_INTERVAL_STRETCH_FACTOR)) return [];
-    const smallestFittingMs = findSmallestFit(
-      changedClass.everyMs,
-      changedClass.everyMs * MAX_INTERVAL_STRETCH_FACTOR,
-      50,
-      (ms) => fitsWithFactor(ms / changedClass.everyMs),
-    );
-    const fittingIntervalMs = roundUpInterval(smallestFittingMs);
-    const intervalText = formatDuration(fittingIntervalMs);
+    const { name, everyMs, tags, importance } = changedClass;
+    const longestMs = everyMs * MAX_INTERVAL_STRETCH_FACTOR;
+    const fittingMs = roundUpInterval(findSmallestFit(everyMs, longestMs, 50, (ms) => fitsWithFactor(ms / everyMs)));
+    const intervalText = formatDuration(fittingMs);
     return {
-      text: `Let the values of class ${changedClass.name} become ${intervalText} old instead of ${formatDuration(changedClass.everyMs)}.`,
-      yaml: `read: [{name: ${changedClass.name}, every: ${intervalText}}]`,
-      cost: changedClass.tags * (fittingIntervalMs / changedClass.everyMs - 1) * changedClass.importance,
+      text: `Let the values of class ${name} become ${intervalText} old instead of ${formatDuration(everyMs)}.`,
+      yaml: `read: [{name: ${name}, every: ${intervalText}}]`,
+      cost: tags * (fittingMs / everyMs - 1) * importance,
     };
   });
   if (demands.length < 2) return [...quotaProposals, ...intervalProposals].toSorted((a, b) => a.cost - b.cost);
-  const stretchedClasses = demands.map((readClass) => ({
-    ...readClass,
-    factor: overload.factors.get(readClass.name) ?? 1,
-  }));
+  const stretchedClasses = demands.map((demand) => ({ ...demand, factor: overload.factors.get(demand.name) ?? 1 }));
   const classYamlEntries = stretchedClasses.map(
     ({ name, everyMs, factor }) => `{name: ${name}, every: ${formatDuration(roundUpInterval(everyMs * factor))}}`,
   );

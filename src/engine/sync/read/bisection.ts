@@ -98,10 +98,9 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
     isolationOf(id: string): TagIsolation | null {
       const tagSuspicion = suspicions.get(id);
       if (tagSuspicion !== undefined) {
-        const { label, lastSingleRefusalMs } = tagSuspicion;
-        const retryNotBefore =
-          lastSingleRefusalMs === null ? {} : { notBeforeMs: lastSingleRefusalMs + SECOND_REFUSAL_MIN_MS };
-        return { label, timing: "patient", isSuspect: true, ...retryNotBefore };
+        const { label, lastSingleRefusalMs: lastMs } = tagSuspicion;
+        const retryTime = lastMs === null ? {} : { notBeforeMs: lastMs + SECOND_REFUSAL_MIN_MS };
+        return { label, timing: "patient", isSuspect: true, ...retryTime };
       }
       if (failuresBySite.size === 0) return null;
       const site = siteOf(id);
@@ -126,10 +125,8 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
       if (ids.length > 1) narrowDownSuspects(ids, null);
     },
 
-    requestRefused(
-      ids: readonly string[],
-      { refusedAtMs, getMeBeforeRefusalMs, latestGetMeMs, namedTag }: RefusedReadRequest,
-    ): string | null {
+    requestRefused(ids: readonly string[], refusal: RefusedReadRequest): string | null {
+      const { refusedAtMs, getMeBeforeRefusalMs, latestGetMeMs, namedTag } = refusal;
       const [singleId] = ids;
       if (ids.length > 1 || singleId === undefined) {
         narrowDownSuspects(ids, namedTag);
@@ -144,13 +141,10 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
       }
       markSiblingsLikelyClean(ids);
       // Two refusals without a `GET me` between them prove nothing: the second one becomes the first one.
-      const firstSingleMs = firstMs === null || (isSecondRefusal && !wasGetMeSentBetween) ? refusedAtMs : firstMs;
-      suspicions.set(singleId, {
-        label,
-        siblingGroupLabel: null,
-        firstSingleRefusalMs: firstSingleMs,
-        lastSingleRefusalMs: refusedAtMs,
-      });
+      const firstSingleRefusalMs =
+        firstMs === null || (isSecondRefusal && !wasGetMeSentBetween) ? refusedAtMs : firstMs;
+      const times = { firstSingleRefusalMs, lastSingleRefusalMs: refusedAtMs };
+      suspicions.set(singleId, { label, siblingGroupLabel: null, ...times });
       return null;
     },
 
@@ -176,12 +170,10 @@ export function findNamedTag(ids: readonly string[], failure: Failure): string |
   return namedTagIndex === undefined ? null : (ids[Number(namedTagIndex)] ?? null);
 }
 
-const TAG_QUARANTINE_WAITS_MS = [600_000, 3_600_000, 21_600_000, 86_400_000] as const;
+const QUARANTINE_WAITS_MS = [600_000, 3_600_000, 21_600_000, 86_400_000] as const;
 
 export function tagQuarantineMs(quarantineCount: number): number {
-  return (
-    TAG_QUARANTINE_WAITS_MS[Math.min(quarantineCount, TAG_QUARANTINE_WAITS_MS.length) - 1] ?? TAG_QUARANTINE_WAITS_MS[0]
-  );
+  return QUARANTINE_WAITS_MS[Math.min(quarantineCount, QUARANTINE_WAITS_MS.length) - 1] ?? QUARANTINE_WAITS_MS[0];
 }
 
 const SLOW_REQUEST_FACTOR = 4;

@@ -42,8 +42,7 @@ export function createLiveReads(options: LiveReadOptions) {
   const readClassesChanged = createWakeup();
   /** `slotsOwedToHistory`: number of slots planned for history in which tags were read for the first time. */
   const slotUse = {
-    lastBisectionMs: Number.NEGATIVE_INFINITY,
-    lastDisplacementMs: Number.NEGATIVE_INFINITY,
+    ...{ lastBisectionMs: Number.NEGATIVE_INFINITY, lastDisplacementMs: Number.NEGATIVE_INFINITY },
     slotsOwedToHistory: 0,
   };
   let stopReading: () => void = () => undefined;
@@ -112,15 +111,13 @@ export function createLiveReads(options: LiveReadOptions) {
     if (duePlan.displacesDueTags === true) slotUse.lastDisplacementMs = nowMs;
     if (duePlan.group.length > 0 && duePlan.isBisection !== true) return duePlan.group;
     // Read a control tag before bisecting, because bisection would never end if all tags are refused.
-    const controlTags = controlReads.mayReadInSlot(duePlan.isBisection === true ? "search" : "idle")
-      ? controlReads.nextControlTags()
-      : [];
+    const mayReadControlTag = controlReads.mayReadInSlot(duePlan.isBisection === true ? "search" : "idle");
+    const controlTags = mayReadControlTag ? controlReads.nextControlTags() : [];
     if (controlTags.length > 0) return controlTags;
     if (duePlan.group.length > 0) return duePlan.group;
-    const { group } = isSpareSlot
-      ? planNextLiveRead(plannedTags, nowMs, { ...groupPlanRules, isSpareSlot })
-      : { group: [] };
-    if (group.length > 0) return group;
+    const spareRules = { ...groupPlanRules, isSpareSlot };
+    const spareGroup = isSpareSlot ? planNextLiveRead(plannedTags, nowMs, spareRules).group : [];
+    if (spareGroup.length > 0) return spareGroup;
     const quarantinedTag = schedule.nextQuarantineRetry(nowMs);
     return quarantinedTag === undefined ? [] : [quarantinedTag];
   }

@@ -1,7 +1,7 @@
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { TagReadReply, UnreadTag } from "../../source/source.ts";
+import type { TagReadReply } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
 import { type StoredLeftOut, syncSet } from "../stored-documents.ts";
 import { tagQuarantineMs } from "./bisection.ts";
@@ -9,11 +9,6 @@ import { tagQuarantineMs } from "./bisection.ts";
 const LOGGED_TAGS_MAX = 20;
 /** If at least this many tags, and more than a third of a reply, are unreadable, no single tag is the cause. */
 const UNREADABLE_TAGS_MIN = 5;
-
-interface SinglyReadTagState {
-  singleReadCount: number;
-  singleUntilMs: number;
-}
 
 /** Tracks tags without a usable value in a reply. Requests a tag singly if it is unreadable together with others. */
 export function createLeftOutTags(options: {
@@ -25,7 +20,7 @@ export function createLeftOutTags(options: {
   const { store, log, clock } = options;
   const leftOutDocumentSet = syncSet("left-out", options.source);
   let leftOutById: Map<string, StoredLeftOut> | null = null;
-  const singlyReadTags = new Map<string, SinglyReadTagState>();
+  const singlyReadTags = new Map<string, { readCount: number; singleUntilMs: number }>();
 
   function updateSinglyReadTags(
     requestedIds: readonly string[],
@@ -37,18 +32,17 @@ export function createLeftOutTags(options: {
       const singlyReadTag = singlyReadTags.get(singleId);
       if (unreadableIds.length > 0) singlyReadTags.delete(singleId);
       else if (singlyReadTag?.singleUntilMs === Number.POSITIVE_INFINITY) {
-        singlyReadTag.singleReadCount += 1;
-        singlyReadTag.singleUntilMs = clock.monotonic() + tagQuarantineMs(singlyReadTag.singleReadCount);
+        singlyReadTag.readCount += 1;
+        singlyReadTag.singleUntilMs = clock.monotonic() + tagQuarantineMs(singlyReadTag.readCount);
       }
       return;
     }
     for (const id of requestedIds) if (!unreadableIds.includes(id)) singlyReadTags.delete(id);
     if (unreadableIds.length >= UNREADABLE_TAGS_MIN && 3 * unreadableIds.length > requestedIds.length) return;
-    for (const id of unreadableIds.filter((id) => !leftOutIdsBefore.has(id)))
-      singlyReadTags.set(id, {
-        singleReadCount: singlyReadTags.get(id)?.singleReadCount ?? 0,
-        singleUntilMs: Number.POSITIVE_INFINITY,
-      });
+    for (const id of unreadableIds.filter((id) => !leftOutIdsBefore.has(id))) {
+      const readCount = singlyReadTags.get(id)?.readCount ?? 0;
+      singlyReadTags.set(id, { readCount, singleUntilMs: Number.POSITIVE_INFINITY });
+    }
   }
 
   return {
@@ -92,10 +86,7 @@ export function createLeftOutTags(options: {
   };
 }
 
-const NOT_LISTED_IN_REPLY: Pick<UnreadTag, "kind" | "reason"> = {
-  kind: "unanswered",
-  reason: "The reply does not list it.",
-};
+const NOT_LISTED_IN_REPLY = { kind: "unanswered", reason: "The reply does not list it." } as const;
 
 export interface JudgedReading {
   readonly id: string;
@@ -119,9 +110,7 @@ const SUDDENLY_CHANGED_TAGS_MIN = 5;
 const LATEST_READINGS_MAX = 20;
 
 /** True if more than a third of the tags in a reply, and at least 5, changed between number and boolean. */
-export function haveManyTypesChanged(
-  readings: readonly Pick<JudgedReading, "wasTypeKnown" | "hasTypeChanged">[],
-): boolean {
+export function haveManyTypesChanged(readings: readonly JudgedReading[]): boolean {
   const knownTypeCount = readings.filter(({ wasTypeKnown }) => wasTypeKnown).length;
   const changedTypeCount = readings.filter(({ hasTypeChanged }) => hasTypeChanged).length;
   return changedTypeCount >= SUDDENLY_CHANGED_TAGS_MIN && 3 * changedTypeCount > knownTypeCount;
@@ -136,11 +125,7 @@ interface OpenSuddenChange {
 }
 
 /** Logs when many values turn null or change their type at once. */
-export function watchSuddenChanges(
-  clock: Pick<Clock, "now">,
-  log: Pick<Log, "info" | "warn">,
-  isWatched: (id: string) => boolean,
-) {
+export function watchSuddenChanges(clock: Clock, log: Pick<Log, "info" | "warn">, isWatched: (id: string) => boolean) {
   const latestReadings = new Map<number, Map<string, boolean>>();
   const nullChangesBySite = new Map<number, OpenSuddenChange>();
   let typeChange: OpenSuddenChange | null = null;
@@ -153,18 +138,14 @@ export function watchSuddenChanges(
     change.tagIds.add(id);
     change.maxTagCount = Math.max(change.maxTagCount, change.tagIds.size);
   }
-  function removeSettledTags(
-    { tagIds }: OpenSuddenChange,
-    readings: readonly JudgedReading[],
-    isSettled: (reading: JudgedReading) => boolean,
-  ) {
-    for (const reading of readings) if (isSettled(reading)) tagIds.delete(reading.id);
+  function removeSettledTags({ tagIds }: OpenSuddenChange, settledReadings: readonly JudgedReading[]): void {
+    for (const { id } of settledReadings) tagIds.delete(id);
     for (const id of tagIds) if (!isWatched(id)) tagIds.delete(id);
   }
 
   function noteTypeChanges(readings: readonly JudgedReading[]): void {
-    if (typeChange !== null)
-      removeSettledTags(typeChange, readings, ({ isNull, isTypeUnverified }) => !isNull && !isTypeUnverified);
+    const verifiedReadings = readings.filter(({ isNull, isTypeUnverified }) => !isNull && !isTypeUnverified);
+    if (typeChange !== null) removeSettledTags(typeChange, verifiedReadings);
     if (haveManyTypesChanged(readings)) {
       const changedReadings = readings.filter(({ hasTypeChanged }) => hasTypeChanged);
       typeChange ??= createSuddenChange("types");
@@ -193,7 +174,8 @@ export function watchSuddenChanges(
     const haveManyTurnedNull = nullReadings.length > 0 && [...tags.values()].filter(Boolean).length >= nullReadingsMin;
     const openNullChange = nullChangesBySite.get(siteId);
     if (openNullChange !== undefined) {
-      removeSettledTags(openNullChange, readings, ({ isNull }) => !isNull);
+      const readableTags = readings.filter(({ isNull }) => !isNull);
+      removeSettledTags(openNullChange, readableTags);
       for (const { id } of nullReadings) addReadingToChange(openNullChange, siteId, id);
       if (2 * openNullChange.tagIds.size >= openNullChange.maxTagCount) return haveManyTurnedNull;
       nullChangesBySite.delete(siteId);
@@ -211,11 +193,9 @@ export function watchSuddenChanges(
   return {
     noteCommittedReadings(readings: readonly JudgedReading[]): ReadonlySet<number> {
       noteTypeChanges(readings);
-      return new Set(
-        [...Map.groupBy(readings, ({ siteId }) => siteId)].flatMap(([siteId, siteReadings]) =>
-          noteNullReadings(siteId, siteReadings) ? [siteId] : [],
-        ),
-      );
+      const readingsBySite = Map.groupBy(readings, ({ siteId }) => siteId);
+      const sitesWithNulls = [...readingsBySite].filter(([siteId, ofSite]) => noteNullReadings(siteId, ofSite));
+      return new Set(sitesWithNulls.map(([siteId]) => siteId));
     },
     openChanges(): readonly SuddenValueChange[] {
       const openChanges = [...(typeChange === null ? [] : [typeChange]), ...nullChangesBySite.values()];

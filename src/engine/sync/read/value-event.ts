@@ -100,32 +100,19 @@ interface ValueTypeJudgement {
 export function judgeType(unit: string | null, before: StoredValue | undefined, value: TagValue): ValueTypeJudgement {
   const lastGood = before === undefined ? null : (lastGoodOf(before)?.value ?? null);
   const typeDoubtBefore = before?.typeDoubt ?? null;
-  const verifiedJudgement = {
-    unverifiedType: null,
-    typeChangeFact: null,
-    wasTypeKnown: lastGood !== null,
-    hasTypeChanged: false,
-  };
-  if (value === null) return { ...verifiedJudgement, unverifiedType: typeDoubtBefore };
-  const currentType = valueTypeOf(value);
+  const wasTypeKnown = lastGood !== null;
+  const verified = { unverifiedType: null, typeChangeFact: null, wasTypeKnown, hasTypeChanged: false };
+  if (value === null) return { ...verified, unverifiedType: typeDoubtBefore };
+  const now = valueTypeOf(value);
   if (isNumericUnit(unit)) {
-    if (currentType === "number") return verifiedJudgement;
-    return {
-      ...verifiedJudgement,
-      unverifiedType: "unit",
-      typeChangeFact: { before: "number", now: currentType } as const,
-      hasTypeChanged: lastGood !== null && typeDoubtBefore !== "unit",
-    };
+    if (now === "number") return verified;
+    const hasTypeChanged = wasTypeKnown && typeDoubtBefore !== "unit";
+    return { unverifiedType: "unit", typeChangeFact: { before: "number", now }, wasTypeKnown, hasTypeChanged };
   }
   const verifiedTypeBefore = lastVerifiedType(lastGood, typeDoubtBefore);
-  if (verifiedTypeBefore === null || verifiedTypeBefore === currentType || typeDoubtBefore === "changed")
-    return verifiedJudgement;
-  return {
-    ...verifiedJudgement,
-    unverifiedType: "changed",
-    typeChangeFact: { before: verifiedTypeBefore, now: currentType },
-    hasTypeChanged: true,
-  };
+  if (verifiedTypeBefore === null || verifiedTypeBefore === now || typeDoubtBefore === "changed") return verified;
+  const typeChangeFact = { before: verifiedTypeBefore, now };
+  return { unverifiedType: "changed", typeChangeFact, wasTypeKnown, hasTypeChanged: true };
 }
 
 /** Type of the last good value; null if there is none or its type contradicts the unit. */
