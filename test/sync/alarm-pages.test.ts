@@ -51,8 +51,7 @@ test("emits a new alarm on page 2 while page 3 fails, also when requested in sma
   const service = await started(1, 1_400);
   service.alter = ({ data }) => (data.some(({ id }) => Number(id) > 1_000 && id !== "1401") ? PAGE_FAILURE : undefined);
   await trial.clock.advance(20_000);
-  const [newAlarm] = service.raise(1, { sinceMs: trial.clock.now() });
-  if (newAlarm !== undefined) service.alarms = service.alarms.slice(0, -1).toSpliced(700, 0, newAlarm);
+  service.raiseAt(700);
   await trial.clock.advance(MINUTE);
   expect(emitted("1401")).toEqual(["raised"]);
   await trial.clock.advance(10 * MINUTE);
@@ -69,8 +68,7 @@ test.each([
   service.alter = ({ data }) => (data.some(({ id }) => id === String(bad)) ? PAGE_FAILURE : undefined);
   await trial.clock.advance(10 * MINUTE);
   for (let n = 0; n < 5; n++) {
-    const [newAlarm] = service.raise(1, { sinceMs: trial.clock.now() });
-    if (newAlarm !== undefined) service.alarms = service.alarms.slice(0, -1).toSpliced(fresh, 0, newAlarm);
+    const newAlarm = service.raiseAt(fresh);
     // A poll needs up to 23 requests, which take 46 s at 30 lists a minute.
     await trial.clock.advance(2 * 46_000 + n * 7_000);
     expect(emitted(newAlarm?.id)).toEqual(["raised"]);
@@ -173,15 +171,12 @@ test("emits an alarm that begins after the first request of a poll and ends befo
   expect(emitted(brief?.id)).toEqual(["raised", "resolved"]);
 });
 
-const refuseOnce = (retry_after_s: number) =>
-  trial.control.setFaults([
-    { match: { endpoints: ["alarms"] }, when: { count: 1 }, fault: { kind: "throttled", retry_after_s } },
-  ]);
-
 test("the status states the longer poll interval when the service lowered the list rate", async () => {
   await started(1, 5_000);
   await trial.clock.advance(MINUTE);
-  refuseOnce(20);
+  trial.control.setFaults([
+    { match: { endpoints: ["alarms"] }, when: { count: 1 }, fault: { kind: "throttled", retry_after_s: 20 } },
+  ]);
   await trial.clock.advance(9 * MINUTE);
   expect(await jobProblem()).toMatch(
     /Alarms are polled every \d+ s instead of every 30 s: a poll reads 10 pages, and the service allows 1\d lists a minute\./,

@@ -111,6 +111,13 @@ export class AlarmService {
     return raised;
   }
 
+  /** Raises an alarm now that the list shows at this index. */
+  raiseAt(index: number): WireAlarm | undefined {
+    const raised = this.raise(1, { sinceMs: trial.clock.now() });
+    this.alarms = this.alarms.slice(0, -1).toSpliced(index, 0, ...raised);
+    return raised[0];
+  }
+
   remove(alarm: WireAlarm | undefined): void {
     this.alarms = this.alarms.filter((each) => each !== alarm);
   }

@@ -12,7 +12,7 @@ import {
   createTrialReads,
   inventory,
   openStage,
-  partialSource,
+  readingSource,
   runFollower,
   tagNamed,
 } from "./trial-building.ts";
@@ -56,26 +56,15 @@ async function readFor(
     await clock.sleep(latencyMs, signal);
     return latencyMs;
   };
-  const source = partialSource({
-    quota: quota.status,
-    read: (chosen, lane, signal) =>
-      quota.run(lane, "read", chosen, signal, async (group) => {
-        requestTimes.push(clock.now() - START);
-        const latencyMs = await reply(signal);
-        const readings: TagReading[] = group.map((id) => ({ ...tagNamed(id), value: 1 }));
-        return { readings, receivedAtMs: clock.now(), latencyMs };
-      }),
+  const source = readingSource(quota, async (group, signal) => {
+    requestTimes.push(clock.now() - START);
+    const latencyMs = await reply(signal);
+    const readings: TagReading[] = group.map((id) => ({ ...tagNamed(id), value: 1 }));
+    return { readings, receivedAtMs: clock.now(), latencyMs };
   });
-  await inventory(
-    store,
-    "trial",
-    classes.flatMap(({ name, tags }) => tagIds(name, tags).map((id) => tagNamed(id))),
-  );
-  const readClasses = classes.map(({ name, tags, ...more }) => ({
-    ...more,
-    name,
-    select: { ids: tagIds(name, tags) },
-  }));
+  const readClasses = classes.map(({ tags, ...more }) => ({ ...more, select: { ids: tagIds(more.name, tags) } }));
+  const listedTags = readClasses.flatMap(({ select }) => select.ids.map((id) => tagNamed(id)));
+  await inventory(store, "trial", listedTags);
   const reads = createTrialReads(readClasses, { source, store, clock, groupCommit: recordingCommit() });
   const historyEnded = new AbortController();
   const takeRest = async () => {

@@ -6,7 +6,7 @@ import { type AlarmDiffOptions, findAbsentAlarms, type SeenAlarms } from "#src/e
 import { diffResolvedAlarms, type ResolvedAlarmDiffOptions } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
 import type { StoredAlarm } from "#src/engine/sync/stored-documents.ts";
 import { ALARM } from "../sample-events.ts";
-import { AT, activity, CONTEXT, diffOf, kindsOf, OPTIONS, observation } from "./diff-support.ts";
+import { AT, activity, CONTEXT, diffOf, kindsOf, OPTIONS, observation, SWEEP_OPTIONS } from "./diff-support.ts";
 
 const BEFORE = "2026-11-02T07:00:00.000Z";
 const ENDED = "2026-11-02T07:45:00.000Z";
@@ -152,14 +152,7 @@ describe("an alarm that the list lacks", () => {
 
 describe("the list of resolved alarms", () => {
   const sweep = (known: Alarms, records: readonly Alarm[], options: Partial<ResolvedAlarmDiffOptions> = {}) => {
-    const { put, events } = diffResolvedAlarms(known, records, {
-      ...CONTEXT,
-      late: true,
-      fromMs: 0,
-      isBeforeFollowing: () => false,
-      suppressEvents: false,
-      ...options,
-    });
+    const { put, events } = diffResolvedAlarms(known, records, { ...SWEEP_OPTIONS, ...options });
     return { told: kindsOf(events), put, held: put.get(ALARM.id) };
   };
 

@@ -9,7 +9,7 @@ import { fillFromStoredAlarm, relateToEpisode } from "#src/engine/sync/alarms/ep
 import { classifyRecords, type RecordCounts } from "#src/engine/sync/alarms/unverified-records.ts";
 import type { StoredAlarm } from "#src/engine/sync/stored-documents.ts";
 import { ALARM } from "../sample-events.ts";
-import { activity, CONTEXT, diffOf, OPTIONS, observation } from "./diff-support.ts";
+import { activity, diffOf, OPTIONS, observation, SWEEP_OPTIONS } from "./diff-support.ts";
 
 const at = (time: string) => `2026-11-02T${time}Z`;
 const START = at("06:15:00.000");
@@ -26,6 +26,8 @@ const storedOf = (alarm: Alarm, more: Partial<StoredAlarm> = {}): StoredAlarm =>
   ...beginEpisode(alarm, false, OPTIONS).stored,
   ...more,
 });
+
+const times = (count: number, act: () => readonly string[]) => Array.from({ length: count }, act).flat();
 
 /** One alarm and its events through polls and sweeps, a minute apart; the first poll lists `first`. */
 function follow(first: readonly Alarm[] = []) {
@@ -58,15 +60,7 @@ function follow(first: readonly Alarm[] = []) {
       return told.splice(0);
     },
     sweep(records: readonly Alarm[], more: Partial<Parameters<typeof diffResolvedAlarms>[2]> = {}) {
-      const options = {
-        ...CONTEXT,
-        late: true,
-        fromMs: 0,
-        isBeforeFollowing: () => false,
-        suppressEvents: false,
-        ...more,
-      };
-      keep(diffResolvedAlarms(held, records, { ...options, at: now() }));
+      keep(diffResolvedAlarms(held, records, { ...SWEEP_OPTIONS, ...more, at: now() }));
       return told.splice(0);
     },
   };
@@ -176,12 +170,10 @@ describe("alarms of a service whose clock ran ahead and was set back", () => {
 
 describe("an outdated record in the list of active alarms", () => {
   const older = record(at("05:15:00.000"), null);
-  const times = (count: number, act: () => readonly string[]) => Array.from({ length: count }, act);
-
   test("begins another episode at the tenth poll after the last episode ended", () => {
     const one = follow([record(START, 9001)]);
     one.poll([], [record(START, 9001, over(at("06:20:00.000")))]);
-    expect(times(9, () => one.poll([older])).flat()).toEqual([]);
+    expect(times(9, () => one.poll([older]))).toEqual([]);
     expect(one.poll([older])).toEqual(["raised"]);
     expect(one.poll([older])).toEqual([]);
   });
@@ -190,7 +182,7 @@ describe("an outdated record in the list of active alarms", () => {
     const one = follow();
     const now = record(START, null);
     one.poll([now]);
-    expect(times(9, () => one.poll([older])).flat()).toEqual([]);
+    expect(times(9, () => one.poll([older]))).toEqual([]);
     expect(one.poll([older])).toEqual(["changed"]);
     expect(one.poll([now])).toEqual([]);
     expect(one.poll([], [{ ...older, ...over(at("06:20:00.000")) }])).toEqual(["resolved"]);
@@ -198,8 +190,8 @@ describe("an outdated record in the list of active alarms", () => {
 
   test("changes nothing in an active alarm if its event number is lower than the stored one", () => {
     const one = follow([record(START, 9001)]);
-    expect(times(12, () => one.poll([record(START, 9000)])).flat()).toEqual([]);
-    expect(times(12, () => one.poll([record(at("05:15:00.000"), 9000)])).flat()).toEqual([]);
+    expect(times(12, () => one.poll([record(START, 9000)]))).toEqual([]);
+    expect(times(12, () => one.poll([record(at("05:15:00.000"), 9000)]))).toEqual([]);
     expect(one.poll([record(START, 9002)])).toEqual(["retriggered"]);
   });
 });
@@ -208,7 +200,6 @@ describe("the lists of active and resolved alarms when they disagree about an en
   const open = record(START, 9001);
   const ended = record(START, 9001, over(at("06:20:00.000")));
   const reopened = record(START, 9002);
-  const times = (count: number, act: () => readonly string[]) => Array.from({ length: count }, act).flat();
 
   test("cause the old end of a reopened episode to be emitted only once", () => {
     const one = follow([open]);

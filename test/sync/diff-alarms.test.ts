@@ -14,7 +14,7 @@ import { diffResolvedAlarms } from "#src/engine/sync/alarms/diff-resolved-alarms
 import { episodeKey, isResolvedAlarm } from "#src/engine/sync/alarms/episode.ts";
 import type { StoredAlarm } from "#src/engine/sync/stored-documents.ts";
 import { ALARM } from "../sample-events.ts";
-import { activity, diffOf, kindsOf, OPTIONS, observation } from "./diff-support.ts";
+import { activity, diffOf, kindsOf, OPTIONS, observation, SWEEP_OPTIONS } from "./diff-support.ts";
 
 /**
  * The pure diffs against a world that we know: any sequence of changes and observations, complete ones, moving ones
@@ -70,7 +70,6 @@ function createWorld() {
     const alarm = alarms.get(alarmId);
     if (alarm !== undefined) alarms.set(alarmId, { ...alarm, ...more });
   };
-  const context = () => ({ source: "/sources/main", at: iso(), late: false, behindGateway: () => null });
 
   function keep(diff: { put: ReadonlyMap<string, StoredAlarm>; events: readonly Event[] }) {
     held = new Map(Object.entries(JSON.parse(JSON.stringify(Object.fromEntries([...held, ...diff.put])))));
@@ -143,14 +142,8 @@ function createWorld() {
         scope: searches ? { before: lastScope, after: new Set(scope) } : null,
       };
       if (searches) lastScope = new Set(scope);
-      const options = {
-        ...context(),
-        vanishAfterMisses: 2,
-        isKnownSite: (siteId: number) => known.has(siteId),
-        startup: "reconcile" as const,
-        startedAt: iso(),
-        isStartupOver: () => true,
-      };
+      const isKnownSite = (siteId: number) => known.has(siteId);
+      const options = { ...OPTIONS, at: iso(), startedAt: iso(), isKnownSite };
       const announcing = { ...options, startup: "announce" as const, isStartupOver: () => false };
       expect(diffOf(held, { ...observation, listed: asHeld }, announcing)).toEqual(
         diffOf(held, observation, announcing),
@@ -162,13 +155,8 @@ function createWorld() {
     },
     sweep() {
       const records = [...alarms.values()].filter((alarm) => scope.has(alarm.site.id) && isResolvedAlarm(alarm));
-      const options = {
-        ...context(),
-        late: true,
-        fromMs: 0,
-        isBeforeFollowing: (alarm: Alarm) => !sweptSites.has(alarm.site.id),
-        suppressEvents: false,
-      };
+      const isBeforeFollowing = (alarm: Alarm) => !sweptSites.has(alarm.site.id);
+      const options = { ...SWEEP_OPTIONS, at: iso(), isBeforeFollowing };
       const diff = diffResolvedAlarms(held, records, options);
       expect(diffResolvedAlarms(held, records, options)).toEqual(diff);
       keep(diff);

@@ -1,6 +1,7 @@
 import type { Alarm } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { type AlarmDiffOptions, diffAlarms, type SeenAlarms } from "#src/engine/sync/alarms/diff-alarms.ts";
+import type { ResolvedAlarmDiffOptions } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
 import { ALARM } from "../sample-events.ts";
 
 export const AT = "2026-11-02T08:00:00.000Z";
@@ -13,17 +14,17 @@ export const OPTIONS: AlarmDiffOptions = {
   startedAt: "2026-11-02T07:00:00.000Z",
   isStartupOver: () => true,
 };
+export const SWEEP_OPTIONS: ResolvedAlarmDiffOptions = {
+  ...CONTEXT,
+  ...{ late: true, fromMs: 0, isBeforeFollowing: () => false, suppressEvents: false },
+};
 const SITE = new Set([ALARM.site.id]);
 
 /** A complete observation of the site of `ALARM`, which lists nothing. */
 export function observation(changes: Partial<SeenAlarms> = {}): SeenAlarms {
-  const scope = { before: SITE, after: SITE };
   return {
-    listed: [],
-    coverage: () => "complete",
-    foundRecords: [],
-    searchedIds: new Set([ALARM.id]),
-    scope,
+    ...{ listed: [], coverage: () => "complete", foundRecords: [], searchedIds: new Set([ALARM.id]) },
+    scope: { before: SITE, after: SITE },
     ...changes,
   };
 }

@@ -31,6 +31,9 @@ async function inSight(...from: Parameters<typeof loadRequestableTags>) {
   return (await loadRequestableTags(...from)).filter(({ outOfSight }) => outOfSight === undefined);
 }
 
+const gatewayOfSite = (siteId: number) =>
+  [...trial.simulator.world.gateways.values()].find(({ site_id }) => site_id === siteId)?.id ?? 0;
+
 describe("inventories of the building", () => {
   test("emits every object once at the first start, and nothing more during a day without changes", async () => {
     const { simulator, clock, store } = await started();
@@ -77,25 +80,23 @@ describe("inventories of the building", () => {
   test("a rejected site does not affect the other sites", async () => {
     const { simulator, clock } = await started();
     simulator.control.setFaults([{ match: { site_id: 3 }, fault: { kind: "error", status: 422 } }]);
-    const [gateway] = [...simulator.world.gateways.values()].filter((one) => one.site_id === 4);
-    if (gateway === undefined) throw new Error("site 4 has no gateway");
-    simulator.control.setGateway(gateway.id, false);
+    const gatewayId = gatewayOfSite(4);
+    simulator.control.setGateway(gatewayId, false);
     await clock.advance(12 * MINUTE);
-    expect(trial.events("gateway-offline").map((event) => event.subject)).toEqual([`site/4/gateway/${gateway.id}`]);
+    expect(trial.events("gateway-offline").map((event) => event.subject)).toEqual([`site/4/gateway/${gatewayId}`]);
     expect(trial.events("source-unavailable")).toEqual([]);
   });
 
   test("emits the changes of one site before the lists of the other sites arrive", async () => {
     const { simulator, clock } = await started();
-    const [gateway] = [...simulator.world.gateways.values()].filter((one) => one.site_id === 2);
-    if (gateway === undefined) throw new Error("site 2 has no gateway");
+    const gatewayId = gatewayOfSite(2);
     simulator.control.setFaults([
       { match: { endpoints: ["gateways"], site_id: 4 }, fault: { kind: "slow", delay_ms: 3_600_000 } },
     ]);
-    simulator.control.setGateway(gateway.id, false);
+    simulator.control.setGateway(gatewayId, false);
     await clock.advance(12 * MINUTE);
     expect(trial.polls.filter(({ job }) => job === "gateways").at(-1)?.outcome).toBe("overlap");
-    expect(trial.events("gateway-offline").map((event) => event.subject)).toEqual([`site/2/gateway/${gateway.id}`]);
+    expect(trial.events("gateway-offline").map((event) => event.subject)).toEqual([`site/2/gateway/${gatewayId}`]);
   });
 
   test("gateway events contain the hosts behind the gateway, and whether the gateway serves the whole site", async () => {

@@ -17,6 +17,9 @@ const searched = (id: string, ageMs: number, siteRequestedMs?: number, label = i
   ...{ ...tag(id, ageMs, 60_000, label), timing: "patient", siteRequestedMs },
 });
 
+const ONE_TAG = { ...RULES, tagsPerRequest: 1 };
+const groupOf = (tags: readonly PlannedTag[], rules = RULES) => planGroup(tags, 0, rules).group;
+
 describe("the choice of tags for the next read request", () => {
   test("starts with a tag that would exceed its interval, and adds the tags with the largest age relative to their interval", () => {
     const others = [...crowd(30, 600_000, 3_600_000, "slow"), ...crowd(30, 30_000, 60_000)];
@@ -27,25 +30,23 @@ describe("the choice of tags for the next read request", () => {
   });
 
   test("checks each tag against its own interval, also when another tag is due in the same slot", () => {
-    const one = { ...RULES, tagsPerRequest: 1 };
     const [quick, slow] = [tag("quick", 0, 6_000), tag("slow", 54_000, 60_000)];
-    expect(planGroup([quick, slow], 0, one).group).toEqual([]);
-    expect(planGroup([quick, tag("quicker", 0, 6_000)], 0, one).group).toHaveLength(1);
+    expect(groupOf([quick, slow], ONE_TAG)).toEqual([]);
+    expect(groupOf([quick, tag("quicker", 0, 6_000)], ONE_TAG)).toHaveLength(1);
   });
 
   test("reserves every slot for a tag that is due in every slot, also when only its reply time makes it due", () => {
-    const one = { ...RULES, tagsPerRequest: 1 };
     const slow = tag("slow", 51_000, 60_000);
-    expect(planGroup([tag("each", 0, 3_000), tag("slow", 54_000, 60_000)], 0, one).group).toHaveLength(1);
+    expect(groupOf([tag("each", 0, 3_000), tag("slow", 54_000, 60_000)], ONE_TAG)).toHaveLength(1);
     const second = tag("second", 0, 6_000);
-    expect(planGroup([second, slow], 0, one).group).toEqual([]);
-    expect(planGroup([second, slow], 0, { ...one, expectedReplyMs: 3_000 }).group).toHaveLength(1);
+    expect(groupOf([second, slow], ONE_TAG)).toEqual([]);
+    expect(groupOf([second, slow], { ...ONE_TAG, expectedReplyMs: 3_000 })).toHaveLength(1);
   });
 
   test("prefers the overdue tag with the shorter interval, even if another tag is older", () => {
     const tags = [tag("old", 125_000, 120_000), tag("short", 60_000, 60_000)];
-    expect(planGroup(tags, 0, { ...RULES, tagsPerRequest: 1 }).group).toEqual(["short"]);
-    expect(planGroup(tags, 0, RULES).group).toEqual(["short", "old"]);
+    expect(groupOf(tags, ONE_TAG)).toEqual(["short"]);
+    expect(groupOf(tags)).toEqual(["short", "old"]);
   });
 
   test("fills the request with tags that are nearly due, or with the oldest tags in a spare slot", () => {
@@ -53,15 +54,15 @@ describe("the choice of tags for the next read request", () => {
     const hourly = tag("hourly", 3_570_000, 3_600_000);
     const minutely = tag("minutely", 45_000, 60_000);
     const two = { ...RULES, tagsPerRequest: 2 };
-    expect(planGroup([minutely, urgent, hourly], 0, two).group).toEqual(["urgent", "hourly"]);
+    expect(groupOf([minutely, urgent, hourly], two)).toEqual(["urgent", "hourly"]);
     const quick = tag("quick", 6_000, 10_000);
     const old = tag("old", 3_240_000, 3_600_000);
-    expect(planGroup([old, urgent, quick], 0, two).group).toEqual(["urgent", "quick"]);
-    expect(planGroup([quick, urgent, hourly], 0, two).group).toEqual(["urgent", "hourly"]);
-    expect(planGroup([old, urgent, quick], 0, { ...two, isSpareSlot: true }).group).toEqual(["urgent", "old"]);
-    const withHalf = (ageMs: number) => planGroup([tag("half", ageMs, 10_000), urgent, old], 0, two).group;
+    expect(groupOf([old, urgent, quick], two)).toEqual(["urgent", "quick"]);
+    expect(groupOf([quick, urgent, hourly], two)).toEqual(["urgent", "hourly"]);
+    expect(groupOf([old, urgent, quick], { ...two, isSpareSlot: true })).toEqual(["urgent", "old"]);
+    const withHalf = (ageMs: number) => groupOf([tag("half", ageMs, 10_000), urgent, old], two);
     expect([withHalf(4_900), withHalf(5_000)]).toEqual(["old", "half"].map((expected) => ["urgent", expected]));
-    expect(planGroup([old, urgent, tag("new", null, 10_000)], 0, two).group).toEqual(["urgent", "new"]);
+    expect(groupOf([old, urgent, tag("new", null, 10_000)], two)).toEqual(["urgent", "new"]);
   });
 
   test("leaves out tags of the class with the most overdue tags when not all overdue tags fit", () => {
@@ -72,63 +73,63 @@ describe("the choice of tags for the next read request", () => {
   });
 
   test("leaves the slot to history when all tags can wait, instead of reading 20 tags of short intervals early", () => {
-    expect(planGroup(crowd(20, 6_000, 10_000), 0, RULES).group).toHaveLength(0);
-    expect(planGroup(crowd(21, 6_000, 10_000), 0, RULES).group).toHaveLength(20);
+    expect(groupOf(crowd(20, 6_000, 10_000))).toHaveLength(0);
+    expect(groupOf(crowd(21, 6_000, 10_000))).toHaveLength(20);
   });
 
   test("excludes a tag that is being requested, but reserves a slot for its next reading", () => {
     const underWay = crowd(20, 6_000, 6_000, "away").map((each) => ({ ...each, underWay: true }));
-    expect(planGroup([...underWay, ...crowd(20, 54_000, 60_000)], 0, RULES).group).toEqual([]);
+    expect(groupOf([...underWay, ...crowd(20, 54_000, 60_000)])).toEqual([]);
     const ordinary = crowd(21, 54_000, 60_000);
-    expect(planGroup(ordinary, 0, RULES).group).toEqual([]);
-    expect(planGroup([...underWay, ...ordinary], 0, RULES).group).toEqual(ordinary.slice(0, 20).map(({ id }) => id));
+    expect(groupOf(ordinary)).toEqual([]);
+    expect(groupOf([...underWay, ...ordinary])).toEqual(ordinary.slice(0, 20).map(({ id }) => id));
     const away = { ...tag("away", 6_000, 6_000), underWay: true };
-    expect(planGroup([away, tag("next", 57_000, 60_000)], 0, { ...RULES, tagsPerRequest: 1 }).group).toEqual([]);
+    expect(groupOf([away, tag("next", 57_000, 60_000)], ONE_TAG)).toEqual([]);
   });
 
   test("prefers a tag whose early reading makes room in a later slot that would be full", () => {
     const quick = tag("quick", 3_000, 6_000);
     const others = crowd(3, 3_000, 15_000);
-    expect(planGroup([quick, ...others], 0, { ...RULES, tagsPerRequest: 1 }).group).toEqual(["x000"]);
+    expect(groupOf([quick, ...others], ONE_TAG)).toEqual(["x000"]);
   });
 
   test("alternates between sites with a search for a failing tag, so that a refused site delays no other site", () => {
     const refused = searched("refused", 900_000, -3_000);
     const expected = { group: ["waits"], isBisection: true };
     expect(planGroup([refused, searched("waits", 61_000, -60_000)], 0, RULES)).toEqual(expected);
-    expect(planGroup([refused, searched("new", 61_000)], 0, RULES).group).toEqual(["new"]);
-    expect(planGroup([refused, searched("early", 59_000, -59_000)], 0, RULES).group).toEqual(["refused"]);
-    expect(planGroup([searched("due", 60_000)], 0, RULES).group).toEqual(["due"]);
-    expect(planGroup([searched("nearly", 59_999)], 0, RULES).group).toEqual([]);
+    expect(groupOf([refused, searched("new", 61_000)])).toEqual(["new"]);
+    expect(groupOf([refused, searched("early", 59_000, -59_000)])).toEqual(["refused"]);
+    expect(groupOf([searched("due", 60_000)])).toEqual(["due"]);
+    expect(groupOf([searched("nearly", 59_999)])).toEqual([]);
   });
 
   test("ranks a search request with tags of several sites by the site that waits longest", () => {
     const two = [searched("late", 61_000, -1_000, "two sites"), searched("long ago", 61_000, -60_000, "two sites")];
     const other = searched("other", 61_000, -30_000);
-    expect(planGroup([other, ...two], 0, RULES).group).toEqual(["late", "long ago"]);
-    expect(planGroup([other, ...two.slice(0, 1)], 0, RULES).group).toEqual(["other"]);
+    expect(groupOf([other, ...two])).toEqual(["late", "long ago"]);
+    expect(groupOf([other, ...two.slice(0, 1)])).toEqual(["other"]);
   });
 
   test("takes a tag that must be requested singly in the last slot before it is overdue, if no other tag needs the slot", () => {
     const slow = (ageMs: number) => tag("slow", ageMs, 60_000, "suspects 1");
-    expect(planGroup([slow(56_000)], 0, RULES).group).toEqual([]);
-    expect(planGroup([slow(58_000)], 0, RULES).group).toEqual(["slow"]);
-    expect(planGroup([slow(58_000), tag("needs it", 59_000, 60_000)], 0, RULES).group).toEqual(["needs it"]);
+    expect(groupOf([slow(56_000)])).toEqual([]);
+    expect(groupOf([slow(58_000)])).toEqual(["slow"]);
+    expect(groupOf([slow(58_000), tag("needs it", 59_000, 60_000)])).toEqual(["needs it"]);
   });
 
   test("takes never-read tags first, those with short intervals before those with long intervals", () => {
     const tags = [...crowd(15, 0, 60_000, "done"), tag("hourly", null, 3_600_000), tag("minutely", null, 60_000)];
-    expect(planGroup(tags, 0, RULES).group.slice(0, 2)).toEqual(["minutely", "hourly"]);
+    expect(groupOf(tags).slice(0, 2)).toEqual(["minutely", "hourly"]);
   });
 
   test("takes a tag with the timing `punctual` from half of its interval on, and before overdue tags that are not older", () => {
     const punctual = (ageMs: number): PlannedTag => ({ ...tag("p", ageMs, 60_000, "doubt"), timing: "punctual" });
     expect(planGroup([punctual(30_000)], 0, RULES)).toEqual({ group: ["p"] });
-    expect(planGroup([punctual(29_999)], 0, RULES).group).toEqual([]);
+    expect(groupOf([punctual(29_999)])).toEqual([]);
     const ordinary = crowd(5, 58_500, 60_000);
-    expect(planGroup([punctual(58_500), ...ordinary], 0, RULES).group).toEqual(["p"]);
-    expect(planGroup([punctual(58_499), ...ordinary], 0, RULES).group).toHaveLength(5);
-    expect(planGroup([punctual(50_000), ...ordinary], 0, RULES).group).toHaveLength(5);
+    expect(groupOf([punctual(58_500), ...ordinary])).toEqual(["p"]);
+    expect(groupOf([punctual(58_499), ...ordinary])).toHaveLength(5);
+    expect(groupOf([punctual(50_000), ...ordinary])).toHaveLength(5);
   });
 
   test("gives every other slot to tags that must be requested singly and are twice as old as their interval", () => {
@@ -153,21 +154,15 @@ describe("tags with a fixed read time", () => {
 
   test("are read only in the last slot of their interval, and never earlier to fill a request", () => {
     const early = fixed("early", 56_000, 60_000);
-    for (const eager of [false, true])
-      expect(planGroup([early], 0, { ...RULES, isSpareSlot: eager }).group).toEqual([]);
-    expect(planGroup([fixed("due", 57_500, 60_000), early], 0, RULES).group).toEqual(["due"]);
-    expect(planGroup([tag("fresher", 57_500, 60_000), early], 0, { ...RULES, isSpareSlot: true }).group).toEqual([
-      "fresher",
-    ]);
-    expect(planGroup([fixed("due", 57_500, 60_000), fixed("new", null, 60_000)], 0, RULES).group).toEqual([
-      "due",
-      "new",
-    ]);
+    for (const eager of [false, true]) expect(groupOf([early], { ...RULES, isSpareSlot: eager })).toEqual([]);
+    expect(groupOf([fixed("due", 57_500, 60_000), early])).toEqual(["due"]);
+    expect(groupOf([tag("fresher", 57_500, 60_000), early], { ...RULES, isSpareSlot: true })).toEqual(["fresher"]);
+    expect(groupOf([fixed("due", 57_500, 60_000), fixed("new", null, 60_000)])).toEqual(["due", "new"]);
   });
 
   test("of one group are read in one request when two groups are due in the same slot", () => {
     const groups = [...fixedCrowd(20, 60_000, 60_000, "b"), ...fixedCrowd(20, 300_500, 300_000, "a")];
-    expect(planGroup(groups, 0, RULES).group.every((id) => id.startsWith("a"))).toBe(true);
+    expect(groupOf(groups).every((id) => id.startsWith("a"))).toBe(true);
   });
 
   test("are considered again when the last slot of their interval begins", () => {
@@ -181,7 +176,7 @@ describe("tags with a fixed read time", () => {
 describe("tags whose interval is lengthened because the quota is overloaded", () => {
   const stretched = (id: string, ageMs: number) => ({ ...tag(id, ageMs, 120_000), earliestAge: 0.5 });
   const chooseRead = (eager: boolean, ...tags: readonly PlannedTag[]) =>
-    planGroup(tags, 0, { ...RULES, isSpareSlot: eager }).group;
+    groupOf(tags, { ...RULES, isSpareSlot: eager });
 
   test("are read in spare requests once their configured interval has passed, the oldest first", () => {
     expect(chooseRead(true, stretched("early", 59_999))).toEqual([]);

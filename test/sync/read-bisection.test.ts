@@ -16,7 +16,7 @@ import {
   createTrialReads,
   inventory,
   openStage,
-  partialSource,
+  readingSource,
   runFollower,
   tagNamed,
 } from "./trial-building.ts";
@@ -37,21 +37,17 @@ async function rig(count: number, unit: string | null, serve: (id: string, group
   await inventory(store, "trial", tags);
   const requests: (readonly string[])[] = [];
   const quota = createTrialQuota(clock);
-  const source = partialSource({
-    quota: quota.status,
-    read: (chosen, lane, signal) =>
-      quota.run(lane, "read", chosen, signal, async (group) => {
-        requests.push([...group]);
-        await clock.sleep(50, signal);
-        const servedValues = group.map((id) => [id, serve(id, group)] as const);
-        const readings = servedValues.flatMap(([id, value]): TagReading[] =>
-          value === UNREADABLE ? [] : [{ ...tagNamed(id, { unit }), value }],
-        );
-        const unreadTags = servedValues.flatMap(([id, value]): UnreadTag[] =>
-          value === UNREADABLE ? [{ id, kind: "unreadable", reason: 'Its value is the text "--".' }] : [],
-        );
-        return { readings, unreadTags, receivedAtMs: clock.now(), latencyMs: 50 };
-      }),
+  const source = readingSource(quota, async (group, signal) => {
+    requests.push([...group]);
+    await clock.sleep(50, signal);
+    const servedValues = group.map((id) => [id, serve(id, group)] as const);
+    const readings = servedValues.flatMap(([id, value]): TagReading[] =>
+      value === UNREADABLE ? [] : [{ ...tagNamed(id, { unit }), value }],
+    );
+    const unreadTags = servedValues.flatMap(([id, value]): UnreadTag[] =>
+      value === UNREADABLE ? [{ id, kind: "unreadable", reason: 'Its value is the text "--".' }] : [],
+    );
+    return { readings, unreadTags, receivedAtMs: clock.now(), latencyMs: 50 };
   });
   await quota.started;
   const log = { info: vi.fn(), warn: vi.fn(), error: vi.fn() };

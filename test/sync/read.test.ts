@@ -15,7 +15,7 @@ import {
   createTrialReads,
   inventory,
   openStage,
-  partialSource,
+  readingSource,
   runFollower,
   startFollower,
   tagNamed,
@@ -40,18 +40,14 @@ function building(
 ) {
   const requestedGroups: (readonly string[])[] = [];
   const quota = createTrialQuota(clock, perMinute);
-  const source = partialSource({
-    quota: quota.status,
-    read: (chosen, lane, signal) =>
-      quota.run(lane, "read", chosen, signal, async (group) => {
-        requestedGroups.push([...group]);
-        const takesMs = latencyMs(group);
-        await clock.sleep(takesMs, signal);
-        const values = answer(group);
-        if (values instanceof Error) throw values;
-        const readings: TagReading[] = Object.entries(values).map(([id, value]) => ({ ...tagNamed(id), value }));
-        return { readings: readings.reverse(), receivedAtMs: clock.now(), latencyMs: takesMs };
-      }),
+  const source = readingSource(quota, async (group, signal) => {
+    requestedGroups.push([...group]);
+    const takesMs = latencyMs(group);
+    await clock.sleep(takesMs, signal);
+    const values = answer(group);
+    if (values instanceof Error) throw values;
+    const readings: TagReading[] = Object.entries(values).map(([id, value]) => ({ ...tagNamed(id), value }));
+    return { readings: readings.reverse(), receivedAtMs: clock.now(), latencyMs: takesMs };
   });
   takeRest = async (signal) => {
     await quota.started;

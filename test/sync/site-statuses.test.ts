@@ -1,5 +1,6 @@
 import { expect, onTestFinished, test } from "vitest";
 import { SERVICE_TOKEN } from "#src/simulator/options.ts";
+import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
 const MINUTE = 60_000;
@@ -26,6 +27,17 @@ async function statusEvents(virtual: VirtualWorker) {
 async function statuses(virtual: VirtualWorker): Promise<readonly string[]> {
   const events = await statusEvents(virtual);
   return events.map(({ siteid, data }) => `${siteid} ${data.status} ${data.reason}`);
+}
+
+async function reportOf(virtual: VirtualWorker): Promise<StatusReport> {
+  const answer = await fetch(new URL("/api/status", virtual.worker.statusUrl()));
+  return (await answer.json()) as StatusReport;
+}
+
+async function availabilityOf(virtual: VirtualWorker): Promise<readonly string[]> {
+  return (await virtual.events())
+    .filter(({ type }) => type === "source-unavailable" || type === "source-available")
+    .map(({ type, subject, siteid }) => `${type} ${subject} ${siteid}`);
 }
 
 const gatewaysOf = ({ simulator }: VirtualWorker, siteId: number) =>
@@ -130,4 +142,33 @@ test("a renamed site is emitted again with its new name", async () => {
   await virtual.clock.advance(10 * MINUTE);
   const last = (await statusEvents(virtual)).at(-1);
   expect(last?.data).toMatchObject({ status: "online", site: { id: 1, displayName: "New name" } });
+});
+
+test("emits source-unavailable once within a minute for a site that the token lost, despite a restart, and its return", async () => {
+  const virtual = await startWorker();
+  expect((await reportOf(virtual)).notices).toEqual([]);
+  virtual.simulator.control.changeToken(SERVICE_TOKEN, { sites: [6] });
+  await virtual.clock.advance(1.2 * MINUTE);
+  expect(await availabilityOf(virtual)).toEqual(["source-unavailable site/1 1"]);
+  const report = await reportOf(virtual);
+  expect(report.notices).toEqual([
+    expect.stringMatching(/^main, site 1, since 2026-06-01T\S+: The token does not see site 1 \(.+\) any more/),
+  ]);
+  expect(report.sources[0]).toMatchObject({ unavailable: [], setAside: [], leftOut: [] });
+  await virtual.restart("crash");
+  await virtual.clock.advance(30 * MINUTE);
+  expect(await availabilityOf(virtual)).toEqual(["source-unavailable site/1 1"]);
+  expect((await reportOf(virtual)).notices).toHaveLength(1);
+  virtual.simulator.control.changeToken(SERVICE_TOKEN, { sites: [1, 6] });
+  await virtual.clock.advance(6 * MINUTE);
+  expect(await availabilityOf(virtual)).toEqual(["source-unavailable site/1 1", "source-available site/1 1"]);
+  expect((await reportOf(virtual)).notices).toEqual([]);
+});
+
+test("emits source-unavailable for a site that the token lost while the worker was stopped", async () => {
+  const virtual = await startWorker();
+  virtual.simulator.control.changeToken(SERVICE_TOKEN, { sites: [6] });
+  await virtual.restart("crash");
+  await virtual.clock.advance(2 * MINUTE);
+  expect(await availabilityOf(virtual)).toEqual(["source-unavailable site/1 1"]);
 });

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { SeriesBreak, TagSystemsFact } from "#src/core/model/tag-event-data.ts";
-import type { StoredObject, StoredTagSystems } from "#src/engine/sync/stored-documents.ts";
+import type { StoredObject, StoredTagListTimes, StoredTagSystems } from "#src/engine/sync/stored-documents.ts";
 import { createTrial, type ListChange, RARE_SCHEDULES, type TrialSync } from "./trial-sync.ts";
 
 const MINUTE = 60_000;
@@ -46,6 +46,15 @@ function without(list: Parameters<ListChange>[0], id: string): void {
   list.meta.to -= before - list.data.length;
 }
 
+/** Leaves the tag out of the list of its site and of the list of its system. */
+function hideTag(id: string, systemId: string): void {
+  trial.rewriteLists((list, path, query) => {
+    if (isTagList(path, query) || isListOf(systemId, query)) without(list, id);
+  });
+}
+
+const lastListTimes = () => trial.store.document<StoredTagListTimes>("tag-seen/main", String(SITE));
+
 describe("the systems of tags", () => {
   test("emits and stores the systems of each tag once, with names, and nothing again without a change", async () => {
     await started();
@@ -87,7 +96,7 @@ describe("the systems of tags", () => {
   test("emits a series break with the times of the last and first list when a tag leaves its system", async () => {
     const { id, systemId } = await startedWithTag();
     const count = told().length;
-    const seenAt = (await trial.store.document<{ systems: string }>("tag-seen/main", String(SITE)))?.systems;
+    const seenAt = (await lastListTimes())?.systems;
     trial.rewriteLists((list, _, query) => {
       if (isListOf(systemId, query)) without(list, id);
     });
@@ -96,15 +105,9 @@ describe("the systems of tags", () => {
     expect(news).toMatchObject([{ tag: { id }, before: [systemId] }]);
     expect(news[0] && idsOf(news[0])).toEqual([]);
     const [event] = trial.events("series-break");
-    expect(breaks()).toEqual([
-      {
-        tag: expect.objectContaining({ id }),
-        what: ["system"],
-        before: { systems: [systemId] },
-        systems: [],
-        since: { lastBefore: seenAt, firstAfter: event?.time },
-      },
-    ]);
+    const change = { what: ["system"], before: { systems: [systemId] }, systems: [] };
+    const since = { lastBefore: seenAt, firstAfter: event?.time };
+    expect(breaks()).toEqual([{ tag: expect.objectContaining({ id }), ...change, since }]);
     const hours = (Date.parse(event?.time ?? "") - Date.parse(seenAt ?? "")) / HOUR;
     expect(hours).toBeGreaterThan(5);
     expect(hours).toBeLessThan(7);
@@ -135,9 +138,7 @@ describe("the systems of tags", () => {
   test("tags of an invisible site and missing tags keep their systems", async () => {
     const { id, systemId } = await startedWithTag();
     const count = told().length;
-    trial.rewriteLists((list, path, query) => {
-      if (isTagList(path, query) || isListOf(systemId, query)) without(list, id);
-    });
+    hideTag(id, systemId);
     await trial.clock.advance(7 * HOUR);
     expect((await trial.store.document<StoredObject<Tag>>("tag/main", id))?.missingSince).not.toBeNull();
     expect(told()).toHaveLength(count);
@@ -150,9 +151,7 @@ describe("the systems of tags", () => {
 
   test("emits the loss of the systems of a removed tag before its removal", async () => {
     const { id, systemId } = await startedWithTag();
-    trial.rewriteLists((list, path, query) => {
-      if (isTagList(path, query) || isListOf(systemId, query)) without(list, id);
-    });
+    hideTag(id, systemId);
     await trial.clock.advance(37 * HOUR);
     const about = trial.store.events.filter(({ subject }) => subject === `site/${SITE}/tag/${id}`);
     expect(about.slice(-2).map(({ type }) => type)).toEqual(["tag-systems-changed", "tag-removed"]);
@@ -193,7 +192,7 @@ describe("series breaks", () => {
       return trial.store.events.slice(before).filter(({ subject }) => subject.endsWith(`/tag/${id}`));
     };
     await told({ unit: "Wh", display_name: "Meter 1" });
-    const seen = (await trial.store.document<{ tags: string }>("tag-seen/main", String(SITE)))?.tags;
+    const seen = (await lastListTimes())?.tags;
     const both = await told({ unit: "kWh", display_name: "Meter 2" });
     expect(both.map(({ type }) => type)).toEqual(["tag-changed", "series-break"]);
     expect(both[1]?.data).toEqual({
@@ -213,7 +212,7 @@ describe("series breaks", () => {
     const { id } = await startedWithTag();
     show(id, { unit: "Wh" });
     await trial.clock.advance(6 * HOUR);
-    const seen = (await trial.store.document<{ tags: string }>("tag-seen/main", String(SITE)))?.tags;
+    const seen = (await lastListTimes())?.tags;
     trial.rewriteLists((list) => without(list, id));
     await trial.clock.advance(18 * HOUR);
     await trial.restart();

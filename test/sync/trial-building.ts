@@ -7,7 +7,14 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createWakeup } from "#src/core/runtime/waiting.ts";
 import { resolveRequestContent } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
-import type { QueueLane, QuotaEndpoint, QuotaStatus, RequestChooser, Source } from "#src/engine/source/source.ts";
+import type {
+  QueueLane,
+  QuotaEndpoint,
+  QuotaStatus,
+  RequestChooser,
+  Source,
+  TagReadReply,
+} from "#src/engine/source/source.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import type { LoopJob, LoopJobRun } from "#src/engine/sync/job.ts";
@@ -130,6 +137,17 @@ export function partialSource(parts: Partial<Source>): Source {
         throw new Error(`The test did not expect source.${name}.`);
       return member;
     },
+  });
+}
+
+/** A source whose reads wait for a slot of the quota and then get the reply of `answer`. */
+export function readingSource(
+  quota: ReturnType<typeof createTrialQuota>,
+  answer: (group: readonly string[], signal: AbortSignal) => Promise<TagReadReply>,
+): Source {
+  return partialSource({
+    quota: quota.status,
+    read: (chosen, lane, signal) => quota.run(lane, "read", chosen, signal, (group) => answer(group, signal)),
   });
 }
 

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { describeLiveTag, findTagReadClass } from "#src/engine/sync/live-tag-state.ts";
 import { ReadClass } from "#src/engine/sync/read/config.ts";
+import type { LiveReads } from "#src/engine/sync/read/live-reads.ts";
 import { TAG } from "../sample-events.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
@@ -13,8 +14,8 @@ const KNOWN = {
 async function shown(known: Partial<typeof KNOWN> | { readonly quarantinedUntilMs: number } = {}) {
   const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"));
   await clock.advance(60_000);
-  const live = { known: (id: string) => (id === TAG.id ? { ...KNOWN, ...known } : undefined) };
-  return { tag: describeLiveTag(live as Parameters<typeof describeLiveTag>[0], TAG.id, clock), live, clock };
+  const live = { known: (id: string) => (id === TAG.id ? { ...KNOWN, ...known } : undefined) } as LiveReads;
+  return { tag: describeLiveTag(live, TAG.id, clock), live, clock };
 }
 
 const WISH = "Class rooms has the interval 1m.";
@@ -22,12 +23,9 @@ const WISH = "Class rooms has the interval 1m.";
 describe("the report of a tag's state in the live reads", () => {
   test("is null for a tag that no read class selects", async () => {
     const { live, clock } = await shown();
-    expect(describeLiveTag(live as Parameters<typeof describeLiveTag>[0], "1", clock)).toBeNull();
-    expect(findTagReadClass(live as Parameters<typeof findTagReadClass>[0], "1")).toBeNull();
-    expect(findTagReadClass(live as Parameters<typeof findTagReadClass>[0], TAG.id)).toEqual({
-      className: "rooms",
-      promisedMs: 60_000,
-    });
+    expect(describeLiveTag(live, "1", clock)).toBeNull();
+    expect(findTagReadClass(live, "1")).toBeNull();
+    expect(findTagReadClass(live, TAG.id)).toEqual({ className: "rooms", promisedMs: 60_000 });
   });
 
   test("has the target interval and one reason for a tag read on time", async () => {

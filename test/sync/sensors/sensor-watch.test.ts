@@ -7,10 +7,10 @@ import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
 import { createSensorWatch, type SensorWatch } from "#src/engine/sync/sensors/silent-sensor-watch.ts";
-import type { StoredObject, StoredSensorPeriod } from "#src/engine/sync/stored-documents.ts";
-import { SITE, TAG } from "../../sample-events.ts";
+import type { StoredSensorPeriod } from "#src/engine/sync/stored-documents.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { createMemoryStore } from "../memory-store.ts";
+import { inventory, tagNamed } from "../trial-building.ts";
 
 const HOUR = 3_600_000;
 const DAY = 24 * HOUR;
@@ -19,12 +19,7 @@ const log = pino({ level: "silent" });
 
 type Rig = Awaited<ReturnType<typeof startWatch>>;
 
-const listedObject = <T>(value: T, siteId: number | null): StoredObject<T> => ({
-  value,
-  siteId,
-  since: new Date(START).toISOString(),
-  missingSince: null,
-});
+const SITE = { id: 3, displayName: "Site" };
 
 /** Tags whose ids begin with 1 stand still, with 2 could not be read, with 3 move. */
 async function startWatch(ids: readonly string[], config: object = {}) {
@@ -33,13 +28,8 @@ async function startWatch(ids: readonly string[], config: object = {}) {
   const clockCheck = createClockCheck({ clock, log });
   const settings = SilentSensorsConfig.parse(config);
   if (settings === false) throw new Error("switched off");
-  const tags = ids.map((id) => ({ ...TAG, id, displayName: `RT${id}` }));
-  await store.commit({
-    documents: [
-      { set: documentSet("site", "main"), put: [[String(SITE.id), listedObject(SITE, null)]] },
-      { set: documentSet("tag", "main"), put: tags.map((tag) => [tag.id, listedObject(tag, SITE.id)] as const) },
-    ],
-  });
+  const tags = ids.map((id) => tagNamed(id, { displayName: `RT${id}` }));
+  await inventory(store, "main", tags, SITE.id);
   let abort = new AbortController();
   let watch = await createWatch();
   let reading = 0;
