@@ -65,8 +65,8 @@ function randomUpdate(random: SeededRandom, nowMs: number): (schedule: TagSchedu
     [3, (schedule) => schedule.requestFailed([one], nowMs)],
     [3, (schedule) => schedule.requestFailed(some, nowMs)],
     [4, (schedule) => schedule.requestEnded(some)],
-    [1, (schedule) => schedule.quarantineTag(one, nowMs + 60_000)],
-    [1, (schedule) => some.forEach((id) => void schedule.endQuarantine(id))],
+    [1, (schedule) => schedule.setQuarantine(one, nowMs + 60_000)],
+    [1, (schedule) => some.forEach((id) => void schedule.setQuarantine(id, null))],
     [1, (schedule) => void schedule.updateStretchFactors(3_000, share, 0)],
   ];
   return random.pick(updates.flatMap(([weight, update]) => Array.from({ length: weight }, () => update)));

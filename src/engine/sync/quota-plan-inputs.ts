@@ -1,4 +1,5 @@
 import type { Clock } from "../../core/runtime/clock.ts";
+import type { SourceConfig } from "../source/config.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import { cronIntervalMs } from "./cron-schedule.ts";
@@ -34,12 +35,7 @@ export interface PlanSettings {
   readonly history: HistoryConfig;
   readonly timeZone: string;
   readonly valuesMax: number;
-  readonly quota: {
-    readonly requests_per_minute: number;
-    readonly polite: number;
-    readonly reserve_for_writes: number;
-    readonly separate_endpoints: boolean;
-  };
+  readonly quota: SourceConfig["quota"];
   readonly alarms?: { readonly schedule: string; readonly pageSize: number; readonly listsPerMinute: number };
 }
 

@@ -33,18 +33,18 @@ import {
 import type { SyncState } from "./sync-state.ts";
 import type { TokenScope } from "./token-scope.ts";
 
+interface SiteWatchOptions {
+  readonly source: string;
+  readonly scope: TokenScope;
+  readonly syncState: SyncState;
+  readonly clock: Clock;
+  readonly random: () => number;
+  readonly log: Pick<Log, "info" | "warn">;
+}
+
 /** Emits one event when a site leaves the token's scope and one when the site is back, until the signal aborts. */
 export function watchLostSites(
-  options: {
-    readonly source: string;
-    readonly availability: Pick<ServiceAvailability, "sitesDown" | "siteDown" | "siteUp" | "siteGone">;
-    readonly outage: Pick<ServiceOutage, "over">;
-    readonly scope: Pick<TokenScope, "known" | "lost" | "sees" | "changes">;
-    readonly syncState: Pick<SyncState, "get">;
-    readonly clock: Clock;
-    readonly random: () => number;
-    readonly log: Pick<Log, "info" | "warn">;
-  },
+  options: SiteWatchOptions & { readonly availability: ServiceAvailability; readonly outage: ServiceOutage },
   signal: AbortSignal,
 ): Promise<void> {
   const { source, availability, outage, scope, syncState, clock, log } = options;
@@ -134,16 +134,10 @@ const UNREADABLE_TEXTS: Readonly<Record<UnreadableReason, string>> = {
 
 /** Emits `site-status-changed` for each known site, and after each change of its status, until the signal aborts. */
 export function watchSiteStatuses(
-  options: {
-    readonly source: string;
-    readonly syncState: Pick<SyncState, "get" | "commit" | "observe">;
-    readonly scope: Pick<TokenScope, "sees" | "lost" | "changes">;
+  options: SiteWatchOptions & {
     /** Returns true when the gateways of a new site are listed, or cannot be listed. */
     readonly areGatewaysKnown: () => boolean;
-    readonly readability: Pick<ValueReadability, "unreadableSites" | "unreadableSitesChanged">;
-    readonly clock: Clock;
-    readonly random: () => number;
-    readonly log: Pick<Log, "warn">;
+    readonly readability: ValueReadability;
   },
   signal: AbortSignal,
 ): Promise<void> {

@@ -35,7 +35,7 @@ interface AlarmListFailures {
 export function createSiteListReader(
   readList: (
     filter: ListPart & { siteId: number },
-    listOptions: ListOptions,
+    options: ListOptions,
     limits: ListLimits,
   ) => Promise<Listing<Alarm>>,
   isListUnreliable: () => boolean,

@@ -127,10 +127,8 @@ export function createRecordReport({ source: { name: source }, metrics, log }: P
       unreadable.length > 0 &&
         `Records of active alarms of which only the id can be read: ${unreadable.length} (${formatFirstAlarmIds(unreadable)}).`,
     ];
-    return [
-      ...remarks.filter((message) => message !== false),
-      ...describeUnreadableRecords(recordsWithoutId, "active"),
-    ];
+    const unreadableRemarks = describeUnreadableRecords(recordsWithoutId, "active");
+    return [...remarks.filter((message) => message !== false), ...unreadableRemarks];
   };
 }
 

@@ -235,12 +235,10 @@ async function commitDiffNow<N extends InventoryObjectKind>(
         ? { step, documents: [] }
         : addTagEvents(step as InventoryChange<Tag>, storedTagContext, { source: eventSourceUri, at: nowIso }),
     );
-    const { document, events } = joinSteps(
-      documentSetName,
-      changes.map(({ step }) => step),
-    );
-    const documents = [document, ...changes.flatMap(({ documents: otherDocuments }) => otherDocuments)];
-    await pollContext.commit(job, { documents, events });
+    const changedSteps = changes.map(({ step }) => step);
+    const { document, events } = joinSteps(documentSetName, changedSteps);
+    const tagDocuments = changes.flatMap(({ documents }) => documents);
+    await pollContext.commit(job, { documents: [document, ...tagDocuments], events });
   };
   const inventoryChanges = compareInventory(noun, syncState.get<StoredObject<T>>(documentSetName), observations, {
     source: eventSourceUri,

@@ -103,7 +103,7 @@ export function createLiveReadCommit(
     };
     const onCommitted = () => {
       unreadableTagsChange.onCommitted();
-      for (const id of releasedTagIds) schedule.endQuarantine(id);
+      for (const id of releasedTagIds) schedule.setQuarantine(id, null);
       const countsByQuality = new Map<TagValueQuality, number>();
       for (const { id, stored, event } of valueOutcomes) {
         cacheTagValue(id, stored);
@@ -172,7 +172,7 @@ export function createLiveReadCommit(
       const [until, at] = [isoUtc(clock.now() + waitMs), isoUtc(clock.now())];
       const quarantine: StoredTagQuarantine = { until, reason: errorText(reason), at, times };
       await store.commit({ documents: [{ set: quarantineDocumentSet, put: [[id, quarantine]] }] });
-      schedule.quarantineTag(id, clock.monotonic() + waitMs);
+      schedule.setQuarantine(id, clock.monotonic() + waitMs);
     },
   };
 }

@@ -313,17 +313,12 @@ export function createTagSchedule(context: TagScheduleContext) {
       changeScheduledTags(ids, (tag) => (tag.isRequestUnderWay = false));
     },
 
-    quarantineTag(id: string, untilMs: number): void {
+    /** Sets the time until which the tag is quarantined; null ends its quarantine. */
+    setQuarantine(id: string, untilMs: number | null): void {
       changeScheduledTags([id], (tag) => {
         tag.quarantinedUntilMs = untilMs;
-        quarantinedTagIds.add(id);
-        writtenSiteStates.isCurrent = false;
-      });
-    },
-    endQuarantine(id: string): void {
-      changeScheduledTags([id], (tag) => {
-        tag.quarantinedUntilMs = null;
-        quarantinedTagIds.delete(id);
+        if (untilMs === null) quarantinedTagIds.delete(id);
+        else quarantinedTagIds.add(id);
         writtenSiteStates.isCurrent = false;
       });
     },

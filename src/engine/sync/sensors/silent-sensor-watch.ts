@@ -203,13 +203,12 @@ export function splitReport(
   results: Pick<SilentSensors, "tags" | "judged"> & { readonly findings: readonly SensorFinding[] },
 ): readonly SilentSensors[] {
   const { findings, tags, judged } = results;
-  const findingsByPart = splitFindingsIntoParts(findings);
+  const parts = splitFindingsIntoParts(findings);
   const counts = Object.fromEntries(
     SENSOR_FINDINGS.map((kind) => [kind, findings.filter((one) => one.finding === kind).length]),
   ) as Record<SensorFindingKind, number>;
-  const reportPartCount = findingsByPart.length;
-  return findingsByPart.map((partFindings, index) => {
-    return { site, ...period, tags, judged, counts, part: index + 1, parts: reportPartCount, findings: partFindings };
+  return parts.map((partFindings, index) => {
+    return { site, ...period, tags, judged, counts, part: index + 1, parts: parts.length, findings: partFindings };
   });
 }
 
@@ -218,15 +217,12 @@ function splitFindingsIntoParts(findings: readonly SensorFinding[]): readonly (r
   let partLength = 0;
   for (const finding of findings) {
     const findingLength = JSON.stringify(finding).length;
-    const lastReportPart = findingsByPart.at(-1) ?? [];
-    const isReportPartTooLong = lastReportPart.length > 0 && partLength + findingLength > CHARACTERS_PER_REPORT_PART;
-    if (isReportPartTooLong || lastReportPart.length >= FINDINGS_PER_REPORT_PART) {
-      findingsByPart.push([finding]);
-      partLength = findingLength;
-    } else {
-      lastReportPart.push(finding);
-      partLength += findingLength;
-    }
+    const lastPart = findingsByPart.at(-1) ?? [];
+    const isPartTooLong = lastPart.length > 0 && partLength + findingLength > CHARACTERS_PER_REPORT_PART;
+    const startsPart = isPartTooLong || lastPart.length >= FINDINGS_PER_REPORT_PART;
+    if (startsPart) findingsByPart.push([finding]);
+    else lastPart.push(finding);
+    partLength = (startsPart ? 0 : partLength) + findingLength;
   }
   return findingsByPart;
 }
