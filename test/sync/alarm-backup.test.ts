@@ -1,13 +1,13 @@
 import { describe, expect, test } from "vitest";
 import {
   activeRecords,
-  createAlarmTrial,
   emitted,
   isActiveList,
   isAlarmList,
   jobProblem,
   listOf,
   MINUTE,
+  openTrial,
   storedAlarm,
   trial,
   warned,
@@ -15,7 +15,7 @@ import {
 import type { WireList } from "./trial-sync.ts";
 
 async function ended(alarms: number): Promise<{ ids: readonly string[]; backup: WireList["data"] }> {
-  const { control } = createAlarmTrial();
+  const { control } = openTrial();
   await trial.start();
   const ids = Array.from({ length: alarms }, () => control.raiseAlarm({ siteId: 3 }));
   const backup = await activeRecords();

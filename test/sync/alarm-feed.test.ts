@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
-import { activeQueries, createAlarmTrial, emitted, isAlarmList, MINUTE, trial } from "./alarm-trial.ts";
+import { activeQueries, emitted, isAlarmList, MINUTE, openTrial, trial } from "./alarm-trial.ts";
 import { ALARMS_ONLY, type TrialOptions, type TrialSync } from "./trial-sync.ts";
 
 async function started(options: TrialOptions = {}): Promise<TrialSync> {
-  createAlarmTrial(options);
+  openTrial(options);
   await trial.start();
   await trial.clock.advance(20_000);
   return trial;

@@ -1,14 +1,5 @@
 import { expect, test } from "vitest";
-import {
-  changeRecords,
-  createAlarmTrial,
-  emitted,
-  MINUTE,
-  shiftTime,
-  storedAlarm,
-  TOKEN,
-  trial,
-} from "./alarm-trial.ts";
+import { changeRecords, emitted, MINUTE, openTrial, shiftTime, storedAlarm, TOKEN, trial } from "./alarm-trial.ts";
 import { ALARMS_ONLY } from "./trial-sync.ts";
 
 const HOURLY_SCHEDULES = { ...ALARMS_ONLY.schedules, alarms: "0 * * * *", resolved_sweep: "10 * * * *" };
@@ -22,7 +13,7 @@ async function shortAlarm(siteId = 3): Promise<string> {
 }
 
 test("the search in the list of resolved alarms finds a short alarm although another alarm has an end in the future", async () => {
-  createAlarmTrial();
+  openTrial();
   const odd = trial.control.raiseAlarm({ siteId: 3 });
   trial.rewriteLists(
     changeRecords((attributes, _status, id) => {
@@ -42,7 +33,7 @@ test("the search in the list of resolved alarms finds a short alarm although ano
 });
 
 test("emits a short alarm once although its stated end is three hours before its start", async () => {
-  createAlarmTrial();
+  openTrial();
   await trial.start();
   await trial.clock.advance(5 * MINUTE + 3_000);
   const short = await shortAlarm();
@@ -62,7 +53,7 @@ test.each([
   ["no time", () => null],
   ["a time without an offset", (time: string) => shiftTime(time, 0).slice(0, 19)],
 ])("emits a short alarm whose end has %s once, even when no other alarm ends for ten days", async (_what, stated) => {
-  createAlarmTrial({ sync: HOURLY });
+  openTrial({ sync: HOURLY });
   await trial.start();
   await trial.clock.advance(90 * MINUTE);
   const short = await shortAlarm();
@@ -80,7 +71,7 @@ test.each([
 
 test("emits the missed alarms of a site that returns to the scope, and emits no alarm twice", async () => {
   const DAY = 24 * 60 * MINUTE;
-  createAlarmTrial({ sync: HOURLY });
+  openTrial({ sync: HOURLY });
   const { control } = trial.simulator;
   await trial.start();
   await trial.clock.advance(90 * MINUTE);

@@ -3,10 +3,10 @@ import type { StoredAlarm } from "#src/engine/sync/stored-documents.ts";
 import {
   changeRecords,
   countOf,
-  createAlarmTrial,
   emitted,
   jobProblem,
   MINUTE,
+  openTrial,
   shiftTime,
   storedAlarm,
   trial,
@@ -16,7 +16,7 @@ import {
 const HOUR = 60 * MINUTE;
 
 async function started(active: number): Promise<readonly string[]> {
-  const { control, clock } = createAlarmTrial();
+  const { control, clock } = openTrial();
   await trial.start();
   await clock.advance(3 * MINUTE);
   const ids = Array.from({ length: active }, () => control.raiseAlarm({ siteId: 3 }));
@@ -111,7 +111,7 @@ test("emits nothing when two replicas of the service alternate between different
 });
 
 test("an alarm without an event number that starts later is a new episode; if many start later at once, at the next poll", async () => {
-  createAlarmTrial();
+  openTrial();
   const change = (byMs: number) =>
     changeRecords((attributes) => {
       attributes.last_active_event = null;

@@ -16,7 +16,8 @@ export const TOKEN = "simulator-token";
 
 export let trial: TrialSync;
 
-export function createAlarmTrial(options: TrialOptions = {}): TrialSync {
+/** Creates the trial of the running test, which stops the trial at its end. */
+export function openTrial(options: TrialOptions = {}): TrialSync {
   const created = createTrial(options);
   trial = created;
   onTestFinished(() => created.stop());
@@ -24,7 +25,7 @@ export function createAlarmTrial(options: TrialOptions = {}): TrialSync {
 }
 
 export async function startWithAlarms(active: number, options: TrialOptions = {}): Promise<readonly string[]> {
-  const { control, clock } = createAlarmTrial(options);
+  const { control, clock } = openTrial(options);
   const ids = Array.from({ length: active }, () => control.raiseAlarm({ siteId: 3 }));
   await trial.start();
   await clock.advance(MINUTE);
@@ -123,7 +124,7 @@ export class AlarmService {
   }
 
   async start(options: TrialOptions = {}): Promise<void> {
-    createAlarmTrial(options);
+    openTrial(options);
     trial.rewriteLists((_list, path, query) => (isAlarmList(path) ? this.#answer(query) : undefined));
     await trial.start();
   }

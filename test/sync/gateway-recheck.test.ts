@@ -9,6 +9,7 @@ import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
 const SECOND = 1_000;
 const MINUTE = 60_000;
+const RARE_LISTS = { read: [{ name: "all", every: "15m" }], schedules: { gateways: "0 0 1 1 *" } };
 let virtual: VirtualWorker;
 afterEach(() => virtual.clear());
 
@@ -61,7 +62,7 @@ describe("the recheck of gateways when values of a site turn null at once", () =
   );
 
   test("reads no further list of gateways while the gateway is offline", async () => {
-    const { clock, simulator, gateways, since } = await started([12], { schedules: { gateways: "0 0 1 1 *" } });
+    const { clock, simulator, gateways, since } = await started([12], { schedules: RARE_LISTS.schedules });
     simulator.control.setGateway(gateways[0]?.id ?? 0, false);
     const fromMs = clock.now();
     await clock.advance(8 * MINUTE);
@@ -70,7 +71,7 @@ describe("the recheck of gateways when values of a site turn null at once", () =
   });
 
   test("reads one list of gateways in five minutes when values turn null again and again", async () => {
-    const { clock, simulator, since } = await started([12], { schedules: { gateways: "0 0 1 1 *" } });
+    const { clock, simulator, since } = await started([12], { schedules: RARE_LISTS.schedules });
     const fromMs = clock.now();
     const tags = [...simulator.world.tags.keys()];
     for (let minute = 0; minute < 7; minute++) {
@@ -107,10 +108,7 @@ describe("the recheck of gateways when values of a site turn null at once", () =
 });
 
 test("after an outage, a new alarm names the gateway that went offline during the outage", async () => {
-  const { clock, simulator, gateways } = await started([12], {
-    read: [{ name: "all", every: "15m" }],
-    schedules: { gateways: "0 0 1 1 *" },
-  });
+  const { clock, simulator, gateways } = await started([12], RARE_LISTS);
   const { control } = simulator;
   control.setFaults([{ fault: { kind: "maintenance", retry_after: 20 } }]);
   await clock.advance(MINUTE);
@@ -130,10 +128,7 @@ test("after an outage, a new alarm names the gateway that went offline during th
 test.each([12, 1])(
   "an alarm names the gateway of site %i that went offline 30 s after an earlier alarm of the site",
   async (siteId) => {
-    const { clock, simulator, gateways } = await started([siteId], {
-      read: [{ name: "all", every: "15m" }],
-      schedules: { gateways: "0 0 1 1 *" },
-    });
+    const { clock, simulator, gateways } = await started([siteId], RARE_LISTS);
     const { control } = simulator;
     control.raiseAlarm({ siteId });
     await clock.advance(30 * SECOND);

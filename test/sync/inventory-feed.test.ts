@@ -1,26 +1,18 @@
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { GatewayFact } from "#src/core/model/event.ts";
 import { findOfflineGatewayBySite } from "#src/engine/sync/inventory/gateways.ts";
 import { loadRequestableTags } from "#src/engine/sync/inventory/requestable-tags.ts";
 import { findDueExpiryWarning } from "#src/engine/sync/sync.ts";
 import { GATEWAY } from "../sample-events.ts";
-import { createTrial, RARE_SCHEDULES, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
-
-const MINUTE = 60_000;
-
-const TOKEN = "simulator-token";
-let trial: TrialSync;
+import { MINUTE, openTrial, TOKEN, trial } from "./alarm-trial.ts";
+import { RARE_SCHEDULES, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
 
 async function started(options: TrialOptions = {}): Promise<TrialSync> {
-  trial = createTrial({ sync: { spread: "0s" }, ...options });
+  openTrial({ sync: { spread: "0s" }, ...options });
   await trial.start();
   await trial.clock.advance(5 * MINUTE);
   return trial;
 }
-
-afterEach(async () => {
-  await trial.stop();
-});
 
 const counts = () => {
   const kinds = Object.entries(Object.groupBy(trial.store.events, (event) => event.type));

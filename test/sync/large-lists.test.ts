@@ -1,18 +1,13 @@
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { StoredAlarm, StoredObject } from "#src/engine/sync/stored-documents.ts";
-import { ALARMS_ONLY, createTrial, RARE_SCHEDULES, type TrialSync, type WireList } from "./trial-sync.ts";
+import { MINUTE, openTrial, trial } from "./alarm-trial.ts";
+import { ALARMS_ONLY, RARE_SCHEDULES, type WireList } from "./trial-sync.ts";
 
-const MINUTE = 60_000;
 const TAGS = 1_234;
 const LISTS = { ...RARE_SCHEDULES, sites: "*/5 * * * *", gateways: false, tags: "*/5 * * * *" } as const;
-
-let trial: TrialSync;
-afterEach(async () => {
-  await trial.stop();
-});
 
 function manyTags(count: number, name = (n: number) => `Tag ${n}`) {
   return (list: WireList, path: string): void => {
@@ -27,7 +22,7 @@ function manyTags(count: number, name = (n: number) => `Tag ${n}`) {
 }
 
 async function started() {
-  trial = createTrial({ simulator: { sites: [2] }, sync: { schedules: LISTS, spread: "0s" } });
+  openTrial({ simulator: { sites: [2] }, sync: { schedules: LISTS, spread: "0s" } });
   trial.rewriteLists(manyTags(TAGS));
   await trial.start();
 }
@@ -90,7 +85,7 @@ function failEvery(nth: number): () => number {
 
 describe("an alarm storm", () => {
   test("commits many alarms in parts, each alarm once with its document, despite failed commits", async () => {
-    trial = createTrial({ sync: ALARMS_ONLY });
+    openTrial({ sync: ALARMS_ONLY });
     await trial.start();
     await trial.clock.advance(MINUTE);
     const ids = Array.from({ length: 1_300 }, () => trial.simulator.control.raiseAlarm({ siteId: 2 }));
@@ -106,7 +101,7 @@ describe("an alarm storm", () => {
   });
 
   test("when a first poll fails between two parts, marks the alarms of the later parts as initial too", async () => {
-    trial = createTrial({ sync: ALARMS_ONLY });
+    openTrial({ sync: ALARMS_ONLY });
     for (let n = 0; n < 600; n += 1) trial.simulator.control.raiseAlarm({ siteId: 2 });
     const parts = failEvery(2);
     await trial.start();

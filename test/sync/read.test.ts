@@ -245,12 +245,18 @@ describe("requests for live values", () => {
     expect(asked.slice(oldCount).flatMap((group) => (group.length > 1 ? [group.length] : []))).toEqual([20, 20, 20]);
   });
 
-  test("suspect no tag any more after failed requests when a tag that was readable before fails too", async () => {
+  /** Reads 60 tags for a minute; then requests fail as often as the test says. */
+  async function readsForAMinute() {
     let failuresLeft = 0;
     const { source } = building((group) => (failuresLeft-- > 0 ? new Retryable("500") : all(1)(group)));
     const reads = await startLiveReads(source, ids(60));
     await runReads(reads, 60_000);
-    failuresLeft = 4;
+    return { reads, failNext: (count: number) => (failuresLeft = count), failuresLeft: () => failuresLeft };
+  }
+
+  test("suspect no tag any more after failed requests when a tag that was readable before fails too", async () => {
+    const { reads, failNext } = await readsForAMinute();
+    failNext(4);
     expect(await runReads(reads, 60_000)).toBeInstanceOf(Retryable);
     expect(countIsolated(reads)).toBeGreaterThan(0);
     expect(await runReads(reads, 10_000)).toBeInstanceOf(Retryable);
@@ -258,12 +264,9 @@ describe("requests for live values", () => {
   });
 
   test("blame no single tag for failed reads after an outage of the service", async () => {
-    let failuresLeft = 0;
-    const { source } = building((group) => (failuresLeft-- > 0 ? new Retryable("500") : all(1)(group)));
-    const reads = await startLiveReads(source, ids(60));
-    await runReads(reads, 60_000);
-    failuresLeft = 2;
-    for (let n = 0; n < 60 && failuresLeft > 0; n++) await runReads(reads, 1_000);
+    const { reads, failNext, failuresLeft } = await readsForAMinute();
+    failNext(2);
+    for (let n = 0; n < 60 && failuresLeft() > 0; n++) await runReads(reads, 1_000);
     expect(countIsolated(reads)).toBeGreaterThan(0);
     const { drain } = startFollower(reads, undefined, { afterOutage: true });
     await clock.advance(1_000);
@@ -398,21 +401,32 @@ describe("the stale event of a tag that cannot be read", () => {
     return (await emittedValues()).filter(({ data }) => data.quality === "stale");
   }
 
-  test("names the offline gateway of its site", async () => {
-    let isOffline = false;
-    const { source } = building((group) => (isOffline ? new Retryable("timeout") : all(20)(group)));
-    const reads = await startLiveReads(source, ids(3), undefined, { offlineGatewayOf: () => (isOffline ? "7" : null) });
+  /** Reads three tags for 30 s, then gets other answers for two minutes. Returns the stale events. */
+  async function staleAfter(
+    answer: Parameters<typeof building>[0],
+    more: (isOther: () => boolean) => object = () => ({}),
+  ) {
+    let isOther = false;
+    const { source } = building((group) => (isOther ? answer : all(20))(group));
+    const reads = await startLiveReads(
+      source,
+      ids(3),
+      undefined,
+      more(() => isOther),
+    );
     await runReads(reads, 30_000);
-    isOffline = true;
-    const stale = await runWithStaleValues(reads, 120_000);
+    isOther = true;
+    return runWithStaleValues(reads, 120_000);
+  }
+
+  test("names the offline gateway of its site", async () => {
+    const offlineGatewayOf = (isOffline: () => boolean) => ({ offlineGatewayOf: () => (isOffline() ? "7" : null) });
+    const stale = await staleAfter(() => new Retryable("timeout"), offlineGatewayOf);
     expect(stale.map(({ data }) => data.tag.id).toSorted()).toEqual(ids(3));
     const lastGood = { value: 20, time: expect.any(String) };
     expect(stale[0]?.data).toMatchObject({ staleReason: "gateway-offline", behindGateway: "7", value: null, lastGood });
-    expect((await heldValues()).get("101")).toMatchObject({
-      quality: "stale",
-      staleReason: "gateway-offline",
-      lastGood,
-    });
+    const stored = { quality: "stale", staleReason: "gateway-offline", lastGood };
+    expect((await heldValues()).get("101")).toMatchObject(stored);
   });
 
   test("names the quarantine of its tag, or the service if its replies no longer contain the tag", async () => {
@@ -442,23 +456,13 @@ describe("the stale event of a tag that cannot be read", () => {
   });
 
   test("does not name the service while it answers 429, because then the quota is used up", async () => {
-    let isLimited = false;
-    const { source } = building((group) => (isLimited ? new Throttled("429", 60_000) : all(20)(group)));
-    const reads = await startLiveReads(source, ids(3));
-    await runReads(reads, 30_000);
-    isLimited = true;
-    const stale = await runWithStaleValues(reads, 120_000);
+    const stale = await staleAfter(() => new Throttled("429", 60_000));
     expect(stale.map(({ data }) => data.staleReason)).toEqual(Array(3).fill("not-scheduled"));
   });
 
   test("names the service for tags whose reads it refuses, and the quarantine when it begins", async () => {
-    let isRefused = false;
     const error = new ConfigError("403", { reason: "forbidden" });
-    const { source } = building((group) => (isRefused && group.includes("102") ? error : all(20)(group)));
-    const reads = await startLiveReads(source, ids(3));
-    await runReads(reads, 30_000);
-    isRefused = true;
-    const stale = await runWithStaleValues(reads, 120_000);
+    const stale = await staleAfter((group) => (group.includes("102") ? error : all(20)(group)));
     const reasons = stale.flatMap(({ data }) => (data.tag.id === "102" ? [data.staleReason] : []));
     expect(reasons).toEqual(["source-unavailable", "quarantined"]);
   });

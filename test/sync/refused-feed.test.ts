@@ -1,15 +1,13 @@
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { SERVICE_SUBJECT } from "#src/core/model/event.ts";
 import { sleepFor } from "#src/core/runtime/waiting.ts";
 import type { LoopJob } from "#src/engine/sync/job.ts";
-import { createTrial, type TrialSync } from "./trial-sync.ts";
+import { MINUTE, openTrial, TOKEN, trial } from "./alarm-trial.ts";
 
-const MINUTE = 60_000;
 const SCHEDULES = {
   ...{ token: "0 * * * *", sites: "10 * * * * *", alarms: "*/30 * * * * *", resolved_sweep: "20 * * * * *" },
   ...{ gateways: "30 * * * * *", hosts: "40 */2 * * * *", systems: "45 */2 * * * *", tags: "50 */2 * * * *" },
 } as const;
-let trial: TrialSync;
 
 async function started(): Promise<void> {
   const asking = (name: string, ask: (signal: AbortSignal) => Promise<unknown>): LoopJob => ({
@@ -30,7 +28,7 @@ async function started(): Promise<void> {
     await trial.source().history(query, "history", signal);
   });
   const sync = { schedules: SCHEDULES, spread: "0s" };
-  trial = createTrial({ simulator: { sites: [3] }, sync, followers: [live, history] });
+  openTrial({ simulator: { sites: [3] }, sync, followers: [live, history] });
   trial.simulator.control.raiseAlarm({ siteId: 3 });
   await trial.start();
   await trial.clock.advance(4 * MINUTE);
@@ -43,10 +41,6 @@ function change(): void {
   control.setGateway(gateway ?? 0, false);
   control.changeInventory("tags", [...world.tags.keys()][1] ?? "", { removed: true });
 }
-
-afterEach(async () => {
-  await trial.stop();
-});
 
 const LISTS = ["sites", "alarms", "tags", "gateways", "hosts", "systems", "me"] as const;
 
@@ -87,10 +81,10 @@ test("retries a minute later when the token is rejected right after maintenance"
   const { control } = trial.simulator;
   control.setFaults([{ match: {}, fault: { kind: "maintenance", retry_after: 20 } }]);
   await trial.clock.advance(5 * MINUTE);
-  control.changeToken("simulator-token", { revoked: true });
+  control.changeToken(TOKEN, { revoked: true });
   control.setFaults([]);
   await trial.clock.advance(MINUTE);
-  control.changeToken("simulator-token", { revoked: false });
+  control.changeToken(TOKEN, { revoked: false });
   const asked = trial.requests.length;
   await trial.clock.advance(MINUTE + 10_000);
   expect(trial.requests.slice(asked).map(({ path }) => path)).toContain("/api/v1/alarms");

@@ -7,6 +7,7 @@ import { replay } from "../seed.ts";
 
 const HEADER = "tag_id,path,alias,unit_code";
 const KNOWN = new Set(["1", "2", "3", "77"]);
+const INVISIBLE = "a control character or an invisible character";
 const parse = (...lines: string[]) => parseNamesFile(Buffer.from([HEADER, ...lines].join("\n")), KNOWN);
 
 describe("the names file", () => {
@@ -26,16 +27,8 @@ describe("the names file", () => {
     ["the id of a known tag as alias", ["1,,77"], "Line 2: The alias 77 is the id of another tag."],
     ["the id of a tag of the file as alias", ["1,,9", "9"], "Line 2: The alias 9 is the id of another tag."],
     ["too many cells", ["1,a,b,c,d"], "Line 2: There are 5 cells, but only 4 columns."],
-    [
-      "a control character",
-      ["1,a,b\u0007"],
-      "Line 2: The cell alias contains a control character or an invisible character.",
-    ],
-    [
-      "an invisible character",
-      ["1,a\u200b"],
-      "Line 2: The cell path contains a control character or an invisible character.",
-    ],
+    ["a control character", ["1,a,b\u0007"], `Line 2: The cell alias contains ${INVISIBLE}.`],
+    ["an invisible character", ["1,a\u200b"], `Line 2: The cell path contains ${INVISIBLE}.`],
     ["only spaces", ["1,  ,b"], "Line 2: The cell path contains only spaces."],
     [
       "300 characters",

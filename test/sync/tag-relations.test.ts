@@ -1,27 +1,20 @@
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { SeriesBreak, TagSystemsFact } from "#src/core/model/tag-event-data.ts";
 import type { StoredObject, StoredTagListTimes, StoredTagSystems } from "#src/engine/sync/stored-documents.ts";
-import { createTrial, type ListChange, RARE_SCHEDULES, type TrialSync } from "./trial-sync.ts";
+import { MINUTE, openTrial, TOKEN, trial } from "./alarm-trial.ts";
+import { type ListChange, RARE_SCHEDULES } from "./trial-sync.ts";
 
-const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const SITE = 4;
 const schedules = { ...RARE_SCHEDULES, gateways: false, systems: "10 */6 * * *" } as const;
-let trial: TrialSync;
 
-async function started(): Promise<TrialSync> {
-  trial = createTrial({
-    sync: { spread: "0s", schedules, inventory: { tags_of_systems: true, sites: [SITE], remove_after: "1d" } },
-  });
+async function started(): Promise<void> {
+  const inventory = { tags_of_systems: true, sites: [SITE], remove_after: "1d" };
+  openTrial({ sync: { spread: "0s", schedules, inventory } });
   await trial.start();
   await trial.clock.advance(25 * MINUTE);
-  return trial;
 }
-
-afterEach(async () => {
-  await trial.stop();
-});
 
 const told = () => trial.events("tag-systems-changed").map(({ data }) => data as TagSystemsFact);
 const breaks = () => trial.events("series-break").map(({ data }) => data as SeriesBreak);
@@ -143,7 +136,7 @@ describe("the systems of tags", () => {
     expect((await trial.store.document<StoredObject<Tag>>("tag/main", id))?.missingSince).not.toBeNull();
     expect(told()).toHaveLength(count);
     trial.rewriteLists(null);
-    trial.simulator.control.changeToken("simulator-token", { sites: [2] });
+    trial.simulator.control.changeToken(TOKEN, { sites: [2] });
     await trial.clock.advance(3 * 24 * HOUR);
     expect(told()).toHaveLength(count);
     expect(breaks()).toEqual([]);
