@@ -127,10 +127,11 @@ function describeNameWithoutTags(pattern: string, { tags }: VisibleBuilding): st
   if (tags.some(createTagFilter({ name: pattern }))) return null;
   const widerNamePattern = `*${pattern.replaceAll(/^\*+|\*+$/g, "")}*`;
   const matchCount = widerNamePattern === pattern ? 0 : tags.filter(createTagFilter({ name: widerNamePattern })).length;
+  const firstNames = tags.slice(0, 3).map(({ tag }) => tag.displayName);
   const namePatternHint =
     matchCount > 0
       ? `${matchCount} tags contain it: write "${widerNamePattern}"`
-      : `names are such as ${joinFirstThree(tags.map(({ tag }) => tag.displayName))}`;
+      : `names are such as ${firstNames.join(", ")}`;
   return `The name of no tag fits "${pattern}"; ${namePatternHint}.`;
 }
 
@@ -138,11 +139,8 @@ function describeMissingTagIds(ids: readonly string[], { tags }: VisibleBuilding
   const problem = ids.length === 1 ? `There is no tag ${ids[0]}` : `There are no tags ${joinWords(ids)}`;
   const tagWithName = tags.find(({ tag }) => tag.displayName === ids[0]);
   const hint = tagWithName === undefined ? "" : ` That is a name; its id is "${tagWithName.tag.id}".`;
-  return `${problem}; ids are such as ${joinFirstThree(tags.map(({ tag }) => tag.id))}.${hint}`;
-}
-
-function joinFirstThree(words: readonly string[]): string {
-  return words.slice(0, 3).join(", ");
+  const firstIds = tags.slice(0, 3).map(({ tag }) => tag.id);
+  return `${problem}; ids are such as ${firstIds.join(", ")}.${hint}`;
 }
 
 function describeEmptyIntersection(fields: TagSelectionFields, building: VisibleBuilding): string {

@@ -37,7 +37,8 @@ export function createTokenScope(source: Source, clock: Clock) {
   const times = { requestMs: NEVER_REQUESTED_MS, responseMs: NEVER_REQUESTED_MS, refusalMs: NEVER_REQUESTED_MS };
   const lostAt = new Map<string, number>();
 
-  function learnTokenScope(info: Pick<TokenInfo, "sites" | "abilities">): void {
+  /** Returns the sites that are visible now. */
+  function learnTokenScope(info: Pick<TokenInfo, "sites" | "abilities">): ReadonlySet<number> {
     const formerScopeNames = new Set([...(visibleSites ?? []), ...(tokenAbilities ?? [])].map(String));
     const isFirstScope = visibleSites === null;
     visibleSites = new Set(info.sites.map(({ id }) => id));
@@ -50,17 +51,16 @@ export function createTokenScope(source: Source, clock: Clock) {
     const isScopeSame = formerScopeNames.size === scopeNames.size && formerScopeNames.isSubsetOf(scopeNames);
     if (!isScopeSame && !isFirstScope) changes.wakeUp();
     if (lostAt.size > 0) scopeWatchChanged.wakeUp();
+    return visibleSites;
   }
 
   async function refreshTokenScope(signal: AbortSignal): Promise<TokenScopeChange> {
-    const visibleSitesBefore = visibleSites;
+    const sitesBefore = visibleSites;
     times.requestMs = clock.monotonic();
-    const tokenInfo = await source.me(signal);
-    learnTokenScope(tokenInfo);
+    const after = learnTokenScope(await source.me(signal));
     times.responseMs = clock.monotonic();
     respondedWallMs = clock.now();
-    const visibleSitesAfter = new Set(tokenInfo.sites.map((site) => site.id));
-    return { before: visibleSitesBefore ?? visibleSitesAfter, after: visibleSitesAfter };
+    return { before: sitesBefore ?? after, after };
   }
 
   async function tryRefresh(signal: AbortSignal): Promise<TokenScopeChange | null> {

@@ -64,6 +64,7 @@ export interface AlarmDiff {
 }
 
 type AlarmChanges = Generator<AlarmChange>;
+type RecordsById = ReadonlyMap<string, readonly Alarm[]>;
 type StoredAlarmsById = ReadonlyMap<string, StoredAlarm>;
 
 /** Returns open alarms that the list should show and does not, or shows with a newer episode. */
@@ -104,7 +105,11 @@ export function* diffAlarms(
     ...seen.listed.map((record) => fillRecord(alarms, record, seen.correctedStartIds?.has(record.id))),
     ...seen.foundRecords.map((record) => fillRecord(alarms, record)),
   ];
-  const input: DiffInput = { seen, resolvedById: groupByAlarm(records.filter(isResolvedAlarm)), options };
+  const input: DiffInput = {
+    seen,
+    resolvedById: Map.groupBy(records.filter(isResolvedAlarm), ({ id }) => id),
+    options,
+  };
   const comparedAlarmIds = new Set<string>();
   for (const record of records) {
     if (isResolvedAlarm(record) || comparedAlarmIds.has(record.id)) continue;
@@ -233,12 +238,6 @@ function findEndRecord(storedAlarm: StoredAlarm, relation: EpisodeRelation, reso
 export function fillRecord(alarms: StoredAlarmsById, record: Alarm, acceptsLaterStart = false): Alarm {
   const storedAlarm = alarms.get(record.id);
   return storedAlarm === undefined ? record : fillFromStoredAlarm(storedAlarm, record, acceptsLaterStart);
-}
-
-export type RecordsById = ReadonlyMap<string, readonly Alarm[]>;
-
-export function groupByAlarm(records: readonly Alarm[]): RecordsById {
-  return Map.groupBy(records, ({ id }) => id);
 }
 
 const ALARM_EVENT_KINDS_IN_ORDER: readonly EventKind[] = [

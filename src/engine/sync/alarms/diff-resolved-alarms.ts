@@ -3,7 +3,7 @@ import type { Event } from "../../../core/model/event.ts";
 import type { StoredAlarm } from "../stored-documents.ts";
 import { alarmEndOrStartMs, latestAlarmTimeMs } from "./alarm-times.ts";
 import { acknowledgeEndedAlarm, type EventContext, isOpenAlarm } from "./diff-alarm.ts";
-import { type AlarmDiff, beginAndEnd, endEpisode, fillRecord, groupByAlarm, sortAlarmEvents } from "./diff-alarms.ts";
+import { type AlarmDiff, beginAndEnd, endEpisode, fillRecord, sortAlarmEvents } from "./diff-alarms.ts";
 import {
   addFormerEpisode,
   endsBeforeStart,
@@ -35,7 +35,7 @@ export function diffResolvedAlarms(
     .map((record) => fillRecord(alarms, record))
     .filter(isResolvedAlarm)
     .sort((a, b) => (alarmEndOrStartMs(a) ?? 0) - (alarmEndOrStartMs(b) ?? 0));
-  const resolvedById = groupByAlarm(resolvedRecords);
+  const resolvedById = Map.groupBy(resolvedRecords, ({ id }) => id);
   for (const record of resolvedRecords) {
     const alarm = put.get(record.id) ?? alarms.get(record.id);
     const isSilent = options.isBeforeFollowing(record) || options.suppressEvents;

@@ -72,12 +72,11 @@ export function findMassAlarmEnds(alarms: StoredAlarmsById, { put }: AlarmDiff):
 
 /** Withholds mass changes of alarms until further polls confirm them. */
 export function createMassAlarmChangeGuard(log: Pick<Log, "info" | "warn">) {
-  const pollCountsByChangeKind = Object.fromEntries(
-    MASS_ALARM_CHANGE_KIND_NAMES.map((kind) => [kind, new Map<number, number>()]),
-  ) as Readonly<Record<MassChangeKind, Map<number, number>>>;
+  const noPolls = () => new Map<number, number>();
+  const pollCountsByKind = { absent: noPolls(), ended: noPolls(), replaced: noPolls(), restarted: noPolls() };
 
   function countPolls(kind: MassChangeKind, massChange: MassChange | null, isObserved: (siteId: number) => boolean) {
-    const pollCounts = pollCountsByChangeKind[kind];
+    const pollCounts = pollCountsByKind[kind];
     const { polls, text } = MASS_ALARM_CHANGE_KINDS[kind];
     const isNormal = (siteId: number) => isObserved(siteId) && !massChange?.siteIds.has(siteId);
     const normalSites = [...pollCounts.keys()].filter(isNormal);
@@ -96,7 +95,7 @@ export function createMassAlarmChangeGuard(log: Pick<Log, "info" | "warn">) {
   }
 
   return {
-    isAbsencePending: (siteId: number) => pollCountsByChangeKind.absent.has(siteId),
+    isAbsencePending: (siteId: number) => pollCountsByKind.absent.has(siteId),
     withholdMassChanges(
       alarms: StoredAlarmsById,
       diff: AlarmDiff,
