@@ -160,7 +160,7 @@ function computeTagUrgencies(tags: PlannedTags, nowMs: number, rules: ReadPlanRu
   }
 }
 
-/** Writes and returns the rows that are not isolated and not under way. A separate function, because V8 recompiled an inlined loop. */
+/** Returns the rows that are neither isolated nor under way. A separate function: V8 recompiled an inlined loop. */
 function fillOrdinaryRows(targetRows: TagRows, { count, isUnderWay, isolated }: PlannedTags): TagRows {
   const hasIsolatedTags = isolated.size > 0;
   let rowCount = 0;
