@@ -2,8 +2,8 @@ import { randomBytes } from "node:crypto";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { StateTable } from "./sql-driver.ts";
-import { CHECKED_TABLES, checksumSql, type Database, isDamagedSql, type SqliteValue, StateDamaged } from "./sqlite.ts";
+import type { Database, SqliteValue, StateTable } from "./sqlite.ts";
+import { CHECKED_TABLES, checksumSql, isDamagedSql, StateDamaged } from "./sqlite.ts";
 import type { DamagedRows } from "./store.ts";
 
 const QUARANTINED_ROW_RETENTION_MS = 30 * 24 * 60 * 60_000;

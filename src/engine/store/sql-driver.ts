@@ -1,3 +1,4 @@
+import type { StateTable } from "./sqlite.ts";
 import type { DocumentChange } from "./store.ts";
 
 /** A statement in PostgreSQL's SQL; `$1` is the source. The driver of SQLite translates the text. */
@@ -6,18 +7,6 @@ export interface SqlStatement {
   readonly values: readonly SqlValue[];
   readonly name?: string;
 }
-
-export type StateTable =
-  | "document"
-  | "record"
-  | "event"
-  | "dead_letter"
-  | "sink"
-  | "again"
-  | "gap"
-  | "age_mark"
-  | "quota"
-  | "quota_hold";
 
 export type SqlValue = string | number | null | readonly number[] | readonly string[];
 

@@ -3,8 +3,9 @@ import type { DamagedRowQuarantine } from "./damage-quarantine.ts";
 import type { DeferredWrites } from "./deferred-writes.ts";
 import type { createDocumentStore } from "./documents.ts";
 import type { DamagedQuota } from "./quota-store.ts";
-import type { SqlByColumn, SqlDialect, SqlDriver, SqlStatement, SqlSteps, SqlValue, StateTable } from "./sql-driver.ts";
-import { CHECKED_TABLES, checksumSql, type Database, type SqliteStatement as Prepared } from "./sqlite.ts";
+import type { SqlByColumn, SqlDialect, SqlDriver, SqlStatement, SqlSteps, SqlValue } from "./sql-driver.ts";
+import type { Database, SqliteStatement as Prepared, StateTable } from "./sqlite.ts";
+import { CHECKED_TABLES, checksumSql } from "./sqlite.ts";
 import type { BootClockMark, QuotaStore } from "./store.ts";
 
 export function createSqliteDriver(

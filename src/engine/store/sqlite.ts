@@ -2,7 +2,6 @@ import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { crc32 } from "node:zlib";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
-import type { StateTable } from "./sql-driver.ts";
 
 /** Only this module imports node:sqlite. Only these types bind the same way in all versions of Node.js. */
 export type SqliteValue = string | number | null | Uint8Array;
@@ -270,14 +269,10 @@ export function eventChecksum(
   return crc32(body, crc32(`${id}\u0000${kind}\u0000${telemetry}\u0000${committedMs}\u0000${bytes}`));
 }
 
-interface ChecksummedTable {
-  readonly columns: readonly string[];
-  /** SQL for the document set, log, sink or quota bucket that a row belongs to. */
-  readonly part: string;
-  readonly key: string;
-}
-
-/** Columns that a checksum covers; a start computes `event.written`, `log_size` and `dead_letter.resending` again. */
+/**
+ * Columns that a checksum covers; a start computes `event.written`, `log_size` and `dead_letter.resending` again. `part`:
+ * SQL for the document set, log, sink or quota bucket that a row belongs to.
+ */
 export const CHECKED_TABLES = {
   document: { columns: ["set_name", "key", "body"], part: "set_name", key: "key" },
   record: { columns: ["log", "sequence", "body"], part: "log", key: "sequence" },
@@ -297,7 +292,9 @@ export const CHECKED_TABLES = {
   age_mark: { columns: ["ran_ms", "newest", "settled"], part: "''", key: "ran_ms" },
   quota: { columns: ["bucket", "id", "sent_ms", "counted_ms"], part: "bucket", key: "id" },
   quota_hold: { columns: ["bucket", "said_ms", "until_ms"], part: "bucket", key: "''" },
-} as const satisfies Readonly<Record<StateTable, ChecksummedTable>>;
+} as const;
+
+export type StateTable = keyof typeof CHECKED_TABLES;
 
 export const CHECKED_TABLE_NAMES = Object.keys(CHECKED_TABLES) as readonly StateTable[];
 

@@ -1,13 +1,7 @@
 import type { SqlQuery, SqlResult } from "../../core/postgres/session.ts";
 import { sqlArray, textArray } from "../../core/postgres/sql-quoting.ts";
-import type {
-  SqlByColumn,
-  SqlDialect,
-  SqlDriver,
-  SqlStatement,
-  SqlValue,
-  StateTable,
-} from "../../engine/store/sql-driver.ts";
+import type { SqlByColumn, SqlDialect, SqlDriver, SqlStatement, SqlValue } from "../../engine/store/sql-driver.ts";
+import type { StateTable } from "../../engine/store/sqlite.ts";
 import { buildDocumentChanges, encodePostgresText, type RunPostgresQuery } from "./document-store.ts";
 import type { SourceStateWriter } from "./transaction-writer.ts";
 
