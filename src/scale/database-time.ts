@@ -1,6 +1,6 @@
 import { errorText } from "../core/errors/errors.ts";
 import type { Clock } from "../core/runtime/clock.ts";
-import { elapsedMs, readClocks, type TimeReading } from "../core/runtime/elapsed-time.ts";
+import { elapsedMs, readClocks } from "../core/runtime/elapsed-time.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { runLoop } from "../core/runtime/waiting.ts";
 import type { QuotaPause, QuotaSlot, QuotaStore } from "../engine/store/store.ts";
@@ -15,13 +15,6 @@ const CLOCK_READS_UNTIL_SETTLED = 5;
 const CLOCK_READS_AFTER_OWN_STEP = 10;
 /** A larger difference between the clocks of this machine and of the database is shown as a notice. */
 const CLOCK_DIFFERENCE_NOTICE_MS = 30_000;
-
-interface DatabaseClockReading {
-  readonly wallMs: number;
-  readonly totalStepMs: number;
-  readonly sentAt: TimeReading;
-  readonly answeredAt: TimeReading;
-}
 
 /**
  * Clocks that all members of a fleet share: the database's wall clock, and a steady clock that ignores steps of the wall
@@ -42,7 +35,7 @@ export async function openDatabaseTime(options: {
   let readCount = 0;
   let readCountAtOwnStep = Number.NEGATIVE_INFINITY;
 
-  async function readDatabaseClock(): Promise<DatabaseClockReading> {
+  async function readDatabaseClock() {
     const sentAt = readClocks(clock);
     const { rows } = await database.query(
       `select (extract(epoch from clock_timestamp()) * 1000)::double precision, clock_set_by_ms from ${database.table("meta")}`,

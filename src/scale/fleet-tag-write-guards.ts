@@ -12,12 +12,6 @@ import type { FleetKillSwitch } from "./fleet/kill-switch.ts";
 import { openFleetDocument, readOrWriteFleetDocument, writeFleetDocument } from "./fleet/shared-json-document.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
-export interface FleetWritingGuards extends WritingGuards {
-  /** Allows tag writes for all sources of the fleet, and on this machine. */
-  armWriting(by: string): Promise<void>;
-  close(): void;
-}
-
 export const APPROVERS_DOCUMENT_KEY = "approvers";
 export const ARM_WRITING_REQUEST_KEY = "arm-writing";
 export const DATABASE_ID_KEY = "database-id";
@@ -36,14 +30,14 @@ export async function openFleetWritingGuards(options: {
   readonly approvalsFile: string | null;
   readonly clock: Clock;
   readonly log: Log;
-}): Promise<FleetWritingGuards> {
+}) {
   const { approvalsFile, clock, database, killSwitch, log, stateFolder } = options;
   const localKillSwitch = createKillSwitch(stateFolder);
   const armRequestDocument = await openFleetDocument<ArmRequest>({ database, key: ARM_WRITING_REQUEST_KEY, log });
   const databaseId = await openFleetDocument<string>({ database, key: DATABASE_ID_KEY, log });
   const approversDocument = await openFleetDocument<PinnedApprovers>({ database, key: APPROVERS_DOCUMENT_KEY, log });
 
-  return {
+  const guards: WritingGuards = {
     stateDescription: `the fleet ${database.name}`,
     killSwitch: {
       get remedy() {
@@ -81,11 +75,15 @@ export async function openFleetWritingGuards(options: {
     },
     // Unknown, because the state is on the disk of the database server.
     freeDiskBytes: () => null,
-    async armWriting(by) {
+  };
+  return {
+    ...guards,
+    /** Allows tag writes for all sources of the fleet, and on this machine. */
+    async armWriting(by: string): Promise<void> {
       await armThisMachine(database, stateFolder, { by, at: isoUtc(clock.now()) });
       await Promise.all([armRequestDocument.refresh(), databaseId.refresh()]);
     },
-    close() {
+    close(): void {
       armRequestDocument.close();
       databaseId.close();
       approversDocument.close();

@@ -19,9 +19,6 @@ const TIMING: FleetTiming = { ttlMs: 1_800, renewMs: 600, marginMs: 200, handOve
 
 export const SOURCES = Array.from({ length: 9 }, (_, n) => `building${n}`);
 
-export type PostgresFleet = ReturnType<typeof createPostgresFleet>;
-export type TestMember = Awaited<ReturnType<PostgresFleet["member"]>>;
-
 type MemberOptions = Partial<Pick<FleetOptions, "configDigest" | "startHeldSource" | "timing" | "clock">>;
 
 let schemas = 0;

@@ -8,8 +8,6 @@ interface Pair {
 const CHANGE = /insert|update|delete|commit|fence/i;
 const LONG_BYTES = 400;
 
-export type DatabaseProxy = Awaited<ReturnType<typeof startDatabaseProxy>>;
-
 /** TCP proxy between one member and the database that can be cut or stalled. */
 export async function startDatabaseProxy(databasePort: number) {
   const pairs = new Set<Pair>();

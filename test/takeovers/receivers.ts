@@ -5,12 +5,7 @@ import { connectAsync } from "mqtt";
 import { answerTo, childOptions } from "./child.ts";
 import type { Fact, ReceivedEvent } from "./evidence.ts";
 
-export interface ReceiversOptions {
-  readonly broker: string;
-  readonly prefix: string;
-}
-
-const { broker, prefix } = childOptions<ReceiversOptions>();
+const { broker, prefix } = childOptions<{ readonly broker: string; readonly prefix: string }>();
 const told: ReceivedEvent[] = [];
 
 const server = createServer((request, response) => {

@@ -5,12 +5,6 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { answerTo, childOptions } from "./child.ts";
 import type { ServiceRecord } from "./evidence.ts";
 
-export interface ServicesOptions {
-  readonly count: number;
-  readonly seed: number;
-  readonly members: readonly string[];
-}
-
 export interface ServicePlace {
   readonly source: string;
   readonly url: string;
@@ -36,7 +30,7 @@ interface RunningService {
   count: number;
 }
 
-const { count, seed, members } = childOptions<ServicesOptions>();
+const { count, seed, members } = childOptions<{ count: number; seed: number; members: readonly string[] }>();
 const random = seededRandom(seed);
 
 const alive: readonly RunningService[] = Array.from({ length: count }, (_, n) => {

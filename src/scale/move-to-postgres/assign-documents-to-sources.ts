@@ -61,12 +61,6 @@ export function sourceInSetName(setName: string): string | null {
   return slashIndex < 0 ? null : setName.slice(slashIndex + 1);
 }
 
-interface StoredIncident {
-  readonly kind?: unknown;
-  readonly source?: unknown;
-  readonly into?: unknown;
-}
-
 /** Divides a document set among the sources; null for an unknown set. The first source gets ownerless documents. */
 export function assignDocuments(set: string, documents: readonly StoredDocument[], sources: readonly string[]) {
   const [firstSource = ""] = sources;
@@ -91,7 +85,7 @@ function assignSinkState(documents: readonly StoredDocument[], findOwner: FindOw
     ownerSourcesByKey.set(key, (ownerSourcesByKey.get(key) ?? new Set()).add(source));
   };
   for (const { key, value } of documents) {
-    const { into, kind, source } = (value ?? {}) as StoredIncident;
+    const { into, kind, source } = (value ?? {}) as Readonly<Record<string, unknown>>;
     const owner = findOwner(typeof kind === "string" && typeof source === "string" ? source : null);
     addOwner(key, owner);
     if (typeof into === "string") addOwner(into, owner);

@@ -21,9 +21,8 @@ export type MovedTableName = keyof typeof COLUMN_NAMES_BY_TABLE;
 const STATE_TABLE_NAMES = Object.keys(COLUMN_NAMES_BY_TABLE) as readonly MovedTableName[];
 
 export type MovedRow = readonly [table: MovedTableName, source: string, values: Readonly<Record<string, unknown>>];
-type PostgresColumnType = "text" | "bigint" | "boolean" | "double precision";
 
-function columnType(table: MovedTableName, column: string): PostgresColumnType {
+function columnType(table: MovedTableName, column: string) {
   if (["sent_ms", "counted_ms", "said_ms", "until_ms", "wall_ms", "since_boot_ms"].includes(column))
     return "double precision";
   if (["telemetry", "resending"].includes(column)) return "boolean";

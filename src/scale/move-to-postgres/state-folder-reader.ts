@@ -48,8 +48,7 @@ export function readStateRows(options: FolderReaderOptions) {
   const [first = ""] = sources;
   const configuredSources = new Set(sources);
   const ownerSourceOf = (source: string | null) => (source !== null && configuredSources.has(source) ? source : first);
-  const ownerOfEventSource = (origin: string | null) =>
-    origin === null ? null : ownerSourceOf(eventSourceName({ source: origin }));
+  const ownerOfEvent = (origin: string) => ownerSourceOf(eventSourceName({ source: origin }));
   const query = <Row = SqliteRowValues>(sql: string, ...values: readonly (string | number)[]) =>
     database.prepare(sql).all<Row>(...values);
   const namesOfSets = query<{ name: string }>("select distinct set_name as name from document order by set_name");
@@ -137,7 +136,7 @@ export function readStateRows(options: FolderReaderOptions) {
       from event where position > ? order by position limit ?`;
     type EventRow = SqliteRowValues & { position: number; id: string; bytes: number; origin: string };
     for (const row of readPages<EventRow>(sql, "position", 0, EVENTS_PER_READ)) {
-      const source = ownerSourceOf(eventSourceName({ source: row.origin }));
+      const source = ownerOfEvent(row.origin);
       const totalEventBytes = (eventBytesBySource.get(source) ?? 0) + row.bytes;
       eventBytesBySource.set(source, totalEventBytes);
       const id = encodeKeyForPostgres(row.id);
@@ -165,8 +164,7 @@ export function readStateRows(options: FolderReaderOptions) {
        ) as origin from again order by again.sink, again.position`,
     );
     for (const row of rows) {
-      const source = ownerOfEventSource(row.origin);
-      if (source !== null) yield ["again", source, { ...row }];
+      if (row.origin !== null) yield ["again", ownerOfEvent(row.origin), { ...row }];
     }
   }
 
@@ -178,7 +176,7 @@ export function readStateRows(options: FolderReaderOptions) {
       from dead_letter where checksum is not null and id > ? order by id limit ?`;
     type DeadLetterRow = SqliteRowValues & { id: number; reason: string; origin: string };
     for (const row of readPages<DeadLetterRow>(sql, "id", 0, EVENTS_PER_READ)) {
-      const source = ownerSourceOf(eventSourceName({ source: row.origin }));
+      const source = ownerOfEvent(row.origin);
       yield ["dead_letter", source, { ...row, reason: encodePostgresText(row.reason), resending: row.resending !== 0 }];
     }
   }

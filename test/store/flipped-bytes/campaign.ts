@@ -18,14 +18,6 @@ import { eventsOf, values } from "../store-steps.ts";
  * Flips one byte of a state file at a time. Every sink gets all later events, no changed event, and each loss is
  * counted.
  */
-export interface Flips {
-  readonly flips: number;
-  readonly replaced: number;
-  readonly reindexed: number;
-  readonly quarantined: number;
-  readonly broken: readonly string[];
-}
-
 interface State {
   readonly file: string;
   readonly events: ReadonlyMap<string, Event>;
@@ -161,7 +153,7 @@ async function judge(folder: string, state: State, n: number, log: Log): Promise
   return broken;
 }
 
-export async function flipBytes(flips: number, seed: number): Promise<Flips> {
+export async function flipBytes(flips: number, seed: number) {
   const random = seededRandom(seed);
   const base = temporaryFolder();
   const totals = { replaced: 0, reindexed: 0, quarantined: 0 };

@@ -14,14 +14,6 @@ import { chooseTemporaryRoot } from "../../temporary-root.ts";
 import { createDisk } from "./disk.ts";
 import { record } from "./record.ts";
 
-export interface PowerCuts {
-  /** Writes, syncs and names that were recorded. */
-  readonly steps: number;
-  readonly states: number;
-  /** One sentence for each state that was not as promised. */
-  readonly broken: readonly string[];
-}
-
 /** Who works on a folder, and what has to be found in it after the power was cut; null when it is as promised. */
 interface RecordedProgram {
   readonly child: string;
@@ -35,13 +27,14 @@ const SUBJECTS: Readonly<Record<"store" | "file sink", RecordedProgram>> = {
 };
 
 /** Cuts the power at every step of a recorded run, several times each, until so many states were looked at. */
-export async function cutPower(of: keyof typeof SUBJECTS, states: number, seed: number): Promise<PowerCuts> {
+export async function cutPower(of: keyof typeof SUBJECTS, states: number, seed: number) {
   const { child, problemOf } = SUBJECTS[of];
   const base = realpathSync(createRunFolder(chooseTemporaryRoot()));
   try {
     const steps = record(child, join(base, "state"), join(base, "trace"));
     const random = seededRandom(seed);
     const disk = createDisk();
+    /** One sentence for each state that was not as promised. */
     const broken: string[] = [];
     const each = Math.ceil(states / steps.length);
     let said = -1;
