@@ -19,7 +19,7 @@ export async function runTransaction<T>(session: PostgresSession, limits: Transa
   try {
     result = await work();
   } catch (error) {
-    await rollBackTransaction(session);
+    if (session.lostReason() === null) await session.query("rollback").catch(session.cut);
     throw error;
   }
   throwIfSessionLost(session);
@@ -68,13 +68,4 @@ function verifyTransactionCommitted(outcomes: readonly PromiseSettledResult<SqlR
   throw new CommitUnknown("The connection to the database server ended before its answer to a commit.", {
     cause: failedOutcome.reason,
   });
-}
-
-async function rollBackTransaction(session: PostgresSession): Promise<void> {
-  if (session.lostReason() !== null) return;
-  try {
-    await session.query("rollback");
-  } catch (error) {
-    session.cut(error);
-  }
 }

@@ -166,7 +166,10 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     if (writeOutcome.buffered !== null) buffered.addBatch(batch, writeOutcome.buffered);
     if (writeOutcome.settlement !== null) {
       const settlement = buffered.withRejections(writeOutcome.settlement);
-      await retryStoreWork(() => restartWatch.recordRedelivery(redeliveredPositions(batch, settlement)));
+      const settledPositions = batch.events
+        .map(({ position }) => position)
+        .filter((each) => each <= settlement.through);
+      if (batch.isRepeat) await retryStoreWork(() => restartWatch.recordRedelivery(settledPositions));
       await settleEventsThrough(settlement);
       if (!settlement.isRepeat) countBufferedDeliveries();
     }
@@ -398,10 +401,6 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
   }
 
   return { runStep: runDeliveryStep, settleFilteredEvents: filteredOut.settle };
-}
-
-function redeliveredPositions({ isRepeat, events: batch }: EventBatch, { through }: SettledBatch): readonly number[] {
-  return isRepeat ? batch.map(({ position }) => position).filter((position) => position <= through) : [];
 }
 
 async function catchWorkError(work: () => Promise<void>): Promise<{ readonly error: unknown } | null> {
