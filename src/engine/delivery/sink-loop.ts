@@ -166,10 +166,10 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     if (writeOutcome.buffered !== null) buffered.addBatch(batch, writeOutcome.buffered);
     if (writeOutcome.settlement !== null) {
       const settlement = buffered.withRejections(writeOutcome.settlement);
-      const settledPositions = batch.events
-        .map(({ position }) => position)
-        .filter((each) => each <= settlement.through);
-      if (batch.isRepeat) await retryStoreWork(() => restartWatch.recordRedelivery(settledPositions));
+      if (batch.isRepeat) {
+        const positions = batch.events.map(({ position }) => position).filter((each) => each <= settlement.through);
+        await retryStoreWork(() => restartWatch.recordRedelivery(positions));
+      }
       await settleEventsThrough(settlement);
       if (!settlement.isRepeat) countBufferedDeliveries();
     }
