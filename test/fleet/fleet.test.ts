@@ -55,8 +55,7 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
 
   test("a fleet rejects a running member's name and another configuration, and accepts both once it has ended", async () => {
     const rig = begin();
-    const refusal = (...options: Parameters<typeof rig.member>) =>
-      rig.member(...options).catch((error: unknown) => errorText(error));
+    const refusal = (...options: Parameters<typeof rig.member>) => rig.member(...options).catch(errorText);
     const a = await rig.member("a");
     await rig.settled(a);
     const other = { configDigest: "fedcba9876543210" };

@@ -101,7 +101,7 @@ describe("members of a fleet", () => {
     await setDraining(b.link.database, "a", false);
     await clock.advance(100);
     expect([again.holding().length, again.fleet.notices()]).toEqual([9, []]);
-    const refused = await setDraining(b.link.database, "c", true).catch((error: unknown) => errorText(error));
+    const refused = await setDraining(b.link.database, "c", true).catch(errorText);
     expect(refused).toBe("The fleet has no member with the name c. Use one of: a, b.");
   });
 });

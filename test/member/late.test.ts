@@ -16,9 +16,8 @@ function observeStage(stage: Stage) {
     requests: (endpoint: string) => simulator.truth.requests().filter((request) => request.endpoint === endpoint),
     /** Recorded times of the spent history slots. */
     async slots(): Promise<readonly number[]> {
-      return (await stage.ask(`select sent_ms from quota where bucket = '${SOURCE}/history'`)).map(([ms]) =>
-        Number(ms),
-      );
+      const rows = await stage.ask(`select sent_ms from quota where bucket = '${SOURCE}/history'`);
+      return rows.map(([ms]) => Number(ms));
     },
     /** Requests history from the process of the member. */
     async requestHistory(): Promise<string> {
@@ -27,10 +26,7 @@ function observeStage(stage: Stage) {
       const [from, to] = ["2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"];
       const query = { tagIds: tags.slice(0, 1), resolution: "5m", from, to, timeZone: "UTC" };
       const reader = createSocketSourceReader(found.socket, SOURCE);
-      return reader.history(query as never, "on-demand", AbortSignal.timeout(60_000)).then(
-        () => "answered",
-        (error: unknown) => String(error),
-      );
+      return reader.history(query as never, "on-demand", AbortSignal.timeout(60_000)).then(() => "answered", String);
     },
   };
 }

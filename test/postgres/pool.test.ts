@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import { createPostgresPool } from "#src/core/postgres/pool.ts";
 import type { PostgresSession } from "#src/core/postgres/session.ts";
-import type { Clock } from "#src/core/runtime/clock.ts";
+import { yieldToEventLoop } from "#src/core/runtime/waiting.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
 
 function session(): PostgresSession {
   let lost: unknown = null;
@@ -17,18 +18,14 @@ function session(): PostgresSession {
 }
 
 function poolOf(connections: number, connect: () => Promise<PostgresSession>) {
-  let now = 0;
-  const clock: Clock = {
-    now: () => now,
-    monotonic: () => now,
-    sleep: () => Promise.reject(new Error("A pool does not wait.")),
-  };
-  return {
-    pool: createPostgresPool({ connections, clock, connect }),
-    pass(ms: number) {
-      now += ms;
-    },
-  };
+  const clock = createVirtualClock(0);
+  return { clock, pool: createPostgresPool({ connections, clock, connect }) };
+}
+
+/** Resolves with the reason once the connection is lost. */
+async function lossOf(given: PostgresSession): Promise<unknown> {
+  while (given.lostReason() === null) await yieldToEventLoop();
+  return given.lostReason();
 }
 
 const LIMIT_MS = 60_000;
@@ -71,14 +68,9 @@ test("a pool replaces a connection that was lost, or cut during its use", async 
   await pool.useSession(LIMIT_MS, async () => undefined);
   opened[0]?.cut(new Error("gone"));
   await pool.useSession(LIMIT_MS, async (given) => expect(given).toBe(opened[1]));
-  const cut = pool.useSession(
-    1,
-    (given) =>
-      new Promise((_, reject) => {
-        const wait = () => (given.lostReason() === null ? setImmediate(wait) : reject(given.lostReason()));
-        wait();
-      }),
-  );
+  const cut = pool.useSession(1, async (given) => {
+    throw await lossOf(given);
+  });
   await expect(cut).rejects.toThrow("has not answered within");
   await pool.useSession(LIMIT_MS, async (given) => expect(given).toBe(opened[2]));
 });
@@ -86,7 +78,7 @@ test("a pool replaces a connection that was lost, or cut during its use", async 
 test("a pool waits longer after each failed connection, and connects once the server is available", async () => {
   let isAway = true;
   let tried = 0;
-  const { pool, pass } = poolOf(3, async () => {
+  const { clock, pool } = poolOf(3, async () => {
     tried += 1;
     if (isAway) throw new Error("away");
     return session();
@@ -95,13 +87,13 @@ test("a pool waits longer after each failed connection, and connects once the se
   for (let n = 0; n < 5; n += 1) await expect(use()).rejects.toThrow("away");
   expect(tried).toBe(1);
   for (const n of [2, 3, 4, 5, 6, 7]) {
-    pass(2_000);
+    await clock.advance(2_000);
     await expect(use()).rejects.toThrow("away");
     await expect(use()).rejects.toThrow("away");
     expect(tried).toBe(n);
   }
   isAway = false;
-  pass(2_000);
+  await clock.advance(2_000);
   expect(await use()).toBe("done");
 });
 
@@ -110,10 +102,7 @@ test("a closed pool cuts the connections in use, and rejects waiting and new req
   const under = Promise.withResolvers<PostgresSession>();
   const using = pool.useSession(LIMIT_MS, (given) => {
     under.resolve(given);
-    return new Promise<void>((resolve) => {
-      const wait = () => (given.lostReason() === null ? setImmediate(wait) : resolve());
-      wait();
-    });
+    return lossOf(given);
   });
   const waiting = pool.useSession(LIMIT_MS, async () => "never");
   await under.promise;

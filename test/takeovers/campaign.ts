@@ -117,10 +117,9 @@ async function settle(stage: Stage, { sources, restMs }: TakeoverCampaign): Prom
   await until(() => isDelivered(stage, newest), 120_000, "not everything is delivered");
 }
 
-async function gatherEvidence(
-  stage: Stage,
-  known: Pick<Evidence, "fromMs" | "soonMs" | "faults" | "takeovers">,
-): Promise<Evidence> {
+type KnownEvidence = Pick<Evidence, "fromMs" | "soonMs" | "faults" | "takeovers">;
+
+async function gatherEvidence(stage: Stage, known: KnownEvidence): Promise<Evidence> {
   const { observer, services, receivers, commander } = stage;
   const delivered = await observer.delivered();
   const due = new Map<string, number>();
@@ -154,7 +153,7 @@ export async function until(holds: () => Promise<string | null>, withinMs: numbe
   let why: string | null = "";
   while (why !== null) {
     if (performance.now() > endMs) throw new Error(`${what} within ${withinMs / 1_000} s: ${why}`);
-    why = await holds().catch((error: unknown) => String(error));
+    why = await holds().catch(String);
     if (why !== null) await sleep(LOOK_EVERY_MS);
   }
 }
@@ -181,9 +180,7 @@ async function waitUntilHealthy(stage: Stage, sources: number): Promise<void> {
 
 export async function isDelivered({ observer }: Stage, newest: ReadonlyMap<string, number>): Promise<string | null> {
   const behind = (await observer.delivered()).filter(([source, , position]) => position < (newest.get(source) ?? 0));
-  return behind.length === 0
-    ? null
-    : behind.map(([source, sink, position]) => `${source} ${sink} is at ${position}`).join(", ");
+  return behind.map(([source, sink, position]) => `${source} ${sink} is at ${position}`).join(", ") || null;
 }
 
 type AppliedFault = Omit<FaultRecord, "toMs" | "story">;

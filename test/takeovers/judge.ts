@@ -167,11 +167,7 @@ function judgeBuildings(evidence: Evidence): Verdict {
   return { problems, figures: [["alarms raised in the buildings", String(episodes)]] };
 }
 
-function firstArrivals(
-  told: readonly ReceivedEvent[],
-  end: ReceivedEvent["end"],
-  source: string,
-): readonly ReceivedEvent[] {
+function firstArrivals(told: readonly ReceivedEvent[], end: ReceivedEvent["end"], source: string) {
   const seen = new Set<string>();
   return told.filter((each) => {
     if (each.end !== end || each.source !== source || each.fact === null || seen.has(each.id)) return false;
@@ -200,9 +196,7 @@ function alarmsAreTrue(service: ServiceRecord, told: readonly ReceivedEvent[], f
     const twice = [...times].filter(([, count]) => count > 1).map(([episode]) => episode);
     if (twice.length > 0) problems.push(`told twice as ${kind}: ${summarizeTexts(twice)}`);
   }
-  const forbiddenEvents = told
-    .filter(({ type }) => FALSE_TYPES.includes(type))
-    .map(({ type, key }) => `${type} ${key}`);
+  const forbiddenEvents = told.flatMap(({ type, key }) => (FALSE_TYPES.includes(type) ? [`${type} ${key}`] : []));
   if (forbiddenEvents.length > 0) problems.push(`told what never happened: ${summarizeTexts(forbiddenEvents)}`);
   return problems;
 }

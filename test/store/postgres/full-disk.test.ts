@@ -33,14 +33,12 @@ describe.skipIf(absent("postgres"))("a database whose disk is full", () => {
     let refusal: unknown = null;
     while (refusal === null && committed < 100_000) {
       const events = Array.from({ length: 100 }, (_, n) => valueEvent(committed + n));
-      await store.commit({ events }).then(
-        () => {
-          committed += events.length;
-        },
-        (error: unknown) => {
-          refusal = error;
-        },
-      );
+      try {
+        await store.commit({ events });
+        committed += events.length;
+      } catch (error) {
+        refusal = error;
+      }
     }
     expect(refusal).toBeInstanceOf(Retryable);
     expect(errorText(refusal)).toMatch(

@@ -32,10 +32,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
   }
 
   async function refused(config: Readonly<Record<string, unknown>> = {}, migrate = true) {
-    const error: unknown = await rig.open({ config, migrate }).then(
-      () => null,
-      (reason: unknown) => reason,
-    );
+    const error: unknown = await rig.open({ config, migrate }).catch((reason: unknown) => reason);
     if (!(error instanceof Error)) throw new Error("It was opened.");
     return { passes: error instanceof Retryable, isConfig: error instanceof ConfigError, says: errorText(error) };
   }
@@ -165,20 +162,12 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
       expect((await database.describe()).server).toContain(`127.0.0.1:${server().port},`);
       await rig.ask("alter system set default_transaction_read_only = on");
       await rig.ask("select pg_reload_conf()");
+      const insertDocument = () => database.query("insert into fleet_document values ('k', '1')").catch(errorText);
       await expect
-        .poll(
-          () =>
-            database.query("insert into fleet_document values ('k', '1')").catch((error: unknown) => errorText(error)),
-          { timeout: 5_000 },
-        )
+        .poll(insertDocument, { timeout: 5_000 })
         .toMatch(/^The server of \S+, schema \S+ has become a replica; the next one is looked for/);
       await expect
-        .poll(() =>
-          database.query("select 1").then(
-            () => "answered",
-            (error: unknown) => errorText(error),
-          ),
-        )
+        .poll(() => database.query("select 1").then(() => "answered", errorText))
         .toMatch(/^None of the database servers/);
     } finally {
       const owner = await connectTo(server());

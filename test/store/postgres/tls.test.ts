@@ -16,14 +16,10 @@ describe.skipIf(absent("postgres"))("TLS to the state database", () => {
 
   const address = (host = "127.0.0.1") => `postgresql://postgres@${host}:${server().port}/postgres`;
 
-  async function refusal(config: Readonly<Record<string, unknown>>): Promise<string> {
-    return rigged()
+  const refusal = (config: Readonly<Record<string, unknown>>) =>
+    rigged()
       .open({ config })
-      .then(
-        () => "",
-        (error: unknown) => errorText(error),
-      );
-  }
+      .then(() => "", errorText);
 
   test("encrypts every connection, including the listening connection", async () => {
     const rig = rigged();
