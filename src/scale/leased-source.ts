@@ -9,7 +9,6 @@ import { elapsedMs } from "../core/runtime/elapsed-time.ts";
 import { isOrderlyStop, OrderlyStop } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { createMetrics, type Metrics } from "../core/runtime/metrics.ts";
-import type { CheckBeforeRequest } from "../engine/source/send-request.ts";
 import { createHttpTransport, reportOutages } from "../engine/source/transport.ts";
 import { createFencedStore } from "../engine/store/fenced-store.ts";
 import type { Store } from "../engine/store/store.ts";
@@ -114,20 +113,19 @@ function createLeaseContext(
   time: DatabaseTime,
   clock: Clock,
 ): SourceLeaseContext {
-  const onSend: CheckBeforeRequest = (slotTakenAt) => {
-    if (remainingMs() <= 0)
-      throw new LocalFailure(`The lease on the source ${source} is over, so nothing is asked any more.`);
-    const sendDelayMs = elapsedMs(clock, slotTakenAt);
-    if (sendDelayMs > MAX_SEND_DELAY_MS)
-      throw new LocalFailure(
-        `A request was held up for ${Math.round(sendDelayMs)} ms after its slot was taken, and is not sent.`,
-      );
-  };
   return {
     fleet,
     source,
     now: time.latestSteadyMs,
-    checkBeforeRequest: onSend,
+    checkBeforeRequest(slotTakenAt) {
+      if (remainingMs() <= 0)
+        throw new LocalFailure(`The lease on the source ${source} is over, so nothing is asked any more.`);
+      const sendDelayMs = elapsedMs(clock, slotTakenAt);
+      if (sendDelayMs > MAX_SEND_DELAY_MS)
+        throw new LocalFailure(
+          `A request was held up for ${Math.round(sendDelayMs)} ms after its slot was taken, and is not sent.`,
+        );
+    },
     maxRequestTransitMs: MAX_SEND_DELAY_MS + MAX_TRANSIT_MS,
   };
 }

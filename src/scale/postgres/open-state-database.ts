@@ -37,11 +37,9 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
     : (options.statementTimeoutMs ?? TRANSACTION_TIMEOUT_MS);
   const { schema } = config;
   const serverAddresses = serverUrls(config.url).map((url) => parsePostgresAddress({ url }));
-  const [firstAddress] = serverAddresses;
-  if (firstAddress === undefined) throw new RangeError("An address names one server at least.");
   const readPassword = config.password === undefined ? () => null : secretReader(config.password, clock);
   const serverNames = serverAddresses.map(({ host, port }) => `${host}:${port}`).join(",");
-  const name = `${serverNames}/${firstAddress.database}, schema ${schema}`;
+  const name = `${serverNames}/${serverAddresses[0]?.database}, schema ${schema}`;
   let isMigrated = false;
 
   /** Opens a session. Reads password and CA for each session, so that a replaced password or CA needs no restart. */

@@ -62,15 +62,12 @@ export async function openSourceState(database: StateDatabase, options: SourceSt
   }
 
   const sql = createPostgresDriver(source, query, transactionWriter, noteChangedDocumentSets, readStateVersion);
-  const outbox = createOutbox({ ...{ sql, log, clock, commitWakeup: changesWakeup, isCached: isLeaseHolder } });
+  const outbox = createOutbox({ sql, log, clock, commitWakeup: changesWakeup, isCached: isLeaseHolder });
 
   return {
     outbox,
     quotaStore: createQuotaStore(sql, createQuotaClockStore(sql)),
-    document: documentStore.document,
-    documents: documentStore.documents,
-    records: documentStore.records,
-    lastRecord: documentStore.lastRecord,
+    ...documentStore,
     version: async (set) => (versionBySet.get(set) ?? 0) + (isLeaseHolder ? operatorChanges : await readStateVersion()),
     changes: readStateVersion,
     // The PostgreSQL server detects damaged pages itself (`data_checksums`).
