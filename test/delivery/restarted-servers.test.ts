@@ -208,17 +208,8 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
 const values = (topics: readonly string[]) => topics.filter((topic) => topic.endsWith("/value"));
 
 async function subscriber({ port }: RealServer): Promise<() => readonly string[]> {
-  const child = spawn("mosquitto_sub", [
-    "-d",
-    "-h",
-    "127.0.0.1",
-    "-p",
-    String(port),
-    "-t",
-    "plenum/#",
-    "-F",
-    "topic %t",
-  ]);
+  const options = ["-d", "-h", "127.0.0.1", "-p", String(port), "-t", "plenum/#", "-F", "topic %t"];
+  const child = spawn("mosquitto_sub", options);
   onTestFinished(() => void child.kill());
   let text = "";
   child.stdout.on("data", (data: Buffer) => {

@@ -49,11 +49,8 @@ async function started(sink: ScriptedSink, delivery: Record<string, unknown> = {
   return dispatcher;
 }
 
-const counts = (events: readonly Event[]) => {
-  const all: Record<string, number> = {};
-  for (const { type } of events) all[type] = (all[type] ?? 0) + 1;
-  return all;
-};
+const counts = (events: readonly Event[]): Record<string, number> =>
+  Object.fromEntries([...Map.groupBy(events, ({ type }) => type)].map(([type, { length }]) => [type, length]));
 const ALL = {
   "site-added": 1,
   "gateway-added": 1,

@@ -62,14 +62,13 @@ async function built(options: StageOptions, closing: (() => unknown)[]) {
   }
   const commander = await startCommander({
     broker: broker.url,
-    prefix: PREFIX,
     places,
     random: seededRandom(options.seed + 1),
     everyMs: options.commandEveryMs,
     lifeS: options.commandLifeS,
   });
   closing.push(() => commander.close());
-  const observer = createObserver(database, SCHEMA);
+  const observer = createObserver(database);
   return { members, database, observer, services, receivers, commander };
 }
 
@@ -120,13 +119,12 @@ const FIRST_VALUE = 100;
 
 async function startCommander(options: {
   readonly broker: string;
-  readonly prefix: string;
   readonly places: readonly ServicePlace[];
   readonly random: SeededRandom;
   readonly everyMs: number;
   readonly lifeS: number;
 }) {
-  const { broker, prefix, places, random, everyMs, lifeS } = options;
+  const { broker, places, random, everyMs, lifeS } = options;
   const client = await connectAsync(broker, { clientId: "commander", protocolVersion: 5, reconnectPeriod: 200 });
   client.on("error", () => undefined);
   const sent: SentCommand[] = [];
@@ -141,7 +139,7 @@ async function startCommander(options: {
     };
     sent.push(command);
     const payload = JSON.stringify({ id: command.id, value: command.value, ttl_s: lifeS });
-    const topic = `${prefix}/cmd/${source}/${command.tagId}/set`;
+    const topic = `${PREFIX}/cmd/${source}/${command.tagId}/set`;
     client.publish(topic, payload, { qos: 1 });
     if (command.isRepeated) client.publish(topic, payload, { qos: 1 });
   }, everyMs);
@@ -157,10 +155,10 @@ async function startCommander(options: {
 
 export type Observer = ReturnType<typeof createObserver>;
 
-function createObserver(server: RealServer, schema: string) {
+function createObserver(server: RealServer) {
   let lastTakeover = 0;
 
-  const rows = (text: string) => askAt(server, "plenum", `set search_path = ${schema}; ${text}`);
+  const rows = (text: string) => askAt(server, "plenum", `set search_path = ${SCHEMA}; ${text}`);
 
   const positions = (answer: readonly (readonly unknown[])[]) =>
     new Map(answer.map(([source, position]) => [String(source), Number(position)]));
@@ -188,11 +186,9 @@ function createObserver(server: RealServer, schema: string) {
     },
     async log(): Promise<readonly LoggedEvent[]> {
       const found = await rows("select source, position, id from event order by source, position");
-      return found.map(([source, position, id]) => ({
-        source: String(source),
-        position: Number(position),
-        id: String(id),
-      }));
+      return found.map(([source, position, id]) => {
+        return { source: String(source), position: Number(position), id: String(id) };
+      });
     },
     newest: async () => positions(await rows("select source, max(position) from event group by 1")),
     async delivered() {

@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { FencedError } from "#src/engine/store/fenced-store.ts";
+import { CHECKED_TABLE_NAMES } from "#src/engine/store/sqlite.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { connectTo } from "../../ask-postgres.ts";
@@ -42,19 +43,7 @@ const WRITING: Readonly<Record<string, (store: Store) => Promise<unknown>>> = {
   "quota clock": (store) => store.quotaStore.saveClock("main", "boot", { wallMs: 1, sinceBootMs: 2 }),
 };
 
-const TABLES = [
-  "document",
-  "record",
-  "event",
-  "sink",
-  "again",
-  "dead_letter",
-  "gap",
-  "age_mark",
-  "quota",
-  "quota_hold",
-  "quota_clock",
-];
+const TABLES = [...CHECKED_TABLE_NAMES, "quota_clock"];
 
 describe.skipIf(programPath("postgres") === null)("a member that has lost a source", () => {
   const server = startServerForTests();

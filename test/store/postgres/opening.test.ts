@@ -37,6 +37,10 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
     return { passes: error instanceof Retryable, isConfig: error instanceof ConfigError, says: errorText(error) };
   }
 
+  async function expectRefusal(config: Readonly<Record<string, unknown>>, text: string): Promise<void> {
+    expect(await refused(config)).toMatchObject({ isConfig: true, says: expect.stringContaining(text) });
+  }
+
   test("creates one schema when two processes start at once", async () => {
     const opened = await Promise.all([rig.open(), rig.open(), rig.open()]);
     expect(await rig.ask(`select schema_version from ${rig.schema}.meta`)).toEqual([[SCHEMA_VERSION]]);
@@ -111,26 +115,13 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
     const role = `poor_${rig.schema}`;
     await rig.ask(`create role ${role} login password 'right'`);
     const config = { url: urlAt(server().port, role), password: { env: PASSWORD } };
-    expect(await refused({ url: config.url })).toMatchObject({
-      isConfig: true,
-      says: expect.stringContaining(`asks for a password. Give the password of the role ${role}.`),
-    });
+    const advice = `Grant the role ${role} create on the database, or make it the owner of the schema.`;
+    await expectRefusal({ url: config.url }, `asks for a password. Give the password of the role ${role}.`);
     process.env[PASSWORD] = "wrong";
-    expect(await refused(config)).toMatchObject({
-      isConfig: true,
-      says: expect.stringContaining("does not accept the password"),
-    });
+    await expectRefusal(config, "does not accept the password");
     process.env[PASSWORD] = "right";
-    expect(await refused(config)).toMatchObject({
-      isConfig: true,
-      says: expect.stringContaining(
-        `Grant the role ${role} create on the database, or make it the owner of the schema.`,
-      ),
-    });
-    expect(await refused({ url: urlAt(server().port).replace("/postgres?", "/nothing?") })).toMatchObject({
-      isConfig: true,
-      says: expect.stringContaining("has no such database"),
-    });
+    await expectRefusal(config, advice);
+    await expectRefusal({ url: urlAt(server().port).replace("/postgres?", "/nothing?") }, "has no such database");
     const away = await refused({ url: urlAt(await freePort()) });
     expect(away).toMatchObject({ passes: true, isConfig: false });
     expect(away.says).toContain("the port in url");
@@ -142,16 +133,11 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
       `create role ${role} login superuser password 'right'; alter role ${role} set default_transaction_read_only = on`,
     );
     process.env[PASSWORD] = "right";
-    expect(await refused({ url: urlAt(server().port, role), password: { env: PASSWORD } })).toMatchObject({
-      isConfig: true,
-      says: expect.stringContaining("only lets us read"),
-    });
+    await expectRefusal({ url: urlAt(server().port, role), password: { env: PASSWORD } }, "only lets us read");
     const several = (ports: readonly number[], user = "postgres") =>
       urlAt(0, user).replace("127.0.0.1:0", ports.map((port) => `127.0.0.1:${port}`).join(","));
-    const noneIsThere = await refused({
-      url: several([await freePort(), server().port], role),
-      password: { env: PASSWORD },
-    });
+    const url = several([await freePort(), server().port], role);
+    const noneIsThere = await refused({ url, password: { env: PASSWORD } });
     expect(noneIsThere).toMatchObject({ passes: true });
     expect(noneIsThere.says).toMatch(/^None of the database servers at .* takes writes at the moment/);
 
