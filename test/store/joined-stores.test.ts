@@ -4,6 +4,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { joinSourceStores } from "#src/engine/store/joined-stores.ts";
 import { documentSet, type Store, sinkStateSet } from "#src/engine/store/store.ts";
 import { createMemoryStore, type MemoryStore } from "../sync/memory-store.ts";
+import { idsOf, settle } from "./store-steps.ts";
 
 const START = Date.parse("2026-11-02T12:00:00Z");
 
@@ -31,8 +32,6 @@ async function stage(seconds: { readonly north: readonly number[]; readonly sout
   const parts = Object.entries(stores).map(([source, store]) => ({ source, store }));
   return { ...stores, all: joinSourceStores(parts) };
 }
-
-const ids = (logged: readonly { readonly event: Event }[]) => logged.map(({ event: { id } }) => id);
 
 const both = async ({ north, south }: Record<"north" | "south", MemoryStore>, set: string, key: string) => [
   await north.document(set, key),
@@ -86,7 +85,7 @@ describe("joinStores", () => {
 
   test("returns the lag as the sum over the sources, with the oldest event of all sources", async () => {
     const { all, north, south } = await stage({ north: [5, 6], south: [2, 3, 4] });
-    await south.outbox.settle("broker", { isRepeat: false, through: 1, rejected: [{ position: 1, reason: "size" }] });
+    await settle(south, "broker", 1, { rejected: [{ position: 1, reason: "size" }] });
     await north.outbox.setEnded("broker", "410 Gone");
     expect(await all.outbox.lag()).toEqual([
       expect.objectContaining({
@@ -108,36 +107,25 @@ describe("joinStores", () => {
 
   test("marks events for replay in each source and returns the sum", async () => {
     const { all, north, south } = await stage({ north: [5, 6], south: [2, 3, 4] });
-    for (const [store, through] of [
-      [north, 2],
-      [south, 3],
-    ] as const)
-      await store.outbox.settle("broker", { isRepeat: false, through, rejected: [] });
+    await settle(north, "broker", 2);
+    await settle(south, "broker", 3);
     expect(await all.outbox.replay("broker", event("south", 3).time)).toBe(4);
-    expect(ids((await north.outbox.next("broker", 10)).events)).toEqual(["north-5", "north-6"]);
-    expect(ids((await south.outbox.next("broker", 10)).events)).toEqual(["south-3", "south-4"]);
+    expect(idsOf((await north.outbox.next("broker", 10)).events)).toEqual(["north-5", "north-6"]);
+    expect(idsOf((await south.outbox.next("broker", 10)).events)).toEqual(["south-3", "south-4"]);
     expect(await all.outbox.lag()).toEqual([expect.objectContaining({ again: 4 })]);
   });
 
   test("lists dead letters of all sources, newest first", async () => {
     const { all, north, south } = await stage({ north: [2], south: [1, 3] });
     const refuse = (store: Store, position: number) =>
-      store.outbox.settle("broker", {
-        isRepeat: false,
-        through: position,
-        rejected: [{ position, reason: `no ${position}` }],
-      });
+      settle(store, "broker", position, { rejected: [{ position, reason: `no ${position}` }] });
     await refuse(north, 1);
     await refuse(south, 1);
     await refuse(south, 2);
     const letters = await all.outbox.deadLetters("broker");
     expect(letters.map(({ event: of }) => of?.id).toSorted()).toEqual(["north-2", "south-1", "south-3"]);
-    expect(letters.map(({ at }) => at)).toEqual(
-      letters
-        .map(({ at }) => at)
-        .toSorted()
-        .toReversed(),
-    );
+    const times = letters.map(({ at }) => at);
+    expect(times).toEqual(times.toSorted().toReversed());
     expect(await all.outbox.deadLetters("broker", 2)).toEqual(letters.slice(0, 2));
     expect(await all.outbox.resendDeadLetters("broker", "all")).toBe(3);
     expect(await all.outbox.deadLetters("broker")).toEqual([]);
@@ -145,8 +133,8 @@ describe("joinStores", () => {
 
   test("returns the latest events by commit time, regardless of their positions", async () => {
     const { all } = await stage({ north: [1, 5, 6], south: [2, 3, 7] });
-    expect(ids(await all.outbox.latest(4))).toEqual(["south-7", "north-6", "north-5", "south-3"]);
-    expect(ids(await all.outbox.latest(9))).toHaveLength(6);
+    expect(idsOf(await all.outbox.latest(4))).toEqual(["south-7", "north-6", "north-5", "south-3"]);
+    expect(idsOf(await all.outbox.latest(9))).toHaveLength(6);
   });
 
   test("rejects queries by log position and appended events", async () => {

@@ -6,6 +6,7 @@ import { DocumentKeyConflict, type Store } from "#src/engine/store/store.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { programPath } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
+import { idsOf, positionsOf, settle } from "../store-steps.ts";
 import { type CuttingProxy, startCuttingProxy } from "./cutting-proxy.ts";
 import { createRig, type Rig, startServerForTests } from "./rig.ts";
 
@@ -38,11 +39,7 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
     records: [{ log: "audit", body: n }],
   });
 
-  async function told(): Promise<readonly string[]> {
-    const { events } = await store.outbox.next("sink", 100);
-    return events.map(({ event }) => event.id);
-  }
-
+  const told = async () => idsOf((await store.outbox.next("sink", 100)).events);
   const recorded = async () => (await store.records<number>("audit", 0, 100)).map(({ body }) => body);
   const ids = (...events: readonly Event[]) => events.map(({ id }) => id);
 
@@ -129,11 +126,7 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
     await store.commit(change(2));
     await store.outbox.next("sink", 1);
     const cut = proxy.cut("unanswered");
-    const settled = store.outbox.settle("sink", {
-      isRepeat: false,
-      through: 1,
-      rejected: [{ position: 1, reason: "no" }],
-    });
+    const settled = settle(store, "sink", 1, { rejected: [{ position: 1, reason: "no" }] });
     await cut;
     await settled;
     expect(await told()).toEqual(ids(valueEvent(2)));
@@ -184,7 +177,7 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
     expect(failures).toBeGreaterThan(0);
     expect((await store.records<number>("audit", 0, 10_000)).map(({ body }) => body)).toEqual(all);
     const offer = await store.outbox.next("sink", 10_000);
-    expect(offer.events.map(({ event }) => event.id)).toEqual(all.map((n) => valueEvent(n).id));
-    expect(offer.events.map(({ position }) => position)).toEqual(all);
+    expect(idsOf(offer.events)).toEqual(all.map((n) => valueEvent(n).id));
+    expect(positionsOf(offer.events)).toEqual(all);
   });
 });

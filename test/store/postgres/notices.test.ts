@@ -5,6 +5,7 @@ import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { programPath } from "../../real-servers.ts";
 import { AWKWARD_TEXTS, valueEvent } from "../../sample-events.ts";
 import { closeAfterTest } from "../../test-resources.ts";
+import { settle } from "../store-steps.ts";
 import { createRig, type Rig, startServerForTests } from "./rig.ts";
 
 const LISTENING = "(query ilike 'listen%' or query = 'select 1') and state = 'idle'";
@@ -124,10 +125,11 @@ describe.skipIf(programPath("postgres") === null)(
         "\\",
       ];
       const unique = [...new Set(texts)];
+      const events = unique.map((text, n) => ({ ...valueEvent(1_000 + n), id: `id ${text}`, subject: text }));
       await holder.commit({
         documents: [{ set: "names", put: unique.map((text) => [text, { text }] as const) }],
         records: unique.map((text) => ({ log: "names", body: text })),
-        events: unique.map((text, n) => ({ ...valueEvent(1_000 + n), id: `id ${text}`, subject: text })),
+        events,
       });
       expect(await holder.documents("names")).toEqual(new Map(unique.map((text) => [text, { text }])));
       expect((await holder.records("names", 0, 999)).map(({ body }) => body)).toEqual(unique);
@@ -141,23 +143,16 @@ describe.skipIf(programPath("postgres") === null)(
         if (text.length > 7_000) continue;
         const about = { source: valueEvent(1).source, subjects: [text] };
         const found = await holder.outbox.recent(about, ["tag-value"], { sinceMs: 0, maxSearched: 999, limit: 9 });
-        expect(
-          found.map(({ event }) => event.subject),
-          JSON.stringify(text.slice(0, 99)),
-        ).toEqual([text]);
+        const subjects = found.map(({ event }) => event.subject);
+        expect(subjects, JSON.stringify(text.slice(0, 99))).toEqual([text]);
       }
-      const again = await holder.commit({
-        events: unique.map((text, n) => ({ ...valueEvent(1_000 + n), id: `id ${text}`, subject: text })),
+      expect((await holder.commit({ events })).repeated).toHaveLength(unique.length);
+      const insert = unique.map((text) => [text, 1] as const);
+      await expect(holder.commit({ documents: [{ set: "names", insert }] })).rejects.toMatchObject({
+        name: "Conflict",
+        set: "names",
       });
-      expect(again.repeated).toHaveLength(unique.length);
-      await expect(
-        holder.commit({ documents: [{ set: "names", insert: unique.map((text) => [text, 1] as const) }] }),
-      ).rejects.toMatchObject({ name: "Conflict", set: "names" });
-      await holder.outbox.settle("sink", {
-        isRepeat: false,
-        through: 4,
-        rejected: [{ position: 4, reason: "\0 \ud800" }],
-      });
+      await settle(holder, "sink", 4, { rejected: [{ position: 4, reason: "\0 \ud800" }] });
       expect(await holder.outbox.deadLetters()).toMatchObject([{ reason: "\ufffd \ufffd" }]);
     });
   },
