@@ -9,8 +9,7 @@ import {
   buildTagRecord,
   buildTriggerRecord,
 } from "../build-response-records.ts";
-import { forbiddenReply, invalidFieldsReply, listPageReply, type ServiceReply } from "../reply-bodies.ts";
-import type { Tag } from "../simulated-sites.ts";
+import { forbiddenReply, invalidFieldsReply, jsonReply, type ServiceReply } from "../reply-bodies.ts";
 import type { ApiCall, Endpoint } from "./endpoint.ts";
 
 const DEFAULT_PAGE_SIZE = 100;
@@ -39,16 +38,42 @@ function readSiteListParameters(call: ApiCall): ListPage {
 
 function buildPageReply<Row>(
   { context, query, request }: ApiCall,
-  page: ListPage,
-  rows: () => readonly Row[],
-  toRecord: (row: Row) => unknown,
+  { page, perPage }: ListPage,
+  listRows: () => readonly Row[],
+  toRecord: (row: Row) => unknown = (row) => row,
 ): ServiceReply {
-  const { lists, public_url } = context.options;
   if (query.invalidFields.length > 0) return invalidFieldsReply(query.invalidFields);
+  const { lists, public_url } = context.options;
   const publicOrigin = public_url ?? `http://${request.headers.host ?? "localhost"}`;
   const listUrl = `${publicOrigin.replace(/\/$/, "")}${request.path}`;
-  const { links, empty_meta: emptyMeta } = lists;
-  return listPageReply(rows(), toRecord, { listAddress: listUrl, query: request.query, ...page, links, emptyMeta });
+  const buildPageLink = (pageNumber: number) => {
+    const linkParameters = new URLSearchParams(lists.links === "keep" ? request.query : undefined);
+    linkParameters.set("page", String(pageNumber));
+    return `${listUrl}?${linkParameters.toString()}`;
+  };
+  const rows = listRows();
+  const lastPageNumber = Math.max(1, Math.ceil(rows.length / perPage));
+  const firstRowIndex = (page - 1) * perPage;
+  const data = rows.slice(firstRowIndex, firstRowIndex + perPage).map(toRecord);
+  const emptyPagePosition = lists.empty_meta === "zero" ? 0 : null;
+  return jsonReply(200, {
+    data,
+    links: {
+      first: buildPageLink(1),
+      last: buildPageLink(lastPageNumber),
+      prev: page > 1 ? buildPageLink(page - 1) : null,
+      next: page < lastPageNumber ? buildPageLink(page + 1) : null,
+    },
+    meta: {
+      current_page: page,
+      from: data.length === 0 ? emptyPagePosition : firstRowIndex + 1,
+      last_page: lastPageNumber,
+      path: listUrl,
+      per_page: perPage,
+      to: data.length === 0 ? emptyPagePosition : firstRowIndex + data.length,
+      total: rows.length,
+    },
+  });
 }
 
 function containsText(searchText: string | undefined, ...texts: readonly (string | null)[]): boolean {
@@ -63,7 +88,7 @@ export const sites: Endpoint = {
   respond(call) {
     const searchText = call.query.readText("search");
     const listRows = () => listVisibleSites(call).filter(({ display_name }) => containsText(searchText, display_name));
-    return buildPageReply(call, readSiteListParameters(call), listRows, (site) => site);
+    return buildPageReply(call, readSiteListParameters(call), listRows);
   },
 };
 
@@ -73,11 +98,16 @@ export function listVisibleSites({ context, token }: ApiCall) {
     .map((site) => buildSiteRecord(context, site));
 }
 
+interface SiteListFilters {
+  readonly isListed: (object: { readonly id: string | number; readonly site_id: number }) => boolean;
+  readonly matchesSearch: (...texts: readonly (string | null)[]) => boolean;
+}
+
 /** Makes an endpoint that lists objects of one site, e.g. tags; the parameter site_id is required. */
-function createSiteListEndpoint<Row>(
+function createSiteListEndpoint(
   name: "tags" | "gateways" | "hosts" | "systems",
   permission: string | undefined,
-  selectRows: (call: ApiCall, siteId: number) => { rows: () => readonly Row[]; toRecord: (row: Row) => unknown },
+  readFilters: (call: ApiCall, filters: SiteListFilters) => () => readonly unknown[],
 ): Endpoint {
   return {
     name,
@@ -94,67 +124,49 @@ function createSiteListEndpoint<Row>(
       const page = readSiteListParameters(call);
       if (siteExists && query.invalidFields.length === 0 && !tokenSeesSite(token, siteId))
         return forbiddenReply(context.options.forbidden);
-      const { rows, toRecord } = selectRows(call, siteId ?? 0);
-      return buildPageReply(call, page, rows, toRecord);
+      const listRecords = readFilters(call, {
+        isListed: ({ id, site_id }) => site_id === siteId && context.inventory.exists(name, id),
+        matchesSearch: (...texts) => containsText(query.readText("search"), ...texts),
+      });
+      return buildPageReply(call, page, listRecords);
     },
   };
 }
 
-export const tags = createSiteListEndpoint<Tag>("tags", undefined, ({ context, query, token }, siteId) => {
-  const { world, inventory } = context;
+export const tags = createSiteListEndpoint("tags", undefined, ({ context, query, token }, filters) => {
   const systemId = query.readInteger("system_id");
-  const searchText = query.readText("search");
-  return {
-    toRecord: (tag) => buildTagRecord(context, tag),
-    rows: () =>
-      [...world.tags.values()].filter((tag) => {
-        if (tag.site.id !== siteId || !inventory.exists("tags", tag.id)) return false;
-        if (systemId !== undefined && tag.systemId !== systemId) return false;
-        if (token.visibleTags?.has(tag.id) === false) return false;
-        if (searchText === undefined) return true;
-        const { display_name, description, unit } = buildTagRecord(context, tag).attributes;
-        const host = world.hosts.get(tag.hostId);
-        return containsText(searchText, display_name, description, unit, host?.display_name ?? "", host?.type ?? "");
-      }),
-  };
+  return () =>
+    [...context.world.tags.values()].flatMap((tag) => {
+      if (!filters.isListed({ id: tag.id, site_id: tag.site.id })) return [];
+      if (systemId !== undefined && tag.systemId !== systemId) return [];
+      if (token.visibleTags?.has(tag.id) === false) return [];
+      const record = buildTagRecord(context, tag);
+      const { display_name, description, unit } = record.attributes;
+      const host = context.world.hosts.get(tag.hostId);
+      const texts = [display_name, description, unit, host?.display_name ?? "", host?.type ?? ""];
+      return filters.matchesSearch(...texts) ? [record] : [];
+    });
 });
 
-export const gateways = createSiteListEndpoint("gateways", "gateways", ({ context, query, nowMs }, siteId) => {
-  const searchText = query.readText("search");
-  return {
-    toRecord: (gateway) => gateway,
-    rows: () =>
-      [...context.world.gateways.values()]
-        .filter(({ id, site_id }) => site_id === siteId && context.inventory.exists("gateways", id))
-        .map((gateway) => buildGatewayRecord(context, gateway, nowMs))
-        .filter(({ attributes }) => containsText(searchText, attributes.display_name)),
-  };
+export const gateways = createSiteListEndpoint("gateways", "gateways", ({ context, nowMs }, filters) => () => {
+  const listedGateways = [...context.world.gateways.values()].filter(filters.isListed);
+  const records = listedGateways.map((gateway) => buildGatewayRecord(context, gateway, nowMs));
+  return records.filter(({ attributes }) => filters.matchesSearch(attributes.display_name));
 });
 
-export const hosts = createSiteListEndpoint("hosts", "hosts", ({ context, query }, siteId) => {
+export const hosts = createSiteListEndpoint("hosts", "hosts", ({ context, query }, filters) => {
   const gatewayId = query.readInteger("gateway_id");
-  const searchText = query.readText("search");
-  return {
-    toRecord: (host) => host,
-    rows: () =>
-      [...context.world.hosts.values()]
-        .filter(({ id, site_id }) => site_id === siteId && context.inventory.exists("hosts", id))
-        .filter((host) => gatewayId === undefined || host.gateway_id === gatewayId)
-        .map((host) => buildHostRecord(context, host))
-        .filter(({ attributes }) => containsText(searchText, attributes.display_name)),
-  };
+  return () =>
+    [...context.world.hosts.values()]
+      .filter((host) => filters.isListed(host) && (gatewayId === undefined || host.gateway_id === gatewayId))
+      .map((host) => buildHostRecord(context, host))
+      .filter(({ attributes }) => filters.matchesSearch(attributes.display_name));
 });
 
-export const systems = createSiteListEndpoint("systems", "documents", ({ context, query }, siteId) => {
-  const searchText = query.readText("search");
-  return {
-    toRecord: (system) => system,
-    rows: () =>
-      [...context.world.systems.values()]
-        .filter(({ id, site_id }) => site_id === siteId && context.inventory.exists("systems", id))
-        .map((system) => buildSystemRecord(context, system))
-        .filter(({ attributes }) => containsText(searchText, attributes.code, attributes.display_name)),
-  };
+export const systems = createSiteListEndpoint("systems", "documents", ({ context }, filters) => () => {
+  const listedSystems = [...context.world.systems.values()].filter(filters.isListed);
+  const records = listedSystems.map((system) => buildSystemRecord(context, system));
+  return records.filter(({ attributes }) => filters.matchesSearch(attributes.code, attributes.display_name));
 });
 
 export const alarms: Endpoint = {
