@@ -1,23 +1,17 @@
-import type { AccessTokenOptions } from "./options.ts";
+import { z } from "zod";
+import { type AccessTokenOptions, USER_PERMISSIONS } from "./options.ts";
 
-export interface AccessToken {
-  readonly tokenText: string;
-  readonly name: string;
-  readonly user: { readonly id: number; readonly name: string; readonly email: string };
-  readonly abilities: readonly string[];
-  readonly permissions: readonly string[];
-  readonly sites: "all" | readonly number[];
-  /** Ids of the tags that the user may see; null: all tags. */
-  readonly visibleTags: ReadonlySet<string> | null;
-  readonly expiresAtMs: number;
-  readonly revoked: boolean;
-}
+export type AccessToken = Readonly<ReturnType<typeof createAccessToken>>;
 
-export type AccessTokenChange = Partial<
-  Pick<AccessTokenOptions, "abilities" | "permissions" | "sites" | "expires_at" | "revoked"> & {
-    visible_tags: readonly string[] | null;
-  }
->;
+export const AccessTokenChange = z.strictObject({
+  abilities: z.array(z.string()).exactOptional(),
+  permissions: z.array(z.enum(USER_PERMISSIONS)).exactOptional(),
+  sites: z.union([z.literal("all"), z.array(z.int())]).exactOptional(),
+  visible_tags: z.array(z.string()).nullable().exactOptional(),
+  expires_at: z.iso.datetime({ offset: true }).exactOptional(),
+  revoked: z.boolean().exactOptional(),
+});
+export type AccessTokenChange = z.infer<typeof AccessTokenChange>;
 
 const DEFAULT_TOKEN_LIFETIME_MS = 365 * 86_400_000;
 
@@ -49,7 +43,7 @@ export function createAccessTokens(settings: readonly AccessTokenOptions[], epoc
   };
 }
 
-function createAccessToken(setting: AccessTokenOptions, epochMs: number): AccessToken {
+function createAccessToken(setting: AccessTokenOptions, epochMs: number) {
   const { token: tokenText, name, abilities, permissions, sites, revoked, visible_tags, expires_at } = setting;
   return {
     tokenText,
@@ -59,6 +53,7 @@ function createAccessToken(setting: AccessTokenOptions, epochMs: number): Access
     permissions,
     sites,
     revoked,
+    /** Ids of the tags that the user may see; null: all tags. */
     visibleTags: visible_tags === undefined ? null : new Set(visible_tags),
     expiresAtMs: expires_at === undefined ? epochMs + DEFAULT_TOKEN_LIFETIME_MS : Date.parse(expires_at),
   };

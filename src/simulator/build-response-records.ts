@@ -1,7 +1,8 @@
 import type { Alarm } from "./alarms.ts";
 import type { Devices } from "./devices.ts";
+import type { RecordedGateway, RecordedHost } from "./recorded-buildings.ts";
 import { seededFraction } from "./seeded-random.ts";
-import type { Gateway, SimulatedHost, SimulatedSites, SimulatedSystem, Site, Tag } from "./simulated-sites.ts";
+import type { SimulatedSites, SimulatedSystem, Site, Tag } from "./simulated-sites.ts";
 import type { HistoryBuckets } from "./tag-history.ts";
 
 export const INVENTORY_KINDS = ["sites", "tags", "gateways", "hosts", "systems", "triggers"] as const;
@@ -53,7 +54,11 @@ export function buildTagRecord({ inventory }: ResponseRecordContext, tag: Tag) {
 const GATEWAY_VERSIONS = ["4.2.1", "4.2.3", "4.3.0"];
 const GATEWAY_HARDWARE_MODELS = ["GW-200", "GW-200", "GW-310"];
 
-export function buildGatewayRecord({ inventory, devices }: ResponseRecordContext, gateway: Gateway, nowMs: number) {
+export function buildGatewayRecord(
+  { inventory, devices }: ResponseRecordContext,
+  gateway: RecordedGateway,
+  nowMs: number,
+) {
   const attributes = inventory.withChanges("gateways", gateway.id, {
     display_name: gateway.display_name,
     online: devices.isGatewayOnline(gateway.id, nowMs),
@@ -65,7 +70,7 @@ export function buildGatewayRecord({ inventory, devices }: ResponseRecordContext
   return { type: "gateways", id: String(gateway.id), attributes };
 }
 
-export function buildHostRecord({ inventory, world }: ResponseRecordContext, host: SimulatedHost) {
+export function buildHostRecord({ inventory, world }: ResponseRecordContext, host: RecordedHost) {
   const gateway = inventory.withChanges("gateways", host.gateway_id, {
     id: host.gateway_id,
     display_name: world.gateways.get(host.gateway_id)?.display_name ?? "",

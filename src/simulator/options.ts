@@ -29,7 +29,7 @@ const textListOption = (initial: readonly string[], description: string) =>
 
 const nonNegativeNumberOption = z.number().min(0).default(0);
 
-const USER_PERMISSIONS = ["gateways", "hosts", "documents"] as const;
+export const USER_PERMISSIONS = ["gateways", "hosts", "documents"] as const;
 
 export const AccessTokenOptions = z.strictObject({
   token: z.string().min(1).describe("The text after `Bearer`."),

@@ -36,10 +36,7 @@ export function createRequestLog(maxRetainedRequests: number) {
     requests: loggedRequests as readonly LoggedRequest[],
     writes: loggedTagWrites as readonly LoggedTagWrite[],
     totals: requestTotalsByStatus as Readonly<Record<string, number>>,
-    nextRequestNumber(): number {
-      lastRequestNumber += 1;
-      return lastRequestNumber;
-    },
+    nextRequestNumber: () => ++lastRequestNumber,
     addRequest(request: LoggedRequest): void {
       loggedRequests.push(request);
       // Delete many logged requests at once, because deleting one per request is slow.

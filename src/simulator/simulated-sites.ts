@@ -3,11 +3,8 @@ import type { SimulatorOptions } from "./options.ts";
 import {
   type BuildingRecording,
   loadRecordedSeries,
-  type RecordedGateway,
-  type RecordedHost,
   type RecordedSeriesTable,
   type RecordedSystem,
-  type RecordedTrigger,
 } from "./recorded-buildings.ts";
 
 export interface Site {
@@ -51,26 +48,15 @@ export interface Tag {
   readonly column: string;
 }
 
-export type Gateway = RecordedGateway;
-export type SimulatedHost = RecordedHost;
 export type SimulatedSystem = RecordedSystem & { readonly datapoints_count: number };
 
-export interface SimulatedSites {
-  readonly epochMs: number;
-  readonly sites: ReadonlyMap<number, Site>;
-  readonly gateways: ReadonlyMap<number, Gateway>;
-  readonly hosts: ReadonlyMap<number, SimulatedHost>;
-  readonly systems: ReadonlyMap<number, SimulatedSystem>;
-  readonly triggers: ReadonlyMap<number, RecordedTrigger>;
-  readonly tags: ReadonlyMap<string, Tag>;
-  loadSeriesTable(file: string): RecordedSeriesTable;
-}
+export type SimulatedSites = Readonly<ReturnType<typeof buildSites>>;
 
 const ID_STEP_PER_SITE_COPY = 1_000_000;
 /** Leaves room for a thousand passes of the recording, each of which adds 1,000,000 to the alarm ids. */
 export const ALARM_ID_STEP_PER_COPY = 1_000_000_000;
 
-export function buildSites(recording: BuildingRecording, options: SimulatorOptions, epochMs: number): SimulatedSites {
+export function buildSites(recording: BuildingRecording, options: SimulatorOptions, epochMs: number) {
   const { speed, anchor, loops_before, max_tags = Number.POSITIVE_INFINITY } = options;
   const isSelectedSite = ({ id, key }: { readonly id: number; readonly key: string }) =>
     options.sites === undefined || options.sites.includes(id) || options.sites.includes(key);
@@ -136,7 +122,7 @@ export function buildSites(recording: BuildingRecording, options: SimulatorOptio
       datapoints_count: tagCountBySystemId.get(row.id + copy * ID_STEP_PER_SITE_COPY) ?? 0,
     })),
     triggers: copyRows(recording.triggers, sites, (row, copy) => ({ ...row, tag_id: tagIdOfCopy(row.tag_id, copy) })),
-    loadSeriesTable(file) {
+    loadSeriesTable(file: string): RecordedSeriesTable {
       const seriesTable = seriesByFile.get(file) ?? loadRecordedSeries(join(recording.folder, file));
       seriesByFile.set(file, seriesTable);
       return seriesTable;

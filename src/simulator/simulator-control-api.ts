@@ -1,5 +1,7 @@
 import { z } from "zod";
+import { AccessTokenChange } from "./access-tokens.ts";
 import { INVENTORY_KINDS } from "./build-response-records.ts";
+import { SimulatorOptions } from "./options.ts";
 import type { Simulator } from "./simulator.ts";
 import { HISTORY_RESOLUTIONS } from "./tag-history.ts";
 
@@ -17,15 +19,7 @@ const AckBody = IdBody.extend({ by: z.string().default("operator"), message: z.s
 const RecoverBody = IdBody.extend({ until_ms: z.int().nullable() });
 const SetTagBody = IdBody.extend({ value: z.union([z.number(), z.boolean(), z.null()]) });
 const SetGatewayBody = z.strictObject({ id: z.int(), online: z.boolean() });
-const ChangeTokenBody = z.strictObject({
-  token: z.string(),
-  abilities: z.array(z.string()).optional(),
-  permissions: z.array(z.enum(["gateways", "hosts", "documents"])).optional(),
-  sites: z.union([z.literal("all"), z.array(z.int())]).optional(),
-  visible_tags: z.array(z.string()).nullable().optional(),
-  expires_at: z.iso.datetime({ offset: true }).optional(),
-  revoked: z.boolean().optional(),
-});
+const ChangeTokenBody = AccessTokenChange.extend({ token: z.string() });
 const ChangeInventoryBody = z.strictObject({
   kind: z.enum(INVENTORY_KINDS),
   id: z.union([z.string(), z.int()]),
@@ -33,7 +27,7 @@ const ChangeInventoryBody = z.strictObject({
   attributes: z.record(z.string(), z.unknown()).optional(),
 });
 const SetFaultsBody = z.strictObject({ rules: z.array(z.unknown()) });
-const SetHealthBody = z.strictObject({ health: z.enum(["healthy", "failing_500", "failing_503", "unhealthy_200"]) });
+const SetHealthBody = z.strictObject({ health: SimulatorOptions.shape.health.unwrap() });
 const TagHistoryParameters = z.strictObject({
   tag: z.string(),
   from: z.coerce.date(),
@@ -64,7 +58,7 @@ const SIMULATOR_CONTROL_ACTIONS: Readonly<Record<string, ControlAction>> = {
   "tags/set": controlAction(SetTagBody, ({ control }, { id, value }) => control.setTag(id, value)),
   "tags/release": controlAction(IdBody, ({ control }, { id }) => control.releaseTag(id)),
   "tokens/change": controlAction(ChangeTokenBody, ({ control }, { token, ...change }) =>
-    control.changeToken(token, omitUndefinedProperties(change)),
+    control.changeToken(token, change),
   ),
   "inventory/change": controlAction(ChangeInventoryBody, ({ control }, { kind, id, ...change }) =>
     control.changeInventory(kind, id, change),
@@ -110,8 +104,4 @@ export function handleControlRequest(
     if (error instanceof z.ZodError) return { status: 400, body: { error: z.prettifyError(error) } };
     return { status: 400, body: { error: error instanceof Error ? error.message : String(error) } };
   }
-}
-
-function omitUndefinedProperties<T extends object>(change: T): { [K in keyof T]: Exclude<T[K], undefined> } {
-  return Object.fromEntries(Object.entries(change).filter(([, value]) => value !== undefined)) as never;
 }

@@ -51,11 +51,6 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
     return tag;
   }
 
-  function nextRaisedAlarmNumber(): number {
-    raisedAlarmCount += 1;
-    return raisedAlarmCount;
-  }
-
   /** Returns changes by clients and by the control interface, which the replay cannot compute again. */
   function exportSimulatorState() {
     return {
@@ -77,7 +72,7 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
     now,
     options,
     world: simulatedSites,
-    control: createSimulatorControl(context, tokens, faultPlan, now, getTag, nextRaisedAlarmNumber, setHealth),
+    control: createSimulatorControl(context, tokens, faultPlan, now, getTag, () => ++raisedAlarmCount, setHealth),
     truth: {
       alarms: { list: alarms.list, find: alarms.find, transitions: alarms.listTransitions },
       gatewayChanges: () =>

@@ -81,7 +81,7 @@ export async function createStage(seed: number, random: SeededRandom, extras: St
     const rights = now.reduce((all, { rights: change }) => change?.(all) ?? all, ALL_RIGHTS(world));
     control.changeToken(SERVICE_TOKEN, {
       ...{ sites: [...rights.sites], abilities: [...rights.abilities], permissions: [...rights.permissions] },
-      ...{ visible_tags: rights.visibleTags, revoked: rights.revoked },
+      ...{ visible_tags: rights.visibleTags && [...rights.visibleTags], revoked: rights.revoked },
     });
     const offline = new Set(now.flatMap(({ offlineGateways = [] }) => offlineGateways));
     for (const id of simulator.world.gateways.keys()) control.setGateway(id, !offline.has(id));

@@ -37,7 +37,7 @@ export interface Endpoint {
   readonly method: "GET" | "POST";
   readonly path: string;
   readonly ability?: string;
-  readonly permission?: string;
+  readonly permission?: AccessToken["permissions"][number];
   /** Tokens without permission for any site may use the endpoint. */
   readonly needsNoSite?: true;
   /** True if the rate limit of the tag endpoints applies. */

@@ -106,7 +106,7 @@ interface SiteListFilters {
 /** Makes an endpoint that lists objects of one site, e.g. tags; the parameter site_id is required. */
 function createSiteListEndpoint(
   name: "tags" | "gateways" | "hosts" | "systems",
-  permission: string | undefined,
+  permission: Endpoint["permission"] | undefined,
   readFilters: (call: ApiCall, filters: SiteListFilters) => () => readonly unknown[],
 ): Endpoint {
   return {
