@@ -36,6 +36,18 @@ interface Refusal {
 
 class UnexplainedRefusal extends Retryable {}
 
+interface RefusedSeries {
+  readonly member: Series;
+  readonly refusal: Refusal;
+}
+
+interface RequestedPart {
+  readonly members: readonly Series[];
+  /** The second half of the same group, which is requested after this part. */
+  readonly sibling?: RequestedPart;
+  isKnownBad: boolean;
+}
+
 type HistoryReply =
   | { readonly logs: readonly TagLog[] }
   | { readonly totals: readonly TagTotal[] }
@@ -112,7 +124,7 @@ export function createHistoryRequests(options: {
       await settleReply(request, seriesPart, reply);
     };
     try {
-      const recordRefusals = (refused: readonly SingleSeriesRefusal[]) => storeRefusals(request, refused, signal);
+      const recordRefusals = (refused: readonly RefusedSeries[]) => storeRefusals(request, refused, signal);
       await fetchSeriesInParts(request.series, describeHistoryRequest(request), fetchPart, recordRefusals, signal);
     } catch (error) {
       if (error instanceof UnexplainedRefusal)
@@ -124,7 +136,7 @@ export function createHistoryRequests(options: {
 
   async function settleReply(request: HistoryRequest, series: readonly Series[], reply: HistoryReply): Promise<void> {
     const values = Math.round((request.valueCount * series.length) / request.series.length);
-    const partRequest = { ...request, series, values };
+    const partRequest = { ...request, series };
     const ledgersBefore = new Map(series.map((requestedSeries) => [requestedSeries, requestedSeries.ledger]));
     if ("error" in reply) {
       if (request.kind !== "total") await learnSizeFromFailure(reply.error, values);
@@ -232,35 +244,51 @@ export function createHistoryRequests(options: {
     return series.filter(({ siteTag }) => scope.sees(siteTag.siteId));
   }
 
+  /** Fetches the series, after a refusal in ever smaller halves, and records the series that are refused alone. */
   async function fetchSeriesInParts(
     series: readonly Series[],
     queryText: string,
     fetchPart: (seriesPart: readonly Series[]) => Promise<void>,
-    recordRefusals: (refused: readonly SingleSeriesRefusal[]) => Promise<void>,
+    recordRefusals: (refused: readonly RefusedSeries[]) => Promise<void>,
     signal: AbortSignal,
     knownRefusal: Refusal | null = null,
   ): Promise<void> {
-    const historyRefusals: Refusal[] = [];
-    const singleRefusals = await divideRefusedGroup(series, async (seriesPart) => {
-      let refusal = historyRefusals.length === 0 ? knownRefusal : null;
+    const refusals: Refusal[] = [];
+    const requestPart = async (seriesPart: readonly Series[]): Promise<Refusal | null> => {
       try {
-        if (refusal === null) {
-          await fetchPart(seriesPart);
-          return null;
-        }
+        await fetchPart(seriesPart);
+        return null;
       } catch (error) {
-        refusal = await explainRefusal(error, seriesPart, queryText, signal, historyRefusals[0]);
+        return explainRefusal(error, seriesPart, queryText, signal, refusals[0]);
       }
-      historyRefusals.push(refusal);
-      return refusal.reason === "out-of-sight" ? "stop" : refusal;
-    });
-    await recordRefusals(singleRefusals ?? []);
-    const lastRefusal = historyRefusals.at(-1);
+    };
+    const refusedSeries: RefusedSeries[] = [];
+    const waitingParts: RequestedPart[] = [{ members: series, isKnownBad: false }];
+    for (let part = waitingParts.pop(); part !== undefined; part = waitingParts.pop()) {
+      const { members, sibling } = part;
+      if (!part.isKnownBad) {
+        const refusal = (refusals.length === 0 ? knownRefusal : null) ?? (await requestPart(members));
+        if (refusal === null) {
+          // If the first half succeeds, the second half must fail: divide the second half without requesting all of it.
+          if (sibling !== undefined) sibling.isKnownBad = sibling.members.length > 1;
+          continue;
+        }
+        refusals.push(refusal);
+        if (members.length === 1) refusedSeries.push(...members.map((member) => ({ member, refusal })));
+        if (refusal.shouldStop || refusal.reason === "out-of-sight") break;
+      }
+      if (members.length <= 1) continue;
+      const middleIndex = Math.floor(members.length / 2);
+      const secondHalf: RequestedPart = { members: members.slice(middleIndex), isKnownBad: false };
+      waitingParts.push(secondHalf, { members: members.slice(0, middleIndex), sibling: secondHalf, isKnownBad: false });
+    }
+    const lastRefusal = refusals.at(-1);
+    await recordRefusals(lastRefusal?.reason === "out-of-sight" ? [] : refusedSeries);
     if (lastRefusal?.shouldStop)
       throw new UnexplainedRefusal(`The service refuses all history requests: ${lastRefusal.message}`);
   }
 
-  async function storeRefusals(request: HistoryRequest, refused: readonly SingleSeriesRefusal[], signal: AbortSignal) {
+  async function storeRefusals(request: HistoryRequest, refused: readonly RefusedSeries[], signal: AbortSignal) {
     if (refused.length === 0) return;
     const noLogSeries = refused.filter(({ refusal }) => refusal.reason === "no-log").map(({ member }) => member);
     const visibleNoLogSeries = new Set(await seriesWithVisibleSite(noLogSeries, signal));
@@ -275,11 +303,9 @@ export function createHistoryRequests(options: {
     }
     await replySettlement.commitLedgers(newLedgers);
     if (newLedgers.size === 0) return;
-    const logFields = { series: [...newLedgers.keys()].map(({ key }) => key), kind: request.kind };
-    log.info(
-      { ...logFields, said: refused[0]?.refusal.message },
-      "the service refused single history requests for these series",
-    );
+    const seriesKeys = [...newLedgers.keys()].map(({ key }) => key);
+    const logFields = { series: seriesKeys, kind: request.kind, said: refused[0]?.refusal.message };
+    log.info(logFields, "the service refused single history requests for these series");
   }
 
   async function discoverLogs(task: LogDiscoveryRequest, reply: HistoryReply, signal: AbortSignal): Promise<void> {
@@ -313,23 +339,14 @@ export function createHistoryRequests(options: {
       refusalsInRow = 0;
       await settleProvenLogs(query.tagIds, logs);
     };
-    const recordRefusals = async (refused: readonly SingleSeriesRefusal[]) => {
-      for (const { member, refusal: seriesRefusal } of refused)
-        await recordRefusedTags(
-          [member.siteTag.tag.id],
-          seriesRefusal.reason === "no-log",
-          seriesRefusal.message,
-          signal,
-        );
+    const recordRefusals = async (refused: readonly RefusedSeries[]) => {
+      for (const { member, refusal: seriesRefusal } of refused) {
+        const { reason, message } = seriesRefusal;
+        await recordRefusedTags([member.siteTag.tag.id], reason === "no-log", message, signal);
+      }
     };
-    await fetchSeriesInParts(
-      firstSeriesOfTags(tagIds),
-      `whether ${tagIds} have a log`,
-      fetchPart,
-      recordRefusals,
-      signal,
-      refusal,
-    );
+    const queryText = `whether ${tagIds} have a log`;
+    await fetchSeriesInParts(firstSeriesOfTags(tagIds), queryText, fetchPart, recordRefusals, signal, refusal);
   }
 
   /** A response that may be cut proves that a tag has a log, but not when the log begins. */
@@ -374,43 +391,4 @@ function hasLedgerAdvanced(ledgerBefore: StoredLedger | undefined, ledgerAfter: 
     totalLengthMs(fetchedRanges(ledgerAfter.spans)) > totalLengthMs(fetchedRanges(ledgerBefore.spans)) ||
     (ledgerAfter.rereadFrom !== null && ledgerAfter.rereadFrom !== ledgerBefore.rereadFrom)
   );
-}
-
-interface SingleSeriesRefusal<T = Series, R = Refusal> {
-  readonly member: T;
-  readonly refusal: R;
-}
-
-/** Requests halves of a refused group. `requestPart` returns null if the part succeeds; `stop` ends the division. */
-async function divideRefusedGroup<T, R extends { readonly shouldStop: boolean }>(
-  group: readonly T[],
-  requestPart: (seriesPart: readonly T[]) => Promise<R | "stop" | null>,
-): Promise<readonly SingleSeriesRefusal<T, R>[] | null> {
-  interface RefusedGroupPart {
-    readonly members: readonly T[];
-    readonly sibling?: RefusedGroupPart;
-    isKnownBad: boolean;
-  }
-  const singleRefusals: SingleSeriesRefusal<T, R>[] = [];
-  const waitingParts: RefusedGroupPart[] = [{ members: group, isKnownBad: false }];
-  for (let groupPart = waitingParts.pop(); groupPart !== undefined; groupPart = waitingParts.pop()) {
-    const { members, sibling } = groupPart;
-    const [member] = members;
-    if (!groupPart.isKnownBad) {
-      const refusal = await requestPart(members);
-      if (refusal === "stop") return null;
-      if (refusal === null) {
-        // If the first half succeeds, the second half must fail: divide the second half without requesting all of it.
-        if (sibling !== undefined) sibling.isKnownBad = sibling.members.length > 1;
-        continue;
-      }
-      if (members.length === 1 && member !== undefined) singleRefusals.push({ member, refusal });
-      if (refusal.shouldStop) return singleRefusals;
-    }
-    if (members.length <= 1) continue;
-    const middleIndex = Math.floor(members.length / 2);
-    const secondHalf: RefusedGroupPart = { members: members.slice(middleIndex), isKnownBad: false };
-    waitingParts.push(secondHalf, { members: members.slice(0, middleIndex), sibling: secondHalf, isKnownBad: false });
-  }
-  return singleRefusals;
 }
