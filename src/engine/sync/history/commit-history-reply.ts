@@ -70,22 +70,16 @@ export function createHistoryReplySettlement(options: {
   }
   type CommitBatch = ReturnType<typeof createCommitBatch>;
 
-  async function commitBatch({
-    ledgersBySeries,
-    emittedPointsToPut,
-    emittedKeysToRemove,
-    events,
-    dayChanges,
-    extraDocuments,
-  }: CommitBatch): Promise<void> {
+  async function commitBatch(batch: CommitBatch): Promise<void> {
+    const { ledgersBySeries, dayChanges } = batch;
     await store.commit({
       documents: [
         { set: ledgerDocumentSet, put: [...ledgersBySeries].map(([series, ledger]) => [series.key, ledger] as const) },
-        { set: emittedPointsSet, put: emittedPointsToPut, remove: emittedKeysToRemove },
+        { set: emittedPointsSet, put: batch.emittedPointsToPut, remove: batch.emittedKeysToRemove },
         ...dayChanges.documents(),
-        ...extraDocuments,
+        ...batch.extraDocuments,
       ],
-      events: [...events, ...dayChanges.events],
+      events: [...batch.events, ...dayChanges.events],
     });
     for (const [series, ledger] of ledgersBySeries) series.ledger = ledger;
     dayChanges.afterCommit();
@@ -271,10 +265,8 @@ function splitRangeByPoints(points: TagPoints, { fromMs, toMs }: TimeRange, reso
   let pointIndex = points.firstIndexFrom(fromMs);
   const endIndex = points.firstIndexFrom(toMs);
   while (endIndex - pointIndex > POINTS_PER_COMMIT) {
-    const partEndMs = chunkStartMs(
-      chunkNumberAt(points.timeMs(pointIndex + POINTS_PER_COMMIT), resolution),
-      resolution,
-    );
+    const lastChunk = chunkNumberAt(points.timeMs(pointIndex + POINTS_PER_COMMIT), resolution);
+    const partEndMs = chunkStartMs(lastChunk, resolution);
     const nextIndex = points.firstIndexFrom(partEndMs);
     if (nextIndex <= pointIndex) break;
     rangeParts.push({ fromMs: beginMs, toMs: partEndMs });

@@ -133,12 +133,9 @@ export function createGroupTesting<T>(maxSize: number) {
   }
 
   const badMemberShareAfter = (verdictBefore: TestedMemberVerdict) => {
-    const badMemberShare =
-      (neighbourVerdictCounts[verdictBefore].bad +
-        PRIOR_BAD_MEMBER_SHARES[verdictBefore].share * PRIOR_BAD_MEMBER_SHARES[verdictBefore].seen) /
-      (neighbourVerdictCounts[verdictBefore].good +
-        neighbourVerdictCounts[verdictBefore].bad +
-        PRIOR_BAD_MEMBER_SHARES[verdictBefore].seen);
+    const { good, bad } = neighbourVerdictCounts[verdictBefore];
+    const { share, seen } = PRIOR_BAD_MEMBER_SHARES[verdictBefore];
+    const badMemberShare = (bad + share * seen) / (good + bad + seen);
     return Math.min(0.999, Math.max(0.0001, badMemberShare));
   };
 
@@ -250,25 +247,20 @@ function probabilityOfAllGood<T>(
   testedMembers: ReadonlySet<TestedMember<T>>,
   badShareAfter: Readonly<Record<TestedMemberVerdict, number>>,
 ): number {
-  let [goodProbability, badProbability] = [1, 0];
-  let [goodIfTestedGood, badIfTestedGood] = [1, 0];
-  for (const testedMember of orderedMembers) {
-    const [goodFactor, badFactor] = [Number(testedMember.verdict !== "bad"), Number(testedMember.verdict !== "good")];
-    const badFactorIfTestedGood = testedMembers.has(testedMember) ? 0 : badFactor;
-    const nextGood =
-      goodFactor * (goodProbability * (1 - badShareAfter.good) + badProbability * (1 - badShareAfter.bad));
-    const nextBad = badFactor * (goodProbability * badShareAfter.good + badProbability * badShareAfter.bad);
-    const nextGoodIfTestedGood =
-      goodFactor * (goodIfTestedGood * (1 - badShareAfter.good) + badIfTestedGood * (1 - badShareAfter.bad));
-    const nextBadIfTestedGood =
-      badFactorIfTestedGood * (goodIfTestedGood * badShareAfter.good + badIfTestedGood * badShareAfter.bad);
-    const sum = nextGood + nextBad;
-    [goodProbability, badProbability, goodIfTestedGood, badIfTestedGood] = [
-      nextGood / sum,
-      nextBad / sum,
-      nextGoodIfTestedGood / sum,
-      nextBadIfTestedGood / sum,
-    ];
+  /** Probabilities that the last member is good or bad; `ifTestedGood`: and that all tested members are good. */
+  let last = { good: 1, bad: 0 };
+  let ifTestedGood = { good: 1, bad: 0 };
+  const nextMember = ({ good, bad }: typeof last, mayBeGood: boolean, mayBeBad: boolean) => ({
+    good: mayBeGood ? good * (1 - badShareAfter.good) + bad * (1 - badShareAfter.bad) : 0,
+    bad: mayBeBad ? good * badShareAfter.good + bad * badShareAfter.bad : 0,
+  });
+  for (const member of orderedMembers) {
+    const [mayBeGood, mayBeBad] = [member.verdict !== "bad", member.verdict !== "good"];
+    const next = nextMember(last, mayBeGood, mayBeBad);
+    const nextIfTestedGood = nextMember(ifTestedGood, mayBeGood, mayBeBad && !testedMembers.has(member));
+    const sum = next.good + next.bad;
+    last = { good: next.good / sum, bad: next.bad / sum };
+    ifTestedGood = { good: nextIfTestedGood.good / sum, bad: nextIfTestedGood.bad / sum };
   }
-  return goodIfTestedGood + badIfTestedGood;
+  return ifTestedGood.good + ifTestedGood.bad;
 }

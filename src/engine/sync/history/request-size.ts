@@ -254,11 +254,9 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
     }
     for (const [pointCountsBefore, ends] of truncatedEndsByCounts) {
       // If all cut series have the same number of points, the limit is per series, otherwise per response.
-      const isPointLimitPerSeries = ends.every(({ count }) => count === pointCountsBefore.series);
-      const limitCounts =
-        isPointLimitPerSeries || pointCountsBefore.answer === 0
-          ? pointCountsBefore
-          : { ...pointCountsBefore, series: 0 };
+      const hasSeriesCount = ends.every(({ count }) => count === pointCountsBefore.series);
+      const isLimitPerSeries = hasSeriesCount || pointCountsBefore.answer === 0;
+      const limitCounts = isLimitPerSeries ? pointCountsBefore : { ...pointCountsBefore, series: 0 };
       const { safeCounts } = safePointCounts;
       const loweredCounts = mapCounts((name) =>
         limitCounts[name] ? Math.min(safeCounts[name], limitCounts[name] - 1) : safeCounts[name],
@@ -288,17 +286,13 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
       const suspiciousPointCounts = unverifiedPointCounts(safePointCounts, pointCounts);
       if (arePointCountsZero(suspiciousPointCounts)) return request;
       const isLive = request.kind === "following";
+      const minMissingBuckets = isLive ? REREAD_BUCKETS + 0.9 : 0.9;
       for (const series of request.series) {
         const seriesRange = verifiedRanges.get(series.key);
         const points = pointsByTagId.get(series.siteTag.tag.id);
         if (seriesRange === undefined || points === undefined) continue;
         if (suspiciousPointCounts.answer === 0 && points.length < pointCounts.series) continue;
-        const missingRanges = findEndGaps(
-          points.sortedByTime(),
-          seriesRange,
-          series,
-          isLive ? REREAD_BUCKETS + 0.9 : 0.9,
-        );
+        const missingRanges = findEndGaps(points.sortedByTime(), seriesRange, series, minMissingBuckets);
         const [verifiedRange] = subtractRanges(seriesRange, missingRanges);
         if (verifiedRange === undefined) verifiedRanges.delete(series.key);
         else verifiedRanges.set(series.key, verifiedRange);
@@ -319,27 +313,20 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
       limits: RequestLimits,
       isPastAllowed: boolean,
     ): HistoryRequest | null {
-      const repeatCandidates = idleSeries.flatMap(
-        (series): readonly (SeriesCandidate & { readonly isInconclusive: boolean })[] => {
-          const [unverifiedEnd] = endsBySeries.get(series.key) ?? [];
-          if (unverifiedEnd === undefined || !(isPastAllowed || unverifiedEnd.isLive)) return [];
-          return [
-            { series, range: unverifiedEnd.range, isSingle: false, isInconclusive: unverifiedEnd.isInconclusive },
-          ];
-        },
-      );
+      const repeatCandidates = idleSeries.flatMap((series) => {
+        const [unverifiedEnd] = endsBySeries.get(series.key) ?? [];
+        if (unverifiedEnd === undefined || !(isPastAllowed || unverifiedEnd.isLive)) return [];
+        const { range, isInconclusive } = unverifiedEnd;
+        return [{ series, range, isSingle: false, isInconclusive }];
+      });
       const [firstCandidate] = repeatCandidates;
       if (firstCandidate === undefined) return null;
       const bucketMs = BUCKET_MS[firstCandidate.series.rules.resolution];
       const seriesGroup: [SeriesCandidate, ...SeriesCandidate[]] = [firstCandidate];
       let { range } = firstCandidate;
       for (const candidate of firstCandidate.isInconclusive ? [] : repeatCandidates.slice(1)) {
-        if (
-          seriesGroup.length >= TAGS_PER_REQUEST ||
-          candidate.isInconclusive ||
-          !hasSameBuckets(firstCandidate, candidate)
-        )
-          continue;
+        if (seriesGroup.length >= TAGS_PER_REQUEST) break;
+        if (candidate.isInconclusive || !hasSameBuckets(firstCandidate, candidate)) continue;
         const fromMs = Math.min(range.fromMs, candidate.range.fromMs);
         const toMs = Math.max(range.toMs, candidate.range.toMs);
         // Do not add series whose already verified ranges would make the response too long to be verified.
@@ -348,11 +335,8 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
           (candidateOfGroup) => (widerRangeMs - totalLengthMs([candidateOfGroup.range])) / bucketMs + 2,
         );
         const totalBucketCount = bucketCounts.reduce((total, count) => total + count, 0);
-        if (
-          Math.max(...bucketCounts) > safePointCounts.safeCounts.series ||
-          totalBucketCount > safePointCounts.safeCounts.answer
-        )
-          continue;
+        const { safeCounts } = safePointCounts;
+        if (Math.max(...bucketCounts) > safeCounts.series || totalBucketCount > safeCounts.answer) continue;
         seriesGroup.push(candidate);
         range = { fromMs, toMs };
       }
