@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { dateToDay, gaplessDays } from "#src/engine/sync/completeness/complete-days.ts";
-import { createDayCounter, daySealedFact, type TagSeries } from "#src/engine/sync/completeness/daily-bucket-counts.ts";
+import { createDayCounter, daySealedFact } from "#src/engine/sync/completeness/daily-bucket-counts.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
+import type { SeriesLedger } from "#src/engine/sync/history/series-registry.ts";
 import type { StoredLedger, StoredRange } from "#src/engine/sync/stored-documents.ts";
 import { tagNamed } from "./trial-building.ts";
 
@@ -14,7 +15,7 @@ function series(
   id: string,
   ledger: Partial<StoredLedger> = {},
   more: { readonly total?: boolean; readonly lookBackMs?: number; readonly everyMs?: number } = {},
-): TagSeries {
+): SeriesLedger {
   const rules = {
     ...{ resolution: ledger.resolution ?? "5m", timeZone: ledger.timeZone ?? "UTC" },
     ...{ everyMs: more.everyMs ?? 3_600_000, backfillMs: 0, graceMs: 60_000 },
@@ -22,7 +23,7 @@ function series(
   };
   return {
     total: more.total ?? false,
-    siteTag: { tag: tagNamed(id), siteId: 1 },
+    siteTag: { tag: tagNamed(id), siteId: 1, systemIds: [] },
     rules,
     ledger: {
       ...createLedger(rules, NOW),

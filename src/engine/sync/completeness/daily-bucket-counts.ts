@@ -1,4 +1,4 @@
-import type { Site, Tag } from "../../../core/model/building.ts";
+import type { Site } from "../../../core/model/building.ts";
 import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/model/event.ts";
 import type {
   DayBucketCounts,
@@ -11,7 +11,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { countBuckets, DAY_MS, parseTime, type TimeRange } from "../history/buckets.ts";
 import { closedUntilMs } from "../history/ledger.ts";
 import { type LedgerRange, toRanges } from "../history/ledger-ranges.ts";
-import type { Series } from "../history/series-registry.ts";
+import type { Series, SeriesLedger } from "../history/series-registry.ts";
 import {
   type CountsByDay,
   type DayCount,
@@ -31,11 +31,7 @@ const NO_SERVICE_MESSAGE: ServiceMessage = { said: null, at: null };
 
 const toServiceMessage = ({ said, at }: Pick<LedgerRange, "said" | "at">) => ({ said: said ?? null, at: at ?? null });
 
-export interface DayBuckets extends DayBucketCounts {
-  readonly why: WaitingSeries["why"] | null;
-  readonly noLog: ServiceMessage | null;
-  readonly refusal: ServiceMessage | null;
-}
+export type DayBuckets = Readonly<ReturnType<typeof countSeriesDay>>;
 
 const ZERO_BUCKET_COUNTS = {
   expected: 0,
@@ -54,12 +50,7 @@ function sumCounts(a: DayBucketCounts, b: DayBucketCounts): DayBucketCounts {
   return sum;
 }
 
-export function countSeriesDay(
-  series: SeriesState,
-  day: number,
-  count: DayCount | undefined,
-  nowMs: number,
-): DayBuckets {
+export function countSeriesDay(series: SeriesState, day: number, count: DayCount | undefined, nowMs: number) {
   const { ledger, rules } = series;
   const dayTimeRange: TimeRange = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
   const countIn = (range: TimeRange) => countBuckets(day, ledger, range);
@@ -122,11 +113,6 @@ function pendingBucketsReason(
   return watermarkMs < fromMs || bucketsClosedUntilMs < toMs ? "open" : "backfill";
 }
 
-export interface TagSeries extends SeriesState {
-  readonly total: boolean;
-  readonly siteTag: SeriesState["siteTag"] & { readonly tag: Tag; readonly siteId: number };
-}
-
 const MAX_LISTED_SERIES_PER_DAY = 200;
 
 export function createDayCounter(day: number) {
@@ -136,7 +122,7 @@ export function createDayCounter(day: number) {
   const withoutLog: SeriesStatement[] = [];
   const refused: SeriesStatement[] = [];
   return {
-    add(series: TagSeries, dayCount: DayCount | undefined, nowMs: number): DayBuckets {
+    add(series: SeriesLedger, dayCount: DayCount | undefined, nowMs: number): DayBuckets {
       const dayBuckets = countSeriesDay(series, day, dayCount, nowMs);
       if (dayBuckets.expected === 0) return dayBuckets;
       const { ledger, total, siteTag } = series;

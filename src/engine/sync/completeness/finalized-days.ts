@@ -141,10 +141,8 @@ export function createFinalizedDays(options: {
 
     /** Moves counts out of a ledger, except those of days that are read again for late data. */
     async function moveCountsOutOfLedger(series: Series, ledger: StoredLedger): Promise<StoredLedger> {
-      const [oldCountsText, recentCountsText] = splitDayCounts(
-        ledger.days ?? "",
-        utcDay(Date.parse(ledger.rememberedFrom)),
-      );
+      const rememberedFromDay = utcDay(Date.parse(ledger.rememberedFrom));
+      const [oldCountsText, recentCountsText] = splitDayCounts(ledger.days ?? "", rememberedFromDay);
       if (oldCountsText === "") return ledger;
       const allCountsText = mergeCounts(await loadMovedDayCounts(series, ledger), allDayCounts(oldCountsText));
       const [, retainedDays] = splitDayCounts(allCountsText, utcDay(nowMs) - DAY_RETENTION_DAYS);
@@ -231,29 +229,20 @@ export function createFinalizedDays(options: {
 
   async function emitSiteHistoryComplete(members: readonly Series[], nowMs: number): Promise<void> {
     const [firstSeries] = members;
-    const commonGaplessDays = commonDays(members);
-    const fromDay = Math.max(commonGaplessDays.from, commonGaplessDays.firstWantedDay);
-    if (
-      firstSeries === undefined ||
-      !Number.isFinite(commonGaplessDays.until) ||
-      !Number.isFinite(fromDay) ||
-      fromDay >= commonGaplessDays.until
-    )
-      return;
+    const { from, firstWantedDay, until } = commonDays(members);
+    const fromDay = Math.max(from, firstWantedDay);
+    if (firstSeries === undefined || !Number.isFinite(until) || !Number.isFinite(fromDay) || fromDay >= until) return;
     const { rules, total } = firstSeries;
     const { resolution, timeZone } = firstSeries.ledger;
     const { siteId } = firstSeries.siteTag;
     const key = `${siteId} ${seriesResolutionKey(firstSeries)}`;
     const lastDates = emittedDates.get(key);
-    const dates = {
-      from: commonGaplessDays.from <= commonGaplessDays.firstWantedDay ? null : dayDate(fromDay),
-      until: dayDate(commonGaplessDays.until),
-    };
+    const dates = { from: from <= firstWantedDay ? null : dayDate(fromDay), until: dayDate(until) };
     const overdueDay = utcDay(closedUntilMs(rules, nowMs - 2 * rules.everyMs));
-    const isCompletenessOverdue = commonGaplessDays.until < overdueDay;
+    const isCompletenessOverdue = until < overdueDay;
     const overdueDate = isCompletenessOverdue ? dayDate(overdueDay) : (lastDates?.heldBack ?? null);
     if (lastDates?.from === dates.from && lastDates.until === dates.until && lastDates.heldBack === overdueDate) return;
-    const waitingSeries = isCompletenessOverdue ? listWaitingSeries(members, commonGaplessDays.until, nowMs) : [];
+    const waitingSeries = isCompletenessOverdue ? listWaitingSeries(members, until, nowMs) : [];
     const data: SiteCompleteFact = {
       site: await loadSite(siteId),
       ...{ resolution, timeZone, total },
@@ -281,14 +270,10 @@ export function createFinalizedDays(options: {
   }
 
   function findDueDays(siteId: number, series: readonly Series[], nowMs: number): readonly SiteUtcDay[] {
-    const commonGaplessDays = commonDays(series);
+    const { firstWantedDay, finalizableFrom, finalizableUntil } = commonDays(series);
     const lookBackMs = Math.max(...series.map(({ rules }) => rules.lookBackMs));
-    const firstDueDay = Math.max(
-      commonGaplessDays.firstWantedDay,
-      commonGaplessDays.finalizableFrom,
-      utcDay(nowMs) - DAY_RETENTION_DAYS,
-    );
-    const endDay = Math.min(commonGaplessDays.finalizableUntil, utcDay(nowMs - lookBackMs));
+    const firstDueDay = Math.max(firstWantedDay, finalizableFrom, utcDay(nowMs) - DAY_RETENTION_DAYS);
+    const endDay = Math.min(finalizableUntil, utcDay(nowMs - lookBackMs));
     if (!Number.isFinite(firstDueDay)) return [];
     const foundDueDays: SiteUtcDay[] = [];
     for (let day = firstDueDay; day < endDay; day++) {
