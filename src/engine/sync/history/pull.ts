@@ -66,24 +66,13 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   let { classes } = options;
   const requestSizeLimits = { valuesMax: options.valuesMax };
   const learnedSize = createLearnedRequestSize(store, source.name, requestSizeLimits, clock);
-  const registry = createHistorySeriesRegistry({ store, source: source.name, clock, log, scope, classes, timeZone });
+  const sourceState = { store, clock, source: source.name };
+  const registry = createHistorySeriesRegistry({ ...sourceState, log, scope, classes, timeZone });
   const isSeriesVisible = ({ siteTag }: Series) => siteTag.outOfSight !== "tag" && scope.sees(siteTag.siteId);
   const discovery = createTagLogDiscovery(registry, isSeriesVisible);
   const { knowsTagsOf = () => true, onLoggedPoints } = options;
-  const finalizedDays = createFinalizedDays({
-    store,
-    clock,
-    source: source.name,
-    series: registry.getAll,
-    knowsTagsOf,
-  });
-  const replySettlement = createHistoryReplySettlement({
-    store,
-    clock,
-    source: source.name,
-    days: finalizedDays,
-    onLoggedPoints,
-  });
+  const finalizedDays = createFinalizedDays({ ...sourceState, series: registry.getAll, knowsTagsOf });
+  const replySettlement = createHistoryReplySettlement({ ...sourceState, days: finalizedDays, onLoggedPoints });
   const isHistoryIdle = () => classes.length === 0 && registry.getAll().length === 0;
   const lookupIntervalMs = () => (isHistoryIdle() ? IDLE_HISTORY_LOOKUP_MS : HISTORY_LOOKUP_INTERVAL_MS);
   const shortResponses = createShortHistoryResponses(clock, learnedSize, log);
