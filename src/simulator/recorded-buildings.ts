@@ -9,7 +9,7 @@ interface RecordedObject {
   readonly display_name: string;
 }
 
-export interface RecordedSite {
+interface RecordedSite {
   readonly id: number;
   readonly key: string;
   readonly display_name: string;
@@ -57,17 +57,6 @@ export interface RecordedTag extends Omit<RecordedObject, "id"> {
   readonly last: string;
 }
 
-export interface RecordedAlarm {
-  readonly id: number;
-  readonly triggerId: number;
-  readonly siteId: number;
-  readonly tagId: string;
-  readonly triggeredAtMs: number;
-  /** null if the alarm is still active when the recording ends. */
-  readonly resolvedAtMs: number | null;
-  readonly value: number | null;
-}
-
 interface BuildingRecordingMetadata {
   readonly sites: readonly RecordedSite[];
   readonly gateways: readonly RecordedGateway[];
@@ -77,17 +66,14 @@ interface BuildingRecordingMetadata {
   readonly tags: readonly RecordedTag[];
 }
 
-export interface BuildingRecording extends BuildingRecordingMetadata {
-  readonly folder: string;
-  readonly alarms: readonly RecordedAlarm[];
-}
+export type BuildingRecording = ReturnType<typeof loadBuildingRecording>;
 
-export function loadBuildingRecording(folder: string): BuildingRecording {
+export function loadBuildingRecording(folder: string) {
   const recordingMetadata: BuildingRecordingMetadata = JSON.parse(readFileSync(join(folder, "metadata.json"), "utf8"));
   return { ...recordingMetadata, folder, alarms: loadRecordedAlarms(join(folder, "alarm_events.csv")) };
 }
 
-function loadRecordedAlarms(path: string): RecordedAlarm[] {
+function loadRecordedAlarms(path: string) {
   const { columnNames, rows } = loadCsvFile(path);
   return rows.map((row) => {
     const csvCells = row.split(",");
@@ -98,6 +84,7 @@ function loadRecordedAlarms(path: string): RecordedAlarm[] {
       siteId: Number(readCsvCell("site_id")),
       tagId: readCsvCell("tag_id"),
       triggeredAtMs: Date.parse(readCsvCell("triggered_at")),
+      /** null if the alarm is still active when the recording ends. */
       resolvedAtMs: readCsvCell("resolved_at") === "" ? null : Date.parse(readCsvCell("resolved_at")),
       value: readCsvCell("value_at_trigger") === "" ? null : Number(readCsvCell("value_at_trigger")),
     };

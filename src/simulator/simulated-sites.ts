@@ -5,6 +5,7 @@ import {
   loadRecordedSeries,
   type RecordedSeriesTable,
   type RecordedSystem,
+  type RecordedTag,
 } from "./recorded-buildings.ts";
 
 export interface Site {
@@ -19,34 +20,12 @@ export interface Site {
   readonly alarms: readonly AlarmEpisode[];
 }
 
+export type AlarmEpisode = Readonly<ReturnType<typeof buildSiteAlarmEpisodes>[number]>;
+
 /** Positions of an alarm in the replayed recording of its site. */
-interface AlarmPositions {
-  readonly raisedMs: number;
-  readonly resolvedMs: number;
-}
+type AlarmPositions = Pick<AlarmEpisode, "raisedMs" | "resolvedMs">;
 
-export interface AlarmEpisode extends AlarmPositions {
-  readonly id: number;
-  readonly triggerId: number;
-  readonly tagId: string;
-  readonly value: number | null;
-}
-
-export interface Tag {
-  readonly id: string;
-  readonly site: Site;
-  readonly hostId: number;
-  readonly gatewayId: number;
-  readonly systemId: number;
-  readonly displayName: string;
-  readonly description: string | null;
-  readonly unit: string | null;
-  readonly kind: "analog" | "boolean";
-  /** True for a meter reading that only grows; the names of such tags end with `_Teller`. */
-  readonly isCumulative: boolean;
-  readonly file: string;
-  readonly column: string;
-}
+export type Tag = Readonly<ReturnType<typeof copyTag>>;
 
 export type SimulatedSystem = RecordedSystem & { readonly datapoints_count: number };
 
@@ -90,20 +69,10 @@ export function buildSites(recording: BuildingRecording, options: SimulatorOptio
     for (const tag of recording.tags) {
       const site = sites.get(tag.site_id + siteCopyIdOffset);
       if (site === undefined || tags.size >= max_tags) continue;
-      const { description, unit, kind, file, column } = tag;
-      const id = tagIdOfCopy(tag.id, copy);
-      const systemId = tag.system_id + siteCopyIdOffset;
+      const copiedTag = copyTag(tag, site, gatewayIdByHostId.get(tag.host_id) ?? 0);
+      const { id, systemId } = copiedTag;
+      tags.set(id, copiedTag);
       tagCountBySystemId.set(systemId, (tagCountBySystemId.get(systemId) ?? 0) + 1);
-      tags.set(id, {
-        id,
-        site,
-        hostId: tag.host_id + siteCopyIdOffset,
-        gatewayId: (gatewayIdByHostId.get(tag.host_id) ?? 0) + siteCopyIdOffset,
-        systemId,
-        ...{ description, unit, kind, file, column },
-        displayName: tag.display_name,
-        isCumulative: tag.display_name.endsWith("_Teller"),
-      });
     }
   }
 
@@ -130,6 +99,20 @@ export function buildSites(recording: BuildingRecording, options: SimulatorOptio
   };
 }
 
+function copyTag(tag: RecordedTag, site: Site, recordedGatewayId: number) {
+  const { description, unit, kind, file, column, display_name: displayName } = tag;
+  const siteCopyIdOffset = site.copyNumber * ID_STEP_PER_SITE_COPY;
+  return {
+    ...{ site, displayName, description, unit, kind, file, column },
+    id: tagIdOfCopy(tag.id, site.copyNumber),
+    hostId: tag.host_id + siteCopyIdOffset,
+    gatewayId: recordedGatewayId + siteCopyIdOffset,
+    systemId: tag.system_id + siteCopyIdOffset,
+    /** True for a meter reading that only grows; the names of such tags end with `_Teller`. */
+    isCumulative: displayName.endsWith("_Teller"),
+  };
+}
+
 const tagIdOfCopy = (id: string, copy: number) => (copy === 0 ? id : String(Number(id) + copy * ID_STEP_PER_SITE_COPY));
 
 function measureSiteRecording(recording: BuildingRecording, siteId: number, speed: number) {
@@ -145,7 +128,7 @@ function measureSiteRecording(recording: BuildingRecording, siteId: number, spee
 }
 
 /** An alarm that is active when the recording ends is resolved at the end of the pass. */
-function buildSiteAlarmEpisodes(recording: BuildingRecording, span: SiteRecordingSpan, copy: number): AlarmEpisode[] {
+function buildSiteAlarmEpisodes(recording: BuildingRecording, span: SiteRecordingSpan, copy: number) {
   return recording.alarms
     .filter((alarm) => alarm.siteId === span.id)
     .map((alarm) => ({
