@@ -3,9 +3,6 @@ import type {
   BuildingView,
   ListedInventoryObject,
   ObjectByNoun,
-  PendingGatewayCheck,
-  SiteStatusView,
-  TagSystemsView,
   TagValueView,
 } from "../../core/connector.ts";
 import type { Site, System, Tag } from "../../core/model/building.ts";
@@ -27,19 +24,19 @@ import { type AlarmTimeSeriesStore, createAlarmTimeSeriesReader } from "./tag-va
 
 /** Gives connectors read access to stored tags, alarms and systems; `zones` has the time zone of each source. */
 export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyMap<string, string>): BuildingView {
-  async function mapStoredDocuments<H, P>(
+  async function collectFromSources<P>(collect: (source: string) => Promise<readonly P[]>): Promise<readonly P[]> {
+    const viewsBySource = await Array.fromAsync(zones.keys(), collect);
+    return viewsBySource.flat();
+  }
+
+  const mapStoredDocuments = <H, P>(
     name: SetName,
     toView: (source: string, key: string, document: H) => P | undefined,
-  ): Promise<readonly P[]> {
-    const documentViews: P[] = [];
-    for (const source of zones.keys()) {
-      for (const [key, storedDocument] of await store.documents<H>(documentSet(name, source))) {
-        const documentView = toView(source, key, storedDocument);
-        if (documentView !== undefined) documentViews.push(documentView);
-      }
-    }
-    return documentViews;
-  }
+  ) =>
+    collectFromSources(async (source) => {
+      const documents = await store.documents<H>(documentSet(name, source));
+      return [...documents].flatMap(([key, document]) => toView(source, key, document) ?? []);
+    });
 
   async function findObject<N extends keyof ObjectByNoun>(noun: N, source: string, id: string) {
     return (await store.document<StoredObject<ObjectByNoun[N]>>(documentSet(noun, source), id))?.value;
@@ -77,13 +74,11 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
         covers: (source, alarm) => isAlarmSilenced(silence, source, alarm),
       }));
     },
-    async pendingGatewayChecks() {
-      const checks: PendingGatewayCheck[] = [];
-      for (const source of zones.keys())
-        for (const [id, { since }] of await store.documents<StoredGatewayCheck>(syncSet("gateway-check", source)))
-          checks.push({ source, siteId: Number(id), sinceMs: Date.parse(since) });
-      return checks;
-    },
+    pendingGatewayChecks: () =>
+      collectFromSources(async (source) => {
+        const checks = await store.documents<StoredGatewayCheck>(syncSet("gateway-check", source));
+        return [...checks].map(([id, { since }]) => ({ source, siteId: Number(id), sinceMs: Date.parse(since) }));
+      }),
     async activeAlarms() {
       const alarms = await mapStoredDocuments("alarm", (source, _, storedAlarm: StoredAlarm) =>
         toAlarmView(source, storedAlarm),
@@ -96,41 +91,33 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
     },
     timeSeries: createAlarmTimeSeriesReader(store),
     inventory: (noun) => mapStoredDocuments(noun, toListedObject<never>),
-    async tagSystems() {
-      const tagSystemsViews: TagSystemsView[] = [];
-      for (const source of zones.keys()) {
+    tagSystems: () =>
+      collectFromSources(async (source) => {
         const tags = await store.documents<StoredObject<Tag>>(documentSet("tag", source));
         const systems = await store.documents<StoredObject<System>>(documentSet("system", source));
-        for (const [id, { systemIds }] of await store.documents<StoredTagSystems>(syncSet("tag-system", source))) {
-          const storedTag = tags.get(id);
-          if (storedTag?.missingSince !== null || systemIds.length === 0) continue;
+        const tagSystems = await store.documents<StoredTagSystems>(syncSet("tag-system", source));
+        return [...tagSystems].flatMap(([tagId, { systemIds }]) => {
+          const storedTag = tags.get(tagId);
+          if (storedTag?.missingSince !== null || systemIds.length === 0) return [];
           const systemsOfTag = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
-          tagSystemsViews.push({
-            source,
-            siteId: storedTag.siteId,
-            tag: storedTag.value,
-            systems: systemsOfTag.map(({ id: systemId, code, displayName }) => ({ id: systemId, code, displayName })),
-          });
-        }
-      }
-      return tagSystemsViews;
-    },
+          const systemNames = systemsOfTag.map(({ id, code, displayName }) => ({ id, code, displayName }));
+          return [{ source, siteId: storedTag.siteId, tag: storedTag.value, systems: systemNames }];
+        });
+      }),
     async findSiteStatus(source, siteId) {
       const status = await store.document<StoredSiteStatus>(syncSet("site-status", source), siteId);
       const site = await findObject("site", source, siteId);
       return status === undefined || site === undefined ? undefined : { source, site, ...status };
     },
-    async siteStatuses() {
-      const siteStatusViews: SiteStatusView[] = [];
-      for (const source of zones.keys()) {
+    siteStatuses: () =>
+      collectFromSources(async (source) => {
         const sites = await store.documents<StoredObject<Site>>(documentSet("site", source));
-        for (const [id, status] of await store.documents<StoredSiteStatus>(syncSet("site-status", source))) {
-          const site = sites.get(id)?.value;
-          if (site !== undefined) siteStatusViews.push({ source, site, ...status });
-        }
-      }
-      return siteStatusViews;
-    },
+        const statuses = await store.documents<StoredSiteStatus>(syncSet("site-status", source));
+        return [...statuses].flatMap(([siteId, status]) => {
+          const site = sites.get(siteId)?.value;
+          return site === undefined ? [] : [{ source, site, ...status }];
+        });
+      }),
     async values() {
       const tags = new Map(
         (await mapStoredDocuments("tag", toListedObject<Tag>)).map((each) => [`${each.source} ${each.value.id}`, each]),
