@@ -18,12 +18,11 @@ import type { StoredLedger } from "#src/engine/sync/stored-documents.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
 import { inventory, startFollower, tagNamed } from "./trial-building.ts";
-import { createTestPull, DAY_MS, HOUR_MS, historyStage } from "./trial-history.ts";
+import { DAY_MS, HOUR_MS, historyStage } from "./trial-history.ts";
 
 function stage(startMs: number, zone: string) {
-  const { clock, store, service } = historyStage(startMs, 2);
-  const create = (classes: readonly object[]) =>
-    createTestPull({ service, store, clock }, [], classes, { timeZone: zone });
+  const { clock, store, service, createPull } = historyStage(startMs, 2);
+  const create = (classes: readonly object[]) => createPull([], classes, { timeZone: zone });
   return {
     clock,
     store,

@@ -1,26 +1,16 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { ConfigError, NoTagLog, Rejected, Retryable } from "#src/core/errors/errors.ts";
-import type { AnyEvent } from "#src/core/model/event.ts";
 import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createWakeup } from "#src/core/runtime/waiting.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { HistoryQuery } from "#src/engine/source/source.ts";
-import { documentSet } from "#src/engine/store/store.ts";
 import type { HistoryPull, HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
-import {
-  isSeriesComplete,
-  type StoredBackfill,
-  type StoredLedger,
-  syncSet,
-} from "#src/engine/sync/stored-documents.ts";
+import { isSeriesComplete } from "#src/engine/sync/stored-documents.ts";
 import type { RefusalCause, TokenScope } from "#src/engine/sync/token-scope.ts";
-import type { VirtualClock } from "../virtual-clock.ts";
-import type { MemoryStore } from "./memory-store.ts";
-import { followUntilIdle, inventory, runFollower, startFollower, tagNamed } from "./trial-building.ts";
+import { inventory, runFollower, startFollower, tagNamed } from "./trial-building.ts";
 import {
-  createTestPull,
   DAY_MS,
   FIVE_MS,
   HOUR_MS,
@@ -29,9 +19,7 @@ import {
   logBuckets,
   MINUTE_MS,
   START,
-  type TrialHistory,
   testBackfill,
-  toldPoints,
 } from "./trial-history.ts";
 
 const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "1d" };
@@ -41,14 +29,14 @@ const forbiddenError = () => new ConfigError("history: 403, Forbidden.", { reaso
 const invalidError = () =>
   new ConfigError("history: 422, tags: The tags field is invalid.", { reason: "validation", field: "tags" });
 
-let clock: VirtualClock;
-let store: MemoryStore;
-let service: TrialHistory;
+let { clock, store, service, createPull, runOnce, told, ledger, putBackfill, loadBackfill, listMissing } =
+  historyStage();
 let scope: ReturnType<typeof trialScope>;
 let errors: string[];
 
 beforeEach(() => {
-  ({ clock, store, service } = historyStage());
+  ({ clock, store, service, createPull, runOnce, told, ledger, putBackfill, loadBackfill, listMissing } =
+    historyStage());
   scope = trialScope();
   errors = [];
 });
@@ -90,14 +78,8 @@ async function pull(
   }
   const silentLog = { info: () => undefined, warn: () => undefined };
   const log = { ...silentLog, error: (_about: unknown, text: string) => errors.push(text) };
-  return createTestPull({ service, store, clock }, [], classes, {
-    log: log as unknown as HistoryPullOptions["log"],
-    scope,
-    ...more,
-  });
+  return createPull([], classes, { log: log as unknown as HistoryPullOptions["log"], scope, ...more });
 }
-
-const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
 
 /** Backs off after a failure, as the scheduler does. */
 async function follow(history: HistoryPull, forMs: number, restMs = 15 * MINUTE_MS): Promise<void> {
@@ -109,22 +91,7 @@ async function follow(history: HistoryPull, forMs: number, restMs = 15 * MINUTE_
   await runOnce(history);
 }
 
-const ledger = async (id: string) =>
-  (await store.document<StoredLedger>(documentSet("history", "trial"), `${id} 5m`)) as StoredLedger;
-
-function listMissing(id: string): readonly string[] {
-  const emitted = toldPoints(store.events as readonly AnyEvent[]);
-  const emittedValues = emitted.values.get(`${id} 5m`) ?? new Map();
-  const all: string[] = [...emitted.faults];
-  for (let atMs = START - DAY_MS; atMs < clock.now() - 25 * MINUTE_MS; atMs += FIVE_MS)
-    if (!emittedValues.has(atMs)) all.push(isoUtc(atMs));
-  return all;
-}
-
-const putOrder = (order: StoredBackfill) =>
-  store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", order]] }] });
-const storedOrder = () => store.document<StoredBackfill>(syncSet("backfill", "trial"), "a");
-
+const listFaults = (id: string) => [...told().faults, ...listMissing(id)];
 const containsTag = (id: string) => (query: HistoryQuery) => query.tagIds.includes(id);
 
 describe("a 403 for history", () => {
@@ -140,7 +107,7 @@ describe("a 403 for history", () => {
     for (const id of bad) expect(await ledger(id)).toMatchObject({ state: "unproven", spans: [], refusal });
     expect(history.progress().resolutions[0]).toMatchObject({ tags: 20, complete: 18, refused: 2 });
     await follow(history, 3 * HOUR_MS);
-    expect(tags.flatMap(listMissing)).toEqual([]);
+    expect(tags.flatMap(listFaults)).toEqual([]);
     expect(history.progress().resolutions[0]).toMatchObject({ complete: 20, refused: 0, withoutLog: 0 });
     const early = service.asked.filter((query) => containsTag("103")(query) && query.to <= isoUtc(untilMs));
     expect(early.length).toBeLessThan(12);
@@ -156,13 +123,13 @@ describe("a 403 for history", () => {
       return isUnseen ? forbiddenError() : null;
     };
     await follow(history, HOUR_MS);
-    expect(north.flatMap(listMissing)).toEqual([]);
+    expect(north.flatMap(listFaults)).toEqual([]);
     expect(service.asked.filter(({ tagIds }) => tagIds.some((id) => south.includes(id)))).toHaveLength(1);
     for (const id of south) expect(await ledger(id)).toMatchObject({ spans: [], refusal: null });
     service.trouble = () => null;
     scope.say([]);
     await follow(history, HOUR_MS);
-    expect([...north, ...south].flatMap(listMissing)).toEqual([]);
+    expect([...north, ...south].flatMap(listFaults)).toEqual([]);
   });
 
   test.each([
@@ -177,7 +144,7 @@ describe("a 403 for history", () => {
     expect(await ledger("101")).toMatchObject({ state: "unproven", spans: [], refusal: null });
     service.trouble = () => null;
     await follow(history, HOUR_MS);
-    expect(tags.flatMap(listMissing)).toEqual([]);
+    expect(tags.flatMap(listFaults)).toEqual([]);
   });
 
   test("for three tags of a group leads to at most 22 smaller requests when the scope may be requested once a minute", async () => {
@@ -194,7 +161,7 @@ describe("a 403 for history", () => {
     const history = await pull({ 1: tags });
     await follow(history, 30 * MINUTE_MS, MINUTE_MS);
     const goodTags = tags.filter((id) => !bad.includes(id));
-    expect(goodTags.flatMap(listMissing)).toEqual([]);
+    expect(goodTags.flatMap(listFaults)).toEqual([]);
     for (const id of bad) expect(await ledger(id)).toMatchObject({ state: "unproven", spans: [] });
     const refusedRequests = service.asked.filter(({ tagIds }) => bad.some((id) => tagIds.includes(id)));
     expect(refusedRequests.length).toBeLessThanOrEqual(22);
@@ -218,7 +185,7 @@ describe("a 422, or another failure that says nothing about a log", () => {
     const history = await pull({ 1: tags }, [FIVE], { metrics });
     await follow(history, 6 * HOUR_MS);
     expect(errors).toEqual(["the service rejected a history request as invalid"]);
-    expect(tags.flatMap(listMissing)).toEqual([]);
+    expect(tags.flatMap(listFaults)).toEqual([]);
     expect(await metrics.registry.getSingleMetricAsString("plenum_history_refusals_total")).toContain("mistake");
     for (const id of tags) expect((await ledger(id)).state).toBe("following");
   });
@@ -257,26 +224,26 @@ describe("a 404 of a log", () => {
     service.withoutLog.clear();
     scope.say([]);
     await follow(history, HOUR_MS);
-    expect([...north, ...south].flatMap(listMissing)).toEqual([]);
+    expect([...north, ...south].flatMap(listFaults)).toEqual([]);
   });
 
   test("records a 404 of one tag in a backfill with its message, and counts the tag as without a log", async () => {
     const tags = logged(ids(4));
     const [fromMs, toMs] = [START - 2 * DAY_MS, START - 2 * DAY_MS + 2 * HOUR_MS];
     const backfill = testBackfill(fromMs, toMs);
-    await putOrder(backfill);
+    await putBackfill("a", backfill);
     service.trouble = ({ tagIds, from, to, resolution }) =>
       resolution === "5m" && tagIds.includes("102") && Date.parse(from) >= fromMs - FIVE_MS && Date.parse(to) <= toMs
         ? new NoTagLog("404, no log")
         : null;
     await follow(await pull({ 1: tags }, [{ ...FIVE, backfill: "0s" }]), HOUR_MS);
-    const order = await storedOrder();
+    const order = await loadBackfill("a");
     expect(order?.doneAt).not.toBeNull();
     expect(order?.withoutLog).toEqual({ buckets: 24, tags: 1 });
     expect((await ledger("102")).spans).toContainEqual(
       expect.objectContaining({ from: isoUtc(fromMs), to: isoUtc(toMs), why: "no-log", said: "404, no log" }),
     );
-    const emitted = toldPoints(store.events as readonly AnyEvent[]);
+    const emitted = told();
     expect([...(emitted.values.get("101 5m")?.keys() ?? [])]).toContain(fromMs);
   });
 
@@ -284,13 +251,13 @@ describe("a 404 of a log", () => {
     const [north, south] = [ids(3), ids(3, 201)];
     logged([...north, ...south]);
     const order = testBackfill(START - DAY_MS, START);
-    await putOrder(order);
-    const loadDoneAt = async () => (await storedOrder())?.doneAt;
+    await putBackfill("a", order);
+    const loadDoneAt = async () => (await loadBackfill("a"))?.doneAt;
     const history = await pull({ 1: north, 2: south }, []);
     scope.say([2]);
     await inventory(store, "trial", [], 2, isoUtc(START));
     await follow(history, HOUR_MS);
-    expect(north.flatMap((id) => listMissing(id).filter((time) => time < isoUtc(START)))).toEqual([]);
+    expect(north.flatMap((id) => listFaults(id).filter((time) => time < isoUtc(START)))).toEqual([]);
     expect(await loadDoneAt()).toBeNull();
     expect(history.progress().orders[0]?.done).toBe(0.5);
     await inventory(store, "trial", [], 2);
@@ -316,7 +283,7 @@ describe("the monthly overview of a tag's log", () => {
     logged(ids(3), START - 40 * DAY_MS);
     overview(months);
     await follow(await pull({ 1: ids(3) }, YEAR), HOUR_MS);
-    const emittedValues = toldPoints(store.events as readonly AnyEvent[]).values.get("101 5m");
+    const emittedValues = told().values.get("101 5m");
     expect(Math.min(...(emittedValues?.keys() ?? []))).toBe(START - 40 * DAY_MS);
     if (months.length === 0) return;
     const overviewText = expect.stringContaining("overview");
@@ -352,7 +319,7 @@ describe("log discovery", () => {
     liveReadsEnded.abort(new OrderlyStop());
     await taking;
     expect(history.progress().unproven).toBe(0);
-    const emitted = toldPoints(store.events as readonly AnyEvent[]);
+    const emitted = told();
     expect(emitted.values.size).toBe(59);
   });
 

@@ -1,13 +1,8 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import type { AnyEvent } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
-import type { HistoryPull } from "#src/engine/sync/history/pull.ts";
 import { type PointLimit, syncSet } from "#src/engine/sync/stored-documents.ts";
-import type { VirtualClock } from "../virtual-clock.ts";
-import type { MemoryStore } from "./memory-store.ts";
-import { followUntilIdle, runFollower } from "./trial-building.ts";
+import { runFollower } from "./trial-building.ts";
 import {
-  createTestPull,
   DAY_MS,
   FIVE_MS,
   HOUR_MS,
@@ -15,10 +10,8 @@ import {
   ids,
   logBuckets,
   START,
-  type TrialHistory,
   type TrialLog,
   testBackfill,
-  toldPoints,
 } from "./trial-history.ts";
 
 const LONG_AGO = START - 35 * DAY_MS;
@@ -26,24 +19,20 @@ const LOGGED_UNTIL = START + 11 * DAY_MS;
 const BACKFILL_MS = 12 * DAY_MS;
 const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "12d" };
 
-let clock: VirtualClock;
-let store: MemoryStore;
-let service: TrialHistory;
+let { clock, store, service, createPull, runOnce, told, putBackfill } = historyStage();
 
 beforeEach(() => {
-  ({ clock, store, service } = historyStage());
+  ({ clock, store, service, createPull, runOnce, told, putBackfill } = historyStage());
 });
 
 const logged = (id: string, fromMs: number, isSilent = (_atMs: number) => false, stepMs = FIVE_MS) =>
   logBuckets(service, [id], fromMs, LOGGED_UNTIL, { isSilent: (atMs) => isSilent(atMs) || atMs % stepMs !== 0 });
 
 const pull = (tags: readonly string[], more: object = {}, valuesMax = 100_000) =>
-  createTestPull({ service, store, clock }, tags, [{ ...FIVE, ...more }], { valuesMax });
-
-const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
+  createPull(tags, [{ ...FIVE, ...more }], { valuesMax });
 
 function listMissing(tags: readonly string[], beforeMs: number): readonly string[] {
-  const emitted = toldPoints(store.events as readonly AnyEvent[]);
+  const emitted = told();
   const missingPoints = tags.flatMap((id) =>
     (service.truth.get(`${id} 5m`) ?? [])
       .filter(({ atMs }) => atMs >= START - beforeMs && atMs < clock.now() - HOUR_MS)
@@ -181,7 +170,7 @@ describe("a tag missing in a history response", () => {
 
   test("requests a tag again at once when a single response leaves it out, and ends the backfill request within a minute", async () => {
     for (const id of ids(20)) logged(id, LONG_AGO);
-    await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", order]] }] });
+    await putBackfill("a", order);
     let cutsLeft = 1;
     service.shorten = (logs) => {
       const isLong = logs.some(({ measurements }) => measurements.length > 20);

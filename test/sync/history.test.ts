@@ -1,38 +1,31 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
-import type { AnyEvent, Event } from "#src/core/model/event.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
-import { documentSet, type Store } from "#src/engine/store/store.ts";
-import type { HistoryPull, HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
-import { type StoredBackfill, type StoredLedger, syncSet } from "#src/engine/sync/stored-documents.ts";
+import type { Store } from "#src/engine/store/store.ts";
+import type { HistoryPull } from "#src/engine/sync/history/pull.ts";
+import { type StoredBackfill, syncSet } from "#src/engine/sync/stored-documents.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { sized } from "../sizes.ts";
-import type { VirtualClock } from "../virtual-clock.ts";
-import { followUntilIdle, openStage, startFollower } from "./trial-building.ts";
+import { startFollower } from "./trial-building.ts";
 import {
-  createTestPull,
   DAY_MS,
   FIVE_MS,
   HOUR_MS,
+  historyStage,
   ids,
   logBuckets,
   loggedValuesAt,
   MINUTE_MS,
   START,
   type ToldPoints,
-  type TrialHistory,
   testBackfill,
-  toldPoints,
-  trialHistory,
 } from "./trial-history.ts";
 
-let clock: VirtualClock;
-let store: Store;
-let service: TrialHistory;
+let { clock, store, service, createPull, runOnce, told, ledger, putBackfill, loadBackfill } = historyStage(START, 2);
 
-beforeEach(async () => {
-  ({ clock, store } = await openStage(START));
-  service = trialHistory(clock);
+beforeEach(() => {
+  ({ clock, store, service, createPull, runOnce, told, ledger, putBackfill, loadBackfill } = historyStage(START, 2));
 });
 
 const FIVE = { name: "h", resolution: "5m", every: "15m", grace: "2m" };
@@ -41,11 +34,6 @@ function logged(count: number, fromMs: number, toMs: number, options: Parameters
   logBuckets(service, ids(count), fromMs, toMs, options);
   return ids(count);
 }
-
-const pull = (tags: readonly string[], classes: readonly unknown[], more: Partial<HistoryPullOptions> = {}) =>
-  createTestPull({ service, store, clock }, tags, classes, more);
-
-const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
 
 async function follow(history: HistoryPull, forMs: number, everyMs = 15 * MINUTE_MS): Promise<void> {
   const endAtMs = clock.monotonic() + forMs;
@@ -56,25 +44,12 @@ async function follow(history: HistoryPull, forMs: number, everyMs = 15 * MINUTE
   await runOnce(history);
 }
 
-async function events(): Promise<readonly AnyEvent[]> {
-  const all: AnyEvent[] = [];
-  for (;;) {
-    const outboxOffer = await store.outbox.next("all", 1_000);
-    const lastEvent = outboxOffer.events.at(-1);
-    if (lastEvent === undefined) return all;
-    all.push(...outboxOffer.events.map(({ event }) => event as AnyEvent));
-    await store.outbox.settle("all", { isRepeat: outboxOffer.isRepeat, through: lastEvent.position, rejected: [] });
-  }
-}
-
-const ledger = (key: string) => store.document<StoredLedger>(documentSet("history", "trial"), key);
-
-function expectComplete(told: ToldPoints, tags: readonly string[], fromMs: number, toMs: number): void {
-  expect(told.faults).toEqual([]);
+function expectComplete(emitted: ToldPoints, tags: readonly string[], fromMs: number, toMs: number): void {
+  expect(emitted.faults).toEqual([]);
   const wrong: string[] = [];
   for (const id of tags) {
     const truth = loggedValuesAt(service.truth, id, "5m", clock.now());
-    const known = told.values.get(`${id} 5m`) ?? new Map();
+    const known = emitted.values.get(`${id} 5m`) ?? new Map();
     for (const at of new Set([...truth.keys(), ...known.keys()])) {
       if (at < fromMs || at >= toMs || (truth.has(at) && known.has(at) && known.get(at) === truth.get(at))) continue;
       wrong.push(`${id} ${new Date(at).toISOString()}: told ${known.get(at)}, is ${truth.get(at)}`);
@@ -93,9 +68,9 @@ describe("following closed history buckets", () => {
       return null;
     };
     const wrongClock = { ...clock, now: () => clock.now() + aheadMs };
-    const history = await pull(tags, [{ ...FIVE, backfill: "1d" }], { clock: wrongClock });
+    const history = await createPull(tags, [{ ...FIVE, backfill: "1d" }], { clock: wrongClock });
     await follow(history, 6 * HOUR_MS);
-    expectComplete(toldPoints(await events()), tags, START - 6 * HOUR_MS, clock.now() - HOUR_MS);
+    expectComplete(told(), tags, START - 6 * HOUR_MS, clock.now() - HOUR_MS);
   });
 
   test.each([
@@ -104,9 +79,9 @@ describe("following closed history buckets", () => {
   ])("emits every closed bucket once when responses have %s", async (_, ends) => {
     service.ends = ends;
     const tags = logged(25, START - DAY_MS, START + DAY_MS);
-    const history = await pull(tags, [FIVE]);
+    const history = await createPull(tags, [FIVE]);
     await follow(history, 6 * HOUR_MS);
-    const sent = toldPoints(await events());
+    const sent = told();
     expectComplete(sent, tags, START, Math.floor((clock.now() - 2 * MINUTE_MS) / FIVE_MS) * FIVE_MS - 15 * MINUTE_MS);
     expect(sent.facts.every((fact) => fact.origin === "live" && !fact.revised)).toBe(true);
     const latestMs = Math.max(...[...(sent.values.get("101 5m") ?? [])].map(([at]) => at));
@@ -115,7 +90,7 @@ describe("following closed history buckets", () => {
 
   test("requests 20 tags at once, and only after a bucket has closed", async () => {
     const tags = logged(40, START - DAY_MS, START + DAY_MS);
-    const history = await pull(tags, [FIVE]);
+    const history = await createPull(tags, [FIVE]);
     await follow(history, HOUR_MS);
     const oldCount = service.asked.length;
     await runOnce(history);
@@ -133,8 +108,8 @@ describe("following closed history buckets", () => {
     points.push({ atMs: bucket, value: 4711, knownFromMs: bucket + 3 * HOUR_MS });
     const lateIndex = points.findIndex((point) => point.atMs === bucket + HOUR_MS);
     points[lateIndex] = { atMs: bucket + HOUR_MS, value: 815, knownFromMs: bucket + 21 * HOUR_MS };
-    await follow(await pull(tags, [FIVE]), 2.5 * DAY_MS, 30 * MINUTE_MS);
-    const sent = toldPoints(await events());
+    await follow(await createPull(tags, [FIVE]), 2.5 * DAY_MS, 30 * MINUTE_MS);
+    const sent = told();
     expectComplete(sent, tags, START, clock.now() - HOUR_MS);
     const revisedFacts = sent.facts.filter((fact) => fact.revised);
     expect(revisedFacts).toHaveLength(1);
@@ -146,9 +121,9 @@ describe("following closed history buckets", () => {
 describe("the configured backfill of history", () => {
   test("fetches the past down to the configured depth while live following continues, marks it as backfill, and then stops", async () => {
     const tags = logged(30, START - 40 * DAY_MS, START + DAY_MS);
-    const history = await pull(tags, [{ ...FIVE, backfill: "10d" }]);
+    const history = await createPull(tags, [{ ...FIVE, backfill: "10d" }]);
     await follow(history, 3 * HOUR_MS);
-    const sent = toldPoints(await events());
+    const sent = told();
     expectComplete(sent, tags, START - 10 * DAY_MS, clock.now() - HOUR_MS);
     const earlyFacts = sent.facts.filter((fact) => Date.parse(fact.points[0]?.time ?? "") < START - HOUR_MS);
     expect(earlyFacts.length).toBeGreaterThan(0);
@@ -159,10 +134,10 @@ describe("the configured backfill of history", () => {
 
   test("stops a month before the first month that the monthly overview contains", async () => {
     const tags = logged(5, START - 20 * DAY_MS, START + DAY_MS);
-    await runOnce(await pull(tags, [{ ...FIVE, backfill: "365d" }]));
+    await runOnce(await createPull(tags, [{ ...FIVE, backfill: "365d" }]));
     const requested = service.asked.filter(({ resolution }) => resolution === "5m").map(({ from }) => from);
     expect(requested.toSorted()[0]).toBe("2026-08-31T23:55:00Z");
-    expectComplete(toldPoints(await events()), tags, START - 20 * DAY_MS, START - 10 * MINUTE_MS);
+    expectComplete(told(), tags, START - 20 * DAY_MS, START - 10 * MINUTE_MS);
   });
 });
 
@@ -171,10 +146,10 @@ describe("failures of history requests", () => {
     const tags = logged(60, START - DAY_MS, START + 5 * DAY_MS);
     for (const id of ["107", "131", "132", "133"]) service.withoutLog.add(id);
     const goodTags = tags.filter((id) => !service.withoutLog.has(id));
-    await follow(await pull(tags, [FIVE]), 2 * HOUR_MS);
-    expectComplete(toldPoints(await events()), goodTags, START, clock.now() - HOUR_MS);
+    await follow(await createPull(tags, [FIVE]), 2 * HOUR_MS);
+    expectComplete(told(), goodTags, START, clock.now() - HOUR_MS);
     const oldCount = service.asked.length;
-    const history = await pull(tags, [FIVE]);
+    const history = await createPull(tags, [FIVE]);
     await follow(history, 6 * HOUR_MS);
     const spoilt = service.asked
       .slice(oldCount)
@@ -184,9 +159,9 @@ describe("failures of history requests", () => {
     service.withoutLog.delete("107");
     await clock.advance(DAY_MS);
     await follow(history, HOUR_MS);
-    const emittedAfter = toldPoints(await events());
+    const emittedAfter = told();
     expect(emittedAfter.values.get("107 5m")?.size).toBeGreaterThan(200);
-    expect((await ledger("107 5m"))?.state).toBe("following");
+    expect((await ledger("107")).state).toBe("following");
   });
 });
 
@@ -196,8 +171,8 @@ describe("totals of meters", () => {
     const value = (at: number) => (at < START ? at / FIVE_MS : (at - START) / FIVE_MS);
     const tags = logged(3, START - 5 * DAY_MS, START + 3 * DAY_MS, { value });
     const classes = [{ name: "meters", resolution: "1d", total: true, backfill: "3d", time_zone: zone }];
-    await follow(await pull(tags, classes), 2 * DAY_MS, HOUR_MS);
-    const totals = (await events()).filter((event) => event.type === "tag-total") as Event<"tag-total">[];
+    await follow(await createPull(tags, classes), 2 * DAY_MS, HOUR_MS);
+    const totals = store.events.filter((event) => event.type === "tag-total") as Event<"tag-total">[];
     const ofTag = totals.filter((event) => event.data.tag.id === "101");
     const tagTotals = ofTag.sort((a, b) => (a.data.from < b.data.from ? -1 : 1));
     const days = ["10-29", "10-30", "10-31", "11-01", "11-02"];
@@ -251,34 +226,33 @@ describe("history under random failures", () => {
       } as Store;
     };
     while (clock.now() < START + simulatedMs) {
-      const history = await pull(tags, classes, { store: mortal() });
+      const history = await createPull(tags, classes, { store: mortal() });
       for (let i = 0; i < 6; i++) {
         if ((await runOnce(history)) instanceof Error && random() < 0.7) break;
         await clock.advance(30 * MINUTE_MS);
       }
     }
     service.trouble = () => null;
-    const history = await pull(tags, classes);
+    const history = await createPull(tags, classes);
     await follow(history, 1.2 * DAY_MS, 30 * MINUTE_MS);
     const withLog = tags.filter((id) => !service.withoutLog.has(id));
     const settledUntil = clock.now() - 2.1 * DAY_MS;
-    expectComplete(toldPoints(await events()), withLog, START - 1.9 * DAY_MS, settledUntil);
+    expectComplete(told(), withLog, START - 1.9 * DAY_MS, settledUntil);
   });
 });
 
 describe("a request of `plenum backfill`", () => {
   const iso = (ms: number) => new Date(ms).toISOString();
   const requestBackfill = (id: string, fromMs: number, toMs: number, more: Partial<StoredBackfill> = {}) =>
-    store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [[id, testBackfill(fromMs, toMs, more)]] }] });
-  const loadBackfill = (id: string) => store.document<StoredBackfill>(syncSet("backfill", "trial"), id);
+    putBackfill(id, testBackfill(fromMs, toMs, more));
 
   test("a backfill request is fetched, marked as backfill, sent once, and marked as done", async () => {
     const tags = logged(25, START - 40 * DAY_MS, START + DAY_MS);
-    const history = await pull(tags, [{ ...FIVE, backfill: "2d" }]);
+    const history = await createPull(tags, [{ ...FIVE, backfill: "2d" }]);
     await requestBackfill("a", START - 30 * DAY_MS, START - 25 * DAY_MS);
     await requestBackfill("b", START - 27 * DAY_MS, START - 24 * DAY_MS);
     await follow(history, 2 * HOUR_MS);
-    const sent = toldPoints(await events());
+    const sent = told();
     expectComplete(sent, tags, START - 30 * DAY_MS, START - 24 * DAY_MS);
     expectComplete(sent, tags, START - 2 * DAY_MS, START + HOUR_MS);
     const emittedTimes = [...(sent.values.get("101 5m")?.keys() ?? [])];
@@ -292,7 +266,7 @@ describe("a request of `plenum backfill`", () => {
 
   test("a backfill request is found within five seconds even if no history is followed", async () => {
     const tags = logged(5, START - 40 * DAY_MS, START + DAY_MS);
-    const history = await pull(tags, []);
+    const history = await createPull(tags, []);
     const { asked } = service;
     const stop = new AbortController();
     const signals = { draining: stop.signal, forced: stop.signal };
@@ -312,7 +286,7 @@ describe("a request of `plenum backfill`", () => {
 
   test("a backfill request continues after a restart, and waits while backfills are paused", async () => {
     const tags = logged(20, START - 100 * DAY_MS, START + DAY_MS);
-    const firstPull = await pull(tags, [FIVE]);
+    const firstPull = await createPull(tags, [FIVE]);
     await requestBackfill("a", START - 80 * DAY_MS, START - 30 * DAY_MS);
     const run = startFollower(firstPull);
     await clock.advance(9_000);
@@ -321,20 +295,20 @@ describe("a request of `plenum backfill`", () => {
     await pause(iso(clock.now()));
     await run.kill(clock);
     const oldCount = service.asked.length;
-    const secondPull = await pull(tags, [FIVE]);
+    const secondPull = await createPull(tags, [FIVE]);
     await runOnce(secondPull);
     expect(secondPull.progress().orders[0]?.done).toBeGreaterThan(0);
     expect(secondPull.progress().orders[0]?.done).toBeLessThan(1);
     expect(service.asked.slice(oldCount).filter(({ to }) => Date.parse(to) < START - DAY_MS)).toEqual([]);
     await pause(null);
     await follow(secondPull, 2 * HOUR_MS);
-    expectComplete(toldPoints(await events()), tags, START - 80 * DAY_MS, START - 30 * DAY_MS);
+    expectComplete(told(), tags, START - 80 * DAY_MS, START - 30 * DAY_MS);
     expect((await loadBackfill("a"))?.doneAt).not.toBeNull();
   }, 180_000);
 
   test("a backfill request deleted during its fetch stays deleted", async () => {
     const tags = logged(20, START - 40 * DAY_MS, START + DAY_MS);
-    const history = await pull(tags, [FIVE]);
+    const history = await createPull(tags, [FIVE]);
     await requestBackfill("a", START - 20 * DAY_MS, START - 15 * DAY_MS);
     const run = startFollower(history);
     await clock.advance(2_000);
@@ -347,7 +321,7 @@ describe("a request of `plenum backfill`", () => {
 
   test("removes a backfill request 30 days after it was done, or when 20 later requests are done", async () => {
     const tags = logged(1, START - DAY_MS, START + DAY_MS);
-    const history = await pull(tags, [FIVE]);
+    const history = await createPull(tags, [FIVE]);
     const doneAgo = (ms: number) => ({ doneAt: iso(clock.now() - ms), withoutLog: { buckets: 0, tags: 0 } });
     await requestBackfill("old", START - 50 * DAY_MS, START - 49 * DAY_MS, doneAgo(31 * DAY_MS));
     await requestBackfill("recent", START - 50 * DAY_MS, START - 49 * DAY_MS, doneAgo(29 * DAY_MS));

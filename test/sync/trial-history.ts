@@ -4,14 +4,21 @@ import type { AnyEvent } from "#src/core/model/event.ts";
 import type { TagHistoryFact } from "#src/core/model/history-event-data.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { HistoryQuery, Source } from "#src/engine/source/source.ts";
-import type { Store } from "#src/engine/store/store.ts";
+import { documentSet } from "#src/engine/store/store.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import type { Series } from "#src/engine/sync/history/series-registry.ts";
-import type { StoredBackfill, StoredLedger } from "#src/engine/sync/stored-documents.ts";
+import { type StoredBackfill, type StoredLedger, syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore } from "./memory-store.ts";
-import { createTrialQuota, inventory, partialSource, tagNamed, wholeMsClock } from "./trial-building.ts";
+import {
+  createTrialQuota,
+  followUntilIdle,
+  inventory,
+  partialSource,
+  tagNamed,
+  wholeMsClock,
+} from "./trial-building.ts";
 
 export const MINUTE_MS = 60_000;
 export const FIVE_MS = 5 * MINUTE_MS;
@@ -19,9 +26,40 @@ export const HOUR_MS = 60 * MINUTE_MS;
 export const DAY_MS = 24 * HOUR_MS;
 export const START = Date.parse("2026-11-02T06:00:00Z");
 
+/** A source with history in memory, and short functions for its pulls and what they stored and emitted. */
 export function historyStage(startMs = START, turns = 1) {
   const clock = wholeMsClock(startMs, turns);
-  return { clock, store: createMemoryStore(() => clock.now()), service: trialHistory(clock) };
+  const store = createMemoryStore(() => clock.now());
+  const service = trialHistory(clock);
+  const told = () => toldPoints(store.events as readonly AnyEvent[]);
+  const backfillSet = syncSet("backfill", "trial");
+  return {
+    ...{ clock, store, service, told },
+    async createPull(tags: readonly string[], classes: readonly unknown[], more: Partial<HistoryPullOptions> = {}) {
+      const listedTags = tags.map((id) => tagNamed(id));
+      await inventory(store, "trial", listedTags);
+      return createHistoryPull({
+        ...{ source: service.source, store, clock, log: SILENT_LOG, timeZone: "UTC", valuesMax: 100_000 },
+        classes: HistoryConfig.parse(classes),
+        ...more,
+      });
+    },
+    /** Runs a pull until it sends no request for ten seconds; returns what it threw, or null. */
+    runOnce: (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length),
+    ledger: async (id: string, key = "5m") =>
+      (await store.document<StoredLedger>(documentSet("history", "trial"), `${id} ${key}`)) as StoredLedger,
+    putBackfill: (id: string, order: StoredBackfill) =>
+      store.commit({ documents: [{ set: backfillSet, put: [[id, order]] }] }),
+    loadBackfill: (id: string) => store.document<StoredBackfill>(backfillSet, id),
+    /** Lists the buckets since a day before the start that were not emitted. */
+    listMissing(id: string): readonly string[] {
+      const emittedValues = told().values.get(`${id} 5m`);
+      const missing: string[] = [];
+      for (let atMs = startMs - DAY_MS; atMs < clock.now() - 25 * MINUTE_MS; atMs += FIVE_MS)
+        if (emittedValues?.has(atMs) !== true) missing.push(isoUtc(atMs));
+      return missing;
+    },
+  };
 }
 
 export interface LoggedPoint {
@@ -51,7 +89,7 @@ export interface TrialHistory {
 }
 
 /** A history service in memory with late data and the failures that a test sets. */
-export function trialHistory(clock: VirtualClock): TrialHistory {
+function trialHistory(clock: VirtualClock): TrialHistory {
   const quota = createTrialQuota(clock);
   const trial: Omit<TrialHistory, "source" | "quota"> & { source?: Source } = {
     truth: new Map(),
@@ -173,21 +211,6 @@ export function toldPoints(events: readonly AnyEvent[]): ToldPoints {
 export const ids = (count: number, from = 101) => Array.from({ length: count }, (_, i) => String(from + i));
 
 const SILENT_LOG = { info: () => undefined, warn: () => undefined, error: () => undefined };
-
-export async function createTestPull(
-  { service, store, clock }: { readonly service: TrialHistory; readonly store: Store; readonly clock: VirtualClock },
-  tags: readonly string[],
-  classes: readonly unknown[],
-  more: Partial<HistoryPullOptions> = {},
-): Promise<HistoryPull> {
-  const listedTags = tags.map((id) => tagNamed(id));
-  await inventory(store, "trial", listedTags);
-  return createHistoryPull({
-    ...{ source: service.source, store, clock, log: SILENT_LOG, timeZone: "UTC", valuesMax: 100_000 },
-    classes: HistoryConfig.parse(classes),
-    ...more,
-  });
-}
 
 export function seriesWith(ledger: StoredLedger, rules: Series["rules"], id = "101"): Series {
   return {
