@@ -58,8 +58,6 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
   const note = (rule: string, texts: readonly string[]) => {
     for (const text of texts) problems.set(`${rule} ${text.split(",")[0]}`, { rule, text });
   };
-  const listGateways = (siteId: number) =>
-    [...simulator.world.gateways.values()].filter(({ site_id }) => site_id === siteId).map(({ id }) => id);
   addToStory(`sites ${world.siteIds.join()}, ${[...world.tags.values()].flat().length} tags`);
 
   async function judgeNow(): Promise<void> {
@@ -112,10 +110,10 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
       addToStory(`restart after a ${how}`);
       await stage.restart(how);
     } else if (dice < 0.65) {
-      beginFault(anyFault(world, random, listGateways), (20 + random.below(280)) * SECOND);
+      beginFault(anyFault(world, random), (20 + random.below(280)) * SECOND);
     } else {
       await passTime(3 * MINUTE);
-      beginFault(isolatedFault(world, random, listGateways), (60 + random.below(300)) * SECOND);
+      beginFault(isolatedFault(world, random), (60 + random.below(300)) * SECOND);
       await passTime(3 * MINUTE);
     }
   }

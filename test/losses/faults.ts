@@ -43,8 +43,7 @@ export const ALL_RIGHTS = (world: LossWorld): Rights => ({
   revoked: false,
 });
 
-type CreateFault = (world: LossWorld, random: SeededRandom, gatewaysOf: GatewaysOf) => SourceFault;
-export type GatewaysOf = (siteId: number) => readonly number[];
+type CreateFault = (world: LossWorld, random: SeededRandom) => SourceFault;
 
 const HISTORY = { kind: "history" } as const;
 const LISTS = { kind: "lists" } as const;
@@ -124,12 +123,12 @@ const revoked: CreateFault = () => ({
   refusesToken: true,
 });
 
-const gateway: CreateFault = (world, random, gatewaysOf) => {
+const gateway: CreateFault = (world, random) => {
   const siteId = random.pick(world.siteIds);
   return {
     name: `the gateways of site ${siteId} are offline`,
     concerns: { kind: "site", siteId },
-    offlineGateways: gatewaysOf(siteId),
+    offlineGateways: world.gateways.get(siteId) ?? [],
   };
 };
 
@@ -277,10 +276,6 @@ const ALL_FAULTS: readonly CreateFault[] = [
   throttled,
 ];
 
-export function isolatedFault(world: LossWorld, random: SeededRandom, gatewaysOf: GatewaysOf): SourceFault {
-  return random.pick(ISOLATED_FAULTS)(world, random, gatewaysOf);
-}
+export const isolatedFault: CreateFault = (world, random) => random.pick(ISOLATED_FAULTS)(world, random);
 
-export function anyFault(world: LossWorld, random: SeededRandom, gatewaysOf: GatewaysOf): SourceFault {
-  return random.pick(ALL_FAULTS)(world, random, gatewaysOf);
-}
+export const anyFault: CreateFault = (world, random) => random.pick(ALL_FAULTS)(world, random);

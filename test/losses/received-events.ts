@@ -19,7 +19,7 @@ export function seriesKey(tagId: string, resolution: string): string {
   return `${tagId} ${resolution}`;
 }
 
-export function createReceivedEvents(stage: Stage) {
+export function createReceivedEvents(stage: Stage, onEvent: (event: LoggedEvent) => void = () => undefined) {
   /** By series (`<tag> <resolution>`), then by the start of the bucket. */
   const points = new Map<string, Map<number, ReceivedPoint>>();
   const values = new Map<string, ReceivedValue[]>();
@@ -46,22 +46,21 @@ export function createReceivedEvents(stage: Stage) {
     }
   }
 
-  function take(fresh: readonly LoggedEvent[]): void {
-    for (const { event, committedAt, position } of fresh)
-      if (position > lastPosition) takeOne(event as AnyEvent, Date.parse(committedAt));
-    lastPosition = fresh.at(-1)?.position ?? lastPosition;
-  }
-
   return {
     points,
     values,
     added,
-    take,
-    async look() {
+    /** Takes the events since the last look. */
+    async look(): Promise<void> {
       const { outbox } = stage.virtual.worker.store;
       const [last] = await outbox.latest(1);
-      if (last === undefined || last.position === lastPosition) return;
-      take((await outbox.latest(last.position - lastPosition)).toReversed());
+      if (last === undefined || last.position <= lastPosition) return;
+      for (const logged of (await outbox.latest(last.position - lastPosition)).toReversed()) {
+        if (logged.position <= lastPosition) continue;
+        takeOne(logged.event as AnyEvent, Date.parse(logged.committedAt));
+        onEvent(logged);
+      }
+      lastPosition = last.position;
     },
   };
 }

@@ -8,6 +8,7 @@ import type { SeededRandom } from "../commands/seeded-random.ts";
 export interface LossWorld {
   readonly siteIds: readonly number[];
   readonly tags: ReadonlyMap<number, readonly string[]>;
+  readonly gateways: ReadonlyMap<number, readonly number[]>;
   readonly simulator: SimulatorOptionsInput;
   readonly source: object;
   readonly read: readonly ReadClass[];
@@ -31,6 +32,8 @@ export function lossWorld(seed: number, random: SeededRandom): LossWorld {
     if (!tags.has(site) && otherTagCount + siteTags.length <= MOST_TAGS) tags.set(site, siteTags);
   }
   const siteIds = [...tags.keys()].toSorted((a, b) => a - b);
+  const gatewaysOf = (site: number) => metadata.gateways.filter(({ site_id }) => site_id === site).map(({ id }) => id);
+  const gateways = new Map(siteIds.map((site) => [site, gatewaysOf(site)]));
   const all = siteIds.flatMap((site) => tags.get(site) ?? []);
   const timeZone = random.pick(["Europe/Oslo", "UTC", "America/New_York"]);
   const often = all.filter((_, place) => place % 3 === 0);
@@ -66,7 +69,7 @@ export function lossWorld(seed: number, random: SeededRandom): LossWorld {
   }).sources.main;
   if (parsed === undefined) throw new Error("The configuration names no source.");
   return {
-    ...{ siteIds, tags, timeZone, lateMs: lateMinutes * 60_000, source, read: parsed.read },
+    ...{ siteIds, tags, gateways, timeZone, lateMs: lateMinutes * 60_000, source, read: parsed.read },
     history: parsed.history,
     simulator: {
       seed,

@@ -13,26 +13,18 @@ interface Sent {
   readonly untilMs: number;
 }
 
-/** Sends commands of every kind and checks every write to the service. */
-export interface Commanders {
-  send(accept: (arrival: CommandMessage) => Promise<void>): Promise<void>;
-  requestSent(request: TransportRequest): void;
-  readonly acknowledged: ReadonlySet<string>;
-  readonly problems: readonly string[];
-  readonly writes: () => number;
-}
-
 export const RANGE = { min: 10, max: 30 };
 
 const DIFFERENCE_MS = 31_000;
 
+/** Sends commands of every kind and checks every write to the service. */
 export function createCommanders(
   tags: readonly string[],
   clock: () => VirtualClock,
   trueMs: () => number,
   holds: (tag: string) => unknown,
   random: SeededRandom,
-): Commanders {
+) {
   const byValue = new Map<number, Sent>();
   const written = new Map<string, number>();
   const acknowledged = new Set<string>();
@@ -76,10 +68,10 @@ export function createCommanders(
   }
 
   return {
-    acknowledged,
-    problems,
+    acknowledged: acknowledged as ReadonlySet<string>,
+    problems: problems as readonly string[],
     writes: () => [...written.values()].reduce((sum, count) => sum + count, 0),
-    async send(accept) {
+    async send(accept: (arrival: CommandMessage) => Promise<void>) {
       const [payload, changes] = history.length > 0 && random.chance(0.15) ? random.pick(history) : createCommand();
       const { id } = payload as { readonly id: string };
       if (history.some(([before]) => before === payload)) repeatedIds.add(id);
@@ -90,7 +82,7 @@ export function createCommanders(
         acknowledged.add(id);
       } catch {}
     },
-    requestSent({ method, path, body }) {
+    requestSent({ method, path, body }: TransportRequest) {
       if (method !== "POST" || !path.includes("/tags/write")) return;
       const { tags: writes } = JSON.parse(body ?? "{}") as {
         readonly tags: readonly { readonly tag_id: string; readonly value: number }[];

@@ -19,14 +19,6 @@ export const CONTRADICTIONS = [
 ] as const;
 export type Contradiction = (typeof CONTRADICTIONS)[number];
 
-export interface Contradictions {
-  around(transport: Transport): Transport;
-  begin(kind: Contradiction): void;
-  end(kind: Contradiction): void;
-  readonly counts: Readonly<Record<Contradiction, number>>;
-  readonly unreadable: ReadonlySet<string>;
-}
-
 type JsonRecord = Record<string, unknown>;
 type Endpoint = "read" | "write" | "history" | "alarms" | "list";
 
@@ -36,9 +28,10 @@ interface Request {
 }
 
 /** Each contradiction affects half or all of the tags and alarms, the same ones until it ends. */
-export function createContradictions(random: SeededRandom): Contradictions {
+export function createContradictions(random: SeededRandom) {
   const active = new Map<Contradiction, (id: string) => boolean>();
   const counts = Object.fromEntries(CONTRADICTIONS.map((kind) => [kind, 0])) as Record<Contradiction, number>;
+  /** Keys of the unreadable points: `<tag> <resolution> <start>`. */
   const unreadable = new Set<string>();
   let shiftMs = 0;
 
@@ -104,27 +97,29 @@ export function createContradictions(random: SeededRandom): Contradictions {
   return {
     counts,
     unreadable,
-    begin(kind) {
+    begin(kind: Contradiction) {
       const salt = random.below(2 ** 31);
       const all = random.chance(0.3);
       active.set(kind, (id) => all || hashOf(`${salt} ${id}`) % 2 === 0);
       if (kind === "shifted times") shiftMs = random.pick([-2, -1, 1, 1, 2]) * 3_600_000;
     },
-    end(kind) {
+    end(kind: Contradiction) {
       active.delete(kind);
     },
-    around: (transport) => async (request, signal) => {
-      const reply = await transport(request, signal);
-      if (active.size === 0 || reply.status !== 200) return reply;
-      const parsed = parse(reply.body);
-      if (parsed === null) return reply;
-      const [path = "", query] = request.path.split("?");
-      const asked: Request = { endpoint: endpointOf(path), query: new URLSearchParams(query) };
-      // Change ids last, because the other kinds match on text ids.
-      const kinds = CONTRADICTIONS.filter((kind) => active.has(kind));
-      const data = kinds.reduce((records, kind) => rewrite(kind, records, asked), parsed.data);
-      return { ...reply, body: new TextEncoder().encode(JSON.stringify({ ...parsed, data })) };
-    },
+    around:
+      (transport: Transport): Transport =>
+      async (request, signal) => {
+        const reply = await transport(request, signal);
+        if (active.size === 0 || reply.status !== 200) return reply;
+        const parsed = parse(reply.body);
+        if (parsed === null) return reply;
+        const [path = "", query] = request.path.split("?");
+        const asked: Request = { endpoint: endpointOf(path), query: new URLSearchParams(query) };
+        // Change ids last, because the other kinds match on text ids.
+        const kinds = CONTRADICTIONS.filter((kind) => active.has(kind));
+        const data = kinds.reduce((records, kind) => rewrite(kind, records, asked), parsed.data);
+        return { ...reply, body: new TextEncoder().encode(JSON.stringify({ ...parsed, data })) };
+      },
   };
 }
 

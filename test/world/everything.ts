@@ -118,27 +118,16 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   const { virtual, world } = stage;
   const { clock, simulator } = virtual;
   const { control } = simulator;
-  const far = createReceivedEvents(stage);
   const committed = new Map<string, Committed>();
+  const far = createReceivedEvents(stage, ({ event, position }) =>
+    committed.set(event.id, { position, event: event as AnyEvent, json: JSON.stringify(event) }),
+  );
+  const { look } = far;
   const story: string[] = [];
   const tell = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
   const raised: string[] = [];
   const workerStarts: WorkerStart[] = [];
   let crashes = 0;
-
-  let known = 0;
-  async function look(): Promise<void> {
-    const { outbox } = virtual.worker.store;
-    const [last] = await outbox.latest(1);
-    if (last === undefined || last.position <= known) return;
-    const fresh = (await outbox.latest(last.position - known)).toReversed();
-    far.take(fresh);
-    for (const { event, position } of fresh) {
-      if (position > known)
-        committed.set(event.id, { position, event: event as AnyEvent, json: JSON.stringify(event) });
-    }
-    known = last.position;
-  }
 
   const lasting: { readonly name: string; readonly endMs: number; end(): void }[] = [];
   const contradicting = new Set<Contradiction>();
@@ -157,15 +146,13 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
     }
   }
 
-  const gatewaysOf = (siteId: number) =>
-    [...simulator.world.gateways.values()].filter(({ site_id }) => site_id === siteId).map(({ id }) => id);
   /** True if the clock was wrong at any time since the last start of the worker. */
   let wasClockWrong = false;
   const rightClock = () => clock.stepWall(START_MS + Math.floor(clock.monotonic()) - Math.floor(clock.now()));
 
   const actions: readonly (() => void | Promise<void>)[] = [
     () => {
-      const trouble = anyFault(world, random, gatewaysOf);
+      const trouble = anyFault(world, random);
       const forMs = (20 + random.below(180)) * SECOND;
       tell(`${trouble.name}, for ${forMs / SECOND} s`);
       const begun: LastingFault = stage.begin(trouble);

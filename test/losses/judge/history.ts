@@ -1,13 +1,15 @@
 import { type StoredBackfill, syncSet } from "#src/engine/sync/stored-documents.ts";
 import { type ReceivedEvents, seriesKey } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
-import { availableBuckets, bucketAt, hasLog, promisedRanges } from "./expected.ts";
+import { availableBuckets, bucketAt, hasLog, type PromisedRange, promisedRanges } from "./expected.ts";
 import type { ReportedGaps } from "./reported-gaps.ts";
 
 const iso = (ms: number) => new Date(ms).toISOString().slice(0, 16);
 
-function describePoints(what: string, key: string, times: readonly number[]): string {
-  return `${what}: ${key}, ${times.length} points from ${iso(Math.min(...times))} to ${iso(Math.max(...times))}`;
+/** One problem that names the points; none without points. */
+function pointProblem(what: string, key: string, times: readonly number[]): readonly string[] {
+  if (times.length === 0) return [];
+  return [`${what}: ${key}, ${times.length} points from ${iso(Math.min(...times))} to ${iso(Math.max(...times))}`];
 }
 
 /** Rule 1: every available point was emitted. */
@@ -15,28 +17,24 @@ export function everyPointIsEmitted(stage: Stage, far: ReceivedEvents): readonly
   return promisedRanges(stage, far).flatMap((promise) => {
     if (!hasLog(stage, promise.tagId)) return [];
     const key = seriesKey(promise.tagId, promise.resolution);
-    const emittedPoints = far.points.get(key);
-    const missingBuckets = availableBuckets(stage, promise).filter(
-      ({ startMs }) => emittedPoints?.has(startMs) !== true && !mayStillCome(stage, promise.resolution, startMs),
-    );
     const by = promise.order === null ? "never had" : `never had of order ${promise.order}`;
-    return missingBuckets.length === 0
-      ? []
-      : [
-          describePoints(
-            by,
-            key,
-            missingBuckets.map(({ startMs }) => startMs),
-          ),
-        ];
+    return pointProblem(by, key, missingTimes(stage, far, promise));
   });
+}
+
+/** Starts of the available buckets that were not emitted. */
+function missingTimes(stage: Stage, far: ReceivedEvents, promise: PromisedRange): readonly number[] {
+  const emittedPoints = far.points.get(seriesKey(promise.tagId, promise.resolution));
+  return availableBuckets(stage, promise)
+    .map(({ startMs }) => startMs)
+    .filter((atMs) => emittedPoints?.has(atMs) !== true && !mayStillCome(stage, promise.resolution, atMs));
 }
 
 /** Rule 1: no point was emitted as new twice. */
 export function noPointIsRepeated(far: ReceivedEvents): readonly string[] {
   return [...far.points].flatMap(([key, points]) => {
     const twice = [...points].filter(([, { times }]) => times > 1).map(([atMs]) => atMs);
-    return twice.length === 0 ? [] : [describePoints("told twice", key, twice)];
+    return pointProblem("told twice", key, twice);
   });
 }
 
@@ -49,12 +47,8 @@ export function nothingIsInvented(stage: Stage, far: ReceivedEvents): readonly s
     const res = resolution as Parameters<typeof bucketAt>[0];
     const fromMs = Math.min(...emittedTimes);
     const toMs = bucketAt(res, stage.world.timeZone, Math.max(...emittedTimes)).endMs;
-    const trueValues = new Map(
-      availableBuckets(stage, { tagId, resolution: res, fromMs, toMs, order: null }).map((each) => [
-        each.startMs,
-        each.value,
-      ]),
-    );
+    const available = availableBuckets(stage, { tagId, resolution: res, fromMs, toMs, order: null });
+    const trueValues = new Map(available.map(({ startMs, value }) => [startMs, value]));
     const invented = emittedTimes.filter((atMs) => !trueValues.has(atMs));
     // Late samples change a bucket; followed series are read again once a day.
     const mayDiffer = (atMs: number) =>
@@ -63,8 +57,8 @@ export function nothingIsInvented(stage: Stage, far: ReceivedEvents): readonly s
       (atMs) => trueValues.has(atMs) && trueValues.get(atMs) !== points.get(atMs)?.value && !mayDiffer(atMs),
     );
     return [
-      ...(invented.length === 0 ? [] : [describePoints("told and not there", key, invented)]),
-      ...(wrongTimes.length === 0 ? [] : [describePoints("told with another value", key, wrongTimes)]),
+      ...pointProblem("told and not there", key, invented),
+      ...pointProblem("told with another value", key, wrongTimes),
     ];
   });
 }
@@ -94,23 +88,19 @@ export async function everyGapIsReported(
   return promisedRanges(stage, far).flatMap((promise) => {
     if (ignore.has(promise.tagId) || !hasLog(stage, promise.tagId)) return [];
     const key = seriesKey(promise.tagId, promise.resolution);
-    const emittedPoints = far.points.get(key);
     const holes = named.get(key) ?? [];
-    const missingTimes = availableBuckets(stage, promise)
-      .map(({ startMs }) => startMs)
-      .filter((atMs) => emittedPoints?.has(atMs) !== true && !mayStillCome(stage, promise.resolution, atMs));
-    if (missingTimes.length === 0) return [];
+    const missing = missingTimes(stage, far, promise);
     if (promise.order !== null && backfills.get(promise.order)?.doneAt != null)
-      return [describePoints(`order ${promise.order} is said to be done and is not`, key, missingTimes)];
+      return pointProblem(`order ${promise.order} is said to be done and is not`, key, missing);
     const coveringGaps = (atMs: number) => holes.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
-    const unnamedTimes = missingTimes.filter((atMs) => coveringGaps(atMs).length === 0);
-    const asNoLog = missingTimes.filter((atMs) => {
+    const unnamedTimes = missing.filter((atMs) => coveringGaps(atMs).length === 0);
+    const asNoLog = missing.filter((atMs) => {
       const covers = coveringGaps(atMs);
       return covers.length > 0 && covers.every(({ kind }) => kind === "no log");
     });
     return [
-      ...(unnamedTimes.length === 0 ? [] : [describePoints("missing and not named", key, unnamedTimes)]),
-      ...(asNoLog.length === 0 ? [] : [describePoints("missing and said to have no log", key, asNoLog)]),
+      ...pointProblem("missing and not named", key, unnamedTimes),
+      ...pointProblem("missing and said to have no log", key, asNoLog),
     ];
   });
 }
