@@ -80,7 +80,7 @@ export const TARGETS: readonly MutationTarget[] = [
     "test/status": "server",
   }),
   mutate("completeness", "src/engine/sync/completeness/*.ts", {
-    "test/sync": "day-account site-day day-counts complete-days",
+    "test/sync": "site-day day-counts complete-days",
   }),
   mutate("setup", "src/ui/setup/*.ts", {
     "test/setup": "address building messages choices new-files plenum-yaml server",

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { dateToDay, gaplessDays } from "#src/engine/sync/completeness/complete-days.ts";
-import { createDayCounter, daySealedFact } from "#src/engine/sync/completeness/daily-bucket-counts.ts";
+import { countSeriesDay, createDayCounter, daySealedFact } from "#src/engine/sync/completeness/daily-bucket-counts.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import type { SeriesLedger } from "#src/engine/sync/history/series-registry.ts";
 import type { StoredLedger, StoredRange } from "#src/engine/sync/stored-documents.ts";
@@ -37,6 +37,70 @@ function series(
 function span(from: string, to: string, more: Partial<StoredRange> = {}): StoredRange {
   return { from: at(from), to: at(to), why: "points", ...more };
 }
+
+const MESSAGE = { said: "The tag is locked.", at: at("05T11:00") };
+const REFUSAL = { ...MESSAGE, times: 3, againAt: at("05T13:00") };
+
+/** The day of a series that is followed from 06:00 on the third. */
+function account(ledger: Partial<StoredLedger>, date: string, count?: { readonly had: number; readonly null: number }) {
+  const sinceThird = { since: at("03T06:00"), wished: at("03T06:00"), spans: [span("03T06:00", "05T12:00")] };
+  return countSeriesDay(series("1", { ...sinceThird, ...ledger }), day(date), count, NOW);
+}
+
+describe("the completeness of a history series for one UTC day", () => {
+  test("counts values, nulls and absent buckets of a fetched day", () => {
+    expect(account({}, "04", { had: 200, null: 8 })).toEqual({
+      ...{ expected: 288, had: 200, null: 8, absent: 80, withoutLog: 0, refused: 0, pending: 0, notWanted: 0 },
+      ...{ why: null, noLog: null, refusal: null },
+    });
+    expect(account({}, "04")).toMatchObject({ expected: 288, had: 0, null: 0, absent: 288 });
+  });
+
+  test("counts buckets without a log and refused buckets, each with the last message", () => {
+    const olderMessage = { said: "older", at: at("04T01:00") };
+    const spans = [
+      span("04T00:00", "04T01:00", { why: "no-log", ...olderMessage }),
+      span("04T01:00", "04T03:00", { why: "no-log" }),
+      span("04T03:00", "04T04:00", { why: "refused", ...olderMessage }),
+      span("04T04:00", "04T06:00", { why: "refused", ...MESSAGE }),
+      span("04T06:00", "05T12:00"),
+    ];
+    expect(account({ spans }, "04", { had: 216, null: 0 })).toMatchObject({
+      ...{ expected: 288, had: 216, withoutLog: 36, refused: 36, pending: 0 },
+      ...{ noLog: { said: null, at: null }, refusal: MESSAGE },
+    });
+  });
+
+  test("counts pending buckets as buckets without a log when the series has no log", () => {
+    const ledger = { state: "no-log" as const, spans: [span("04T00:00", "04T06:00")] };
+    expect(account(ledger, "04", { had: 72, null: 0 })).toMatchObject({
+      ...{ expected: 288, had: 72, withoutLog: 216, pending: 0 },
+      ...{ noLog: { said: null, at: null }, why: null },
+    });
+    expect(account({ ...ledger, refusal: REFUSAL }, "04")).toMatchObject({ withoutLog: 216, noLog: MESSAGE });
+  });
+
+  test("counts refused buckets after the last fetched time as refused, and earlier ones as pending", () => {
+    const ledger = { refusal: REFUSAL, watermark: at("04T12:00"), spans: [span("04T06:00", "04T12:00")] };
+    expect(account(ledger, "04", { had: 72, null: 0 })).toMatchObject({
+      ...{ expected: 288, had: 72, refused: 144, pending: 72, refusal: MESSAGE, why: "behind" },
+    });
+    expect(account(ledger, "05")).toMatchObject({ expected: 288, refused: 144, pending: 144, refusal: MESSAGE });
+    expect(account(ledger, "03")).toMatchObject({ expected: 216, refused: 0, pending: 216, refusal: null });
+    const unproven = account({ ...ledger, state: "unproven" }, "03");
+    expect(unproven).toMatchObject({ refused: 216, pending: 0, refusal: MESSAGE });
+  });
+});
+
+test.each<[string, string, StoredLedger["state"], string, string]>([
+  ["it is not known yet whether there is a log", "03T06:00", "unproven", "04", "unproven"],
+  ["following is past the day", "05T00:00", "following", "04", "backfill"],
+  ["following has not reached the day", "04T23:55", "following", "04", "behind"],
+  ["the day is not over", "05T12:00", "following", "05", "open"],
+  ["the day has not begun for the series", "05T12:00", "following", "06", "open"],
+])("states why buckets are pending when %s", (_, watermark, state, date, why) => {
+  expect(account({ watermark: at(watermark), state, spans: [] }, date).why).toBe(why);
+});
 
 describe("the completeness of all series of a site for one UTC day", () => {
   test("is the sum of its series, in total and by resolution, zone and kind", () => {
