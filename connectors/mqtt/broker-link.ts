@@ -1,6 +1,7 @@
+import { once } from "node:events";
 import { type IClientOptions, type IConnackPacket, type IPublishPacket, MqttClient } from "mqtt";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
-import { endsWithin, rejectOnAbort, sleepFor, WAIT_ENDED_EARLY } from "../../src/core/runtime/waiting.ts";
+import { endsWithin, rejectOnAbort, sleepFor } from "../../src/core/runtime/waiting.ts";
 import {
   addSizeHint,
   BrokerHungUp,
@@ -226,13 +227,8 @@ function createBrokerLink(
   }
 
   async function awaitBeforeDeadline(response: Promise<void>): Promise<void> {
-    const sleepController = new AbortController();
-    void sleepFor(clock, publishDeadlineMs, sleepController.signal).then((isTimeUp) => isTimeUp && closeOverdueLink());
-    try {
-      await response;
-    } finally {
-      sleepController.abort(WAIT_ENDED_EARLY);
-    }
+    if (!(await endsWithin(clock, publishDeadlineMs, response))) closeOverdueLink();
+    await response;
   }
 
   function closeOverdueLink(): void {
@@ -261,9 +257,7 @@ function createBrokerLink(
     async disconnect(lastMessage?: MqttMessage): Promise<void> {
       rejectPendingMessages(new Retryable("The connection is being closed."));
       if (lastMessage !== undefined) await endsWithin(clock, DISCONNECT_TIMEOUT_MS, publish(lastMessage));
-      const closePromise = new Promise<void>((resolve) => {
-        lossController.signal.addEventListener("abort", () => resolve(), { once: true });
-      });
+      const closePromise = once(lossController.signal, "abort");
       // An unacknowledged last message would block the library forever.
       rejectPendingMessages(new Retryable("The connection is being closed."));
       client.end(false);
@@ -279,13 +273,11 @@ function createBrokerLink(
 }
 
 /** `rh: 2`: the broker sends no retained messages. `rap`: retained messages keep their flag. */
-function subscribeToFilter(client: MqttClient, filter: string, retainHandling: 0 | 2): Promise<void> {
-  return new Promise((resolve, reject) => {
-    client.subscribe(filter, { qos: 1, nl: false, rap: true, rh: retainHandling }, (error, granted) => {
-      if (error !== null && error !== undefined) reject(mapSubscribeError(error, filter));
-      else if (granted?.some(({ qos }) => qos === 0) === true) {
-        reject(new ConfigError(`The broker offers no acknowledgements (QoS 1) on ${filter}.`));
-      } else resolve();
-    });
+async function subscribeToFilter(client: MqttClient, filter: string, retainHandling: 0 | 2): Promise<void> {
+  const options = { qos: 1, nl: false, rap: true, rh: retainHandling } as const;
+  const granted = await client.subscribeAsync(filter, options).catch((error: unknown) => {
+    throw mapSubscribeError(error, filter);
   });
+  if (granted.some(({ qos }) => qos === 0))
+    throw new ConfigError(`The broker offers no acknowledgements (QoS 1) on ${filter}.`);
 }

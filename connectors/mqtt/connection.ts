@@ -1,3 +1,4 @@
+import { addAbortListener } from "node:events";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import { rejectOnAbort, runLoop, sleepFor } from "../../src/core/runtime/waiting.ts";
@@ -126,27 +127,17 @@ export async function testConnection(
   const link = await openBrokerLink(configureBroker(config, clock), { clientId }, signal);
   log.info({ limits: link.limits }, "the broker lets us in");
   try {
+    using _abortListener = rejectPendingOnAbort(link, signal);
     const body = { check: "plenum check", time: isoUtc(clock.now()) };
-    await rejectPendingOnAbort(link, signal, () =>
-      publishStatus(link, { ...buildStatusMessage(topic, body), retain: false }),
-    );
+    await publishStatus(link, { ...buildStatusMessage(topic, body), retain: false });
   } finally {
     await link.disconnect();
   }
 }
 
-export async function rejectPendingOnAbort<T>(
-  link: BrokerLink,
-  signal: AbortSignal,
-  work: () => Promise<T>,
-): Promise<T> {
-  const rejectPending = () => link.rejectPending(signal.reason);
-  signal.addEventListener("abort", rejectPending, { once: true });
-  try {
-    return await work();
-  } finally {
-    signal.removeEventListener("abort", rejectPending);
-  }
+/** Rejects the unacknowledged messages when the signal aborts, until the returned object is disposed. */
+export function rejectPendingOnAbort(link: BrokerLink, signal: AbortSignal): Disposable {
+  return addAbortListener(signal, () => link.rejectPending(signal.reason));
 }
 
 async function publishStatus(link: BrokerLink, message: MqttMessage): Promise<void> {

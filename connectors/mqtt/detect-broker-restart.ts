@@ -1,6 +1,6 @@
 import type { ConnectorContext, ServerInstance } from "../../src/core/connector.ts";
 import type { TimeSinceBoot } from "../../src/core/runtime/clock.ts";
-import { rejectOnAbort, sleepFor, WAIT_ENDED_EARLY } from "../../src/core/runtime/waiting.ts";
+import { sleepFor } from "../../src/core/runtime/waiting.ts";
 import { valueOr } from "../../src/core/values/value-or.ts";
 import { openBrokerLink } from "./broker-link.ts";
 import { configureBroker } from "./client-options.ts";
@@ -61,16 +61,14 @@ export async function readBrokerUptime(
       },
       signal,
     );
-    const timeoutController = new AbortController();
-    const giveUp = () => uptimeReport.resolve(null);
-    const timeoutPromise = sleepFor(context.clock, UPTIME_TIMEOUT_MS, timeoutController.signal).then(giveUp);
-    link.lossSignal.addEventListener("abort", giveUp, { once: true });
+    // Ends at the latest when the link is disconnected.
+    const timeoutPromise = sleepFor(context.clock, UPTIME_TIMEOUT_MS, link.lossSignal, signal).then(() => null);
     try {
       await link.subscribe([UPTIME_TOPIC], "include retained messages");
-      return await rejectOnAbort(uptimeReport.promise, signal);
+      const uptime = await Promise.race([uptimeReport.promise, timeoutPromise]);
+      signal.throwIfAborted();
+      return uptime;
     } finally {
-      timeoutController.abort(WAIT_ENDED_EARLY);
-      await timeoutPromise;
       await link.disconnect();
     }
   } catch (error) {

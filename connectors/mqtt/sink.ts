@@ -75,14 +75,15 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
         signal,
         onBestEffortRejected: (error: unknown) => context.log.warn({ err: error }, "reply not delivered"),
       };
-      return rejectPendingOnAbort(link, signal, async () => {
-        const preparation = publishedTopics.prepareTopics(batch);
-        if (preparation === null) return deliverBatch(link, batch, buildEventMessages, options);
+      using _abortListener = rejectPendingOnAbort(link, signal);
+      const preparation = publishedTopics.prepareTopics(batch);
+      if (preparation !== null) {
         await preparation;
         await publishTopicMoves(link, options);
-        const receipt = await deliverBatch(link, batch, buildEventMessages, options);
-        return receipt.retry === undefined ? { ...receipt, ...publishedTopics.deleteRemovedObjects() } : receipt;
-      });
+      }
+      const receipt = await deliverBatch(link, batch, buildEventMessages, options);
+      if (preparation === null || receipt.retry !== undefined) return receipt;
+      return { ...receipt, ...publishedTopics.deleteRemovedObjects() };
     },
   };
 }
