@@ -22,9 +22,6 @@ export interface TopicNames {
 export const DEFAULT_LAYOUT = "{prefix}/{source}/{site}/{kind}/{id}/{aspect}";
 
 const RESERVED_LEVELS = new Set(["cmd", "status", "reply", "worker"]);
-const NAME_PLACEHOLDERS: ReadonlySet<string> = new Set(["{site_name}", "{system}", "{gateway}", "{tag_name}"]);
-const ID_PLACEHOLDERS = ["{prefix}", "{source}", "{site}", "{tag}", "{kind}", "{id}", "{aspect}"];
-const TOPIC_PLACEHOLDERS = [...ID_PLACEHOLDERS, ...NAME_PLACEHOLDERS];
 const LITERAL_LEVEL_PATTERN = /^[\w.:@-]{1,64}$/;
 
 const MAX_SEGMENT_LENGTH = 128;
@@ -61,9 +58,9 @@ export function createTopics(prefix: string, template: string, source?: string) 
       return `${prefix}/${encodeSegment(parts.source ?? "")}/${encodeSegment(parts.id)}/{aspect}`;
     let pattern = "";
     for (const level of parts.kind === "tag" ? layout : layoutOfOtherKinds) {
-      const name = findPlaceholderName(level, parts, names);
-      if (name !== null) pattern = appendName(pattern, name);
-      else pattern += `/${level.startsWith("{") ? resolvePlaceholder(level, prefix, parts) : level}`;
+      const findName = NAME_PLACEHOLDERS.get(level);
+      if (findName !== undefined) pattern = appendName(pattern, findName(names, parts));
+      else pattern += `/${ID_PLACEHOLDERS.get(level)?.(parts, prefix) ?? level}`;
       if (pattern.startsWith("/")) pattern = pattern.slice(1);
     }
     return pattern;
@@ -128,40 +125,26 @@ function cleanTopicLevel(name: string): string {
   return level === "" ? "_" : level;
 }
 
-/** Returns the name for a placeholder such as `{site_name}`; null for other placeholders and for literal words. */
-function findPlaceholderName(placeholder: string, { id, kind, site }: TopicParts, names: TopicNames): string | null {
-  switch (placeholder) {
-    case "{site_name}":
-      return names.siteName ?? site ?? "";
-    case "{system}":
-      return names.system ?? "";
-    case "{gateway}":
-      return names.gateway ?? "";
-    case "{tag_name}":
-      return kind === "tag" ? (names.tagName ?? id) : "";
-    default:
-      return null;
-  }
-}
+/** Functions that return the encoded levels for placeholders; `{aspect}` stays in the pattern. */
+const ID_PLACEHOLDERS = new Map<string, (parts: TopicParts, prefix: string) => string>([
+  ["{prefix}", (_, prefix) => prefix],
+  ["{source}", ({ source }) => (source === null ? "worker" : encodeSegment(source))],
+  ["{site}", ({ site }) => (site === null ? "_" : encodeSegment(site))],
+  ["{tag}", ({ kind, id }) => (kind === "tag" ? encodeSegment(id) : "_")],
+  ["{kind}", ({ kind }) => encodeSegment(kind)],
+  ["{id}", ({ id }) => encodeSegment(id)],
+  ["{aspect}", () => "{aspect}"],
+]);
 
-function resolvePlaceholder(placeholder: string, prefix: string, parts: TopicParts): string {
-  switch (placeholder) {
-    case "{prefix}":
-      return prefix;
-    case "{source}":
-      return parts.source === null ? "worker" : encodeSegment(parts.source);
-    case "{site}":
-      return parts.site === null ? "_" : encodeSegment(parts.site);
-    case "{tag}":
-      return parts.kind === "tag" ? encodeSegment(parts.id) : "_";
-    case "{kind}":
-      return encodeSegment(parts.kind);
-    case "{id}":
-      return encodeSegment(parts.id);
-    default:
-      return placeholder;
-  }
-}
+/** Functions that return the names for placeholders; empty without a name. */
+const NAME_PLACEHOLDERS = new Map<string, (names: TopicNames, parts: TopicParts) => string>([
+  ["{site_name}", ({ siteName }, { site }) => siteName ?? site ?? ""],
+  ["{system}", ({ system }) => system ?? ""],
+  ["{gateway}", ({ gateway }) => gateway ?? ""],
+  ["{tag_name}", ({ tagName }, { kind, id }) => (kind === "tag" ? (tagName ?? id) : "")],
+]);
+
+const TOPIC_PLACEHOLDERS = [...ID_PLACEHOLDERS.keys(), ...NAME_PLACEHOLDERS.keys()];
 
 const PLAIN_SEGMENT_PATTERN = /^[\w.-]{1,128}$/;
 
