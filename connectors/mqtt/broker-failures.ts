@@ -1,3 +1,4 @@
+import { addAbortListener } from "node:events";
 import { type IClientOptions, MqttClient } from "mqtt";
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import {
@@ -30,7 +31,7 @@ export function mapConnectError(error: unknown, address: string, usesMqtt5: bool
   }
   if (typeof code !== "number") return connectionFailure(error, describeBroker(address));
   if (code === 1 && usesMqtt5) return createMqtt311OnlyError(address);
-  const refusal = CONNECT_REFUSALS[code];
+  const refusal = CONNECT_REFUSALS[MQTT5_CODE_OF_RETURN_CODE[code] ?? code];
   if (refusal === undefined)
     return new Retryable(`The broker at ${address} refused the connection (reason ${code}).`, { cause: error });
   const [message, hint, reason = "settings"] = refusal;
@@ -51,33 +52,21 @@ function describeBroker(address: string): ServerInfo {
 /** Creates the error for a broker without MQTT 5, such as RabbitMQ before 4 or Mosquitto before 1.6. */
 function createMqtt311OnlyError(address: string): ConfigError {
   const message = `The broker at ${address} knows MQTT 3.1.1 only, and was spoken to in MQTT 5.`;
-  return new ConfigError(message, { hint: PROTOCOL_REFUSED[1], field: "protocol" });
+  return new ConfigError(message, { hint: USE_MQTT_311_HINT, field: "protocol" });
 }
 
 type ConnectRefusal = readonly [message: string, hint: string, reason?: "unauthenticated" | "forbidden"];
 
-const PROTOCOL_REFUSED: ConnectRefusal = ["does not speak this version of MQTT", 'Set protocol: "3.1.1".'];
-const CLIENT_ID_REFUSED: ConnectRefusal = ["does not accept our client id", "Set client_id to one that it accepts."];
-const PASSWORD_REFUSED: ConnectRefusal = [
-  "does not accept the user name or password",
-  "Check username and password.",
-  "unauthenticated",
-];
-const ACCESS_REFUSED: ConnectRefusal = [
-  "does not let us in",
-  "Check username, password and the broker's access list.",
-  "forbidden",
-];
+/** Reason codes of MQTT 5 with the meaning of a return code of MQTT 3.1.1. */
+const MQTT5_CODE_OF_RETURN_CODE: Readonly<Record<number, number>> = { 2: 133, 4: 134, 5: 135 };
+const USE_MQTT_311_HINT = 'Set protocol: "3.1.1".';
 
 const CONNECT_REFUSALS: Readonly<Record<number, ConnectRefusal>> = {
   1: ["does not speak MQTT 3.1.1", 'Set protocol: "5", or use a newer broker.'],
-  2: CLIENT_ID_REFUSED,
-  4: PASSWORD_REFUSED,
-  5: ACCESS_REFUSED,
-  132: PROTOCOL_REFUSED,
-  133: CLIENT_ID_REFUSED,
-  134: PASSWORD_REFUSED,
-  135: ACCESS_REFUSED,
+  132: ["does not speak this version of MQTT", USE_MQTT_311_HINT],
+  133: ["does not accept our client id", "Set client_id to one that it accepts."],
+  134: ["does not accept the user name or password", "Check username and password.", "unauthenticated"],
+  135: ["does not let us in", "Check username, password and the broker's access list.", "forbidden"],
   138: ["has banned us", "Ask its administrator.", "forbidden"],
   140: ["wants another way of authentication", "Only user name and password, or a certificate, are supported."],
   144: ["does not accept our status topic", "Choose another prefix."],
@@ -181,23 +170,19 @@ export async function diagnoseHangUp(
 }
 
 /** Returns true if the broker responds to CONNECT, even with a refusal, except a refusal of the MQTT version. */
-function doesBrokerRespond(probeOptions: IClientOptions, signal: AbortSignal): Promise<boolean> {
-  if (signal.aborted) return Promise.resolve(false);
-  return new Promise((resolve) => {
-    const settings = { ...probeOptions, connectTimeout: PROBE_TIMEOUT_MS, reconnectPeriod: 0, resubscribe: false };
-    const probeClient = new MqttClient(() => openBrokerSocket(settings, NO_PACKET_LISTENER), settings);
-    const finishProbe = (hasResponded: boolean) => {
-      signal.removeEventListener("abort", onAbort);
-      probeClient.end(!hasResponded);
-      resolve(hasResponded);
-    };
-    const onAbort = () => finishProbe(false);
-    signal.addEventListener("abort", onAbort, { once: true });
-    probeClient.once("connect", () => finishProbe(true));
-    probeClient.on("error", (error) => {
-      const code = readErrorCode(error);
-      finishProbe(typeof code === "number" && code !== 1 && code !== 132);
-    });
-    probeClient.once("close", () => finishProbe(false));
+async function doesBrokerRespond(probeOptions: IClientOptions, signal: AbortSignal): Promise<boolean> {
+  if (signal.aborted) return false;
+  const settings = { ...probeOptions, connectTimeout: PROBE_TIMEOUT_MS, reconnectPeriod: 0, resubscribe: false };
+  const probeClient = new MqttClient(() => openBrokerSocket(settings, NO_PACKET_LISTENER), settings);
+  const { promise: response, resolve } = Promise.withResolvers<boolean>();
+  using _abortListener = addAbortListener(signal, () => resolve(false));
+  probeClient.once("connect", () => resolve(true));
+  probeClient.on("error", (error) => {
+    const code = readErrorCode(error);
+    resolve(typeof code === "number" && code !== 1 && code !== 132);
   });
+  probeClient.once("close", () => resolve(false));
+  const hasResponded = await response;
+  probeClient.end(!hasResponded);
+  return hasResponded;
 }

@@ -2,10 +2,11 @@ import { pointsToJson, type SplitHistoryEvent, splitHistoryEvent } from "../../s
 import type { TagValue } from "../../src/core/model/building.ts";
 import { type EventNumber, sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
 import {
-  type AlarmFact,
+  type AlarmEvent,
   type AnyEvent,
   type Event,
   eventSourceName,
+  isAlarmEvent,
   isTelemetry,
   toCloudEvent,
 } from "../../src/core/model/event.ts";
@@ -106,6 +107,15 @@ function buildStateMessages(
     return [correlatedReply, { ...correlatedReply, topic: replyTo, bestEffort: true }];
   }
 
+  function buildAlarmMessages(event: AlarmEvent): readonly MqttMessage[] {
+    const { id, status } = event.data.alarm;
+    if (event.type === "alarm-vanished") return buildDeletions("alarm", id);
+    // The state topic shows only the current episode of an alarm.
+    if (event.data.superseded === true) return [];
+    const message = toMessage(formatTopic("alarm", id, "state"), buildAlarmBody(event), retainOptions.alarms);
+    return status === "resolved" ? [{ ...message, expirySeconds: RESOLVED_ALARM_RETENTION_SECONDS }] : [message];
+  }
+
   function buildInventoryMessages({ type, data }: InventoryEvent): readonly MqttMessage[] {
     const [kind, object] = getInventoryObject(data);
     if (type.endsWith("-removed"))
@@ -119,6 +129,7 @@ function buildStateMessages(
     return [toMessage(formatTopic(kind, object.id, "state"), gatewayState, retainOptions.inventory), inventoryMessage];
   }
 
+  if (isAlarmEvent(event)) return buildAlarmMessages(event);
   switch (event.type) {
     case "tag-history": {
       const history = splitHistoryEvent(event);
@@ -132,23 +143,6 @@ function buildStateMessages(
     case "tag-systems-changed": {
       const { tag, systems } = event.data;
       return [toMessage(formatTopic("tag", tag.id, "systems"), addTimeAndId({ systems }), retainOptions.inventory)];
-    }
-
-    case "alarm-vanished":
-      return buildDeletions("alarm", event.data.alarm.id);
-    case "alarm-raised":
-    case "alarm-resolved":
-    case "alarm-acknowledged":
-    case "alarm-unacknowledged":
-    case "alarm-recovering":
-    case "alarm-retriggered":
-    case "alarm-changed":
-    case "alarm-out-of-scope": {
-      // The state topic shows only the current episode of an alarm.
-      if (event.data.superseded === true) return [];
-      const { id, status } = event.data.alarm;
-      const message = toMessage(formatTopic("alarm", id, "state"), buildAlarmBody(event), retainOptions.alarms);
-      return status === "resolved" ? [{ ...message, expirySeconds: RESOLVED_ALARM_RETENTION_SECONDS }] : [message];
     }
 
     case "command-accepted": {
@@ -241,7 +235,7 @@ function buildTotalBody(event: Event<"tag-total">, source: string | null): Messa
 }
 
 /** Builds the state of an alarm. For `alarm-out-of-scope`: the last known state with `inScope` false. */
-function buildAlarmBody(event: Event & { readonly data: AlarmFact }): MessageOf<"alarm-state"> {
+function buildAlarmBody(event: AlarmEvent): MessageOf<"alarm-state"> {
   const { alarm, episode, late, behindGateway } = event.data;
   return {
     ts: event.time,

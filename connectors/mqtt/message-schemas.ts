@@ -16,6 +16,9 @@ const Source = NullableText.meta({ description: "Name of the source; null for Pl
 const SiteId = NullableText.meta({ description: "The service's number of the site; null without a site." });
 const ValueType = z.enum(["number", "boolean"]).nullable();
 
+const nullableTexts = <Name extends string>(...names: readonly Name[]) =>
+  Object.fromEntries(names.map((name) => [name, NullableText])) as Record<Name, typeof NullableText>;
+
 const SERIES_FIELDS = {
   unit: NullableText,
   name: Text,
@@ -31,31 +34,20 @@ const SiteObject = z.strictObject({ id: z.number(), displayName: Text }) satisfi
 const TagObject = z.strictObject({
   id: Text,
   displayName: Text,
-  description: NullableText,
-  unit: NullableText,
-  alias: NullableText,
-  path: NullableText,
-  unitCode: NullableText,
+  ...nullableTexts("description", "unit", "alias", "path", "unitCode"),
 }) satisfies z.ZodType<{ [Field in keyof Required<Tag>]: Required<Tag>[Field] | null }>;
 
 const GatewayObject = z.strictObject({
   id: Text,
   displayName: Text,
   online: z.boolean().nullable(),
-  version: NullableText,
-  hardware: NullableText,
-  ipAddress: NullableText,
-  location: NullableText,
+  ...nullableTexts("version", "hardware", "ipAddress", "location"),
 }) satisfies z.ZodType<Gateway>;
 
 const HostObject = z.strictObject({
   id: Text,
   displayName: Text,
-  description: NullableText,
-  type: NullableText,
-  modelName: NullableText,
-  ip: NullableText,
-  macAddress: NullableText,
+  ...nullableTexts("description", "type", "modelName", "ip", "macAddress"),
   gateway: z.strictObject({ id: z.number(), displayName: Text }).nullable(),
 }) satisfies z.ZodType<Host>;
 
@@ -63,10 +55,7 @@ const SystemObject = z.strictObject({
   id: Text,
   code: Text,
   displayName: Text,
-  discipline: NullableText,
-  description: NullableText,
-  location: NullableText,
-  manufacturer: NullableText,
+  ...nullableTexts("discipline", "description", "location", "manufacturer"),
   installedYear: z.number().nullable(),
   maintenanceNotes: NullableText,
   datapointsCount: z.number().nullable(),
@@ -87,13 +76,9 @@ const AlarmObject = z.strictObject({
   description: Text,
   triggeredAt: Time,
   triggeredAtRaw: Text,
-  resolvedAt: NullableText,
-  resolvedAtRaw: NullableText,
-  recoveringUntil: NullableText,
+  ...nullableTexts("resolvedAt", "resolvedAtRaw", "recoveringUntil"),
   acknowledged: z.boolean(),
-  acknowledgedBy: NullableText,
-  acknowledgedMessage: NullableText,
-  acknowledgedAt: NullableText,
+  ...nullableTexts("acknowledgedBy", "acknowledgedMessage", "acknowledgedAt"),
   lastActiveEvent: z
     .strictObject({
       id: z.number(),

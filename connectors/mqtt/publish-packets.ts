@@ -205,7 +205,11 @@ export function createAcknowledgementReader(onAcknowledged: OnAcknowledged): (ch
       if (remainingLibraryBytes === 0) {
         const header = parsePacketHeader(bytes, offset);
         const isAcknowledgement =
-          bytes[offset] === PUBACK_TYPE_BYTE && header !== null && isValidAcknowledgement(header);
+          bytes[offset] === PUBACK_TYPE_BYTE &&
+          header !== null &&
+          header.length >= PACKET_ID_BYTES &&
+          // A longer packet would have to be buffered until it is complete.
+          header.size <= MAX_RECEIVED_PACKET_BYTES;
         if (header === null || (isAcknowledgement && offset + header.size > bytes.length)) {
           incompletePacket = Buffer.from(bytes.subarray(offset));
           break;
@@ -227,12 +231,6 @@ export function createAcknowledgementReader(onAcknowledged: OnAcknowledged): (ch
     return libraryChunks.length > 1 ? Buffer.concat(libraryChunks) : (libraryChunks[0] ?? null);
   };
 }
-
-/** Returns false for a packet that is too long to buffer until it is complete. */
-const isValidAcknowledgement = ({ length, size }: PacketHeader) =>
-  length >= PACKET_ID_BYTES && size <= MAX_RECEIVED_PACKET_BYTES;
-
-type PacketHeader = NonNullable<ReturnType<typeof parsePacketHeader>>;
 
 /** Parses a packet header. Returns null for an incomplete header and infinite sizes for an invalid header. */
 function parsePacketHeader(bytes: Buffer, offset: number) {
@@ -276,6 +274,5 @@ export function openBrokerSocket(options: IClientOptions, listener: PacketListen
 function connectByTls(options: IClientOptions, address: { readonly host: string; readonly port: number }): Socket {
   const { ca, cert, key, servername } = options;
   const tlsServerName = servername ?? (isIP(address.host) === 0 ? address.host : undefined);
-  const serverName = tlsServerName === undefined ? {} : { servername: tlsServerName };
-  return connectSecure({ ...VERIFIED_TLS, ...address, ca, cert, key, ...serverName });
+  return connectSecure({ ...VERIFIED_TLS, ...address, ca, cert, key, servername: tlsServerName });
 }
