@@ -5,11 +5,11 @@ import { findErrorInSuccessResponse, isWrongPathError, parseErrorText } from "./
 import type { InfluxConfig } from "./config.ts";
 import type { InfluxClient } from "./http-client.ts";
 
-export function createBucketClient(config: InfluxConfig, writePath: string, httpClient: InfluxClient) {
+export function createBucketClient(config: InfluxConfig, writePath: string, getClient: () => InfluxClient) {
   const database = config.database ?? "";
 
   async function runQuery(statement: string, signal: AbortSignal): Promise<string> {
-    const { body } = await httpClient.post(`/query?q=${encodeURIComponent(statement)}`, "", signal);
+    const { body } = await getClient().post(`/query?q=${encodeURIComponent(statement)}`, "", signal);
     // InfluxDB 1.x responds 200 to a failed statement.
     if (!/"error"/.test(body)) return body;
     throw new ConfigError(`The server refused ${statement}: ${body.slice(0, 300)}`, { field: "database" });
@@ -37,7 +37,7 @@ export function createBucketClient(config: InfluxConfig, writePath: string, http
     /** Returns true if the bucket is missing. Rejects for every other error. */
     async isBucketMissing(signal: AbortSignal): Promise<boolean> {
       try {
-        const failure = findErrorInSuccessResponse(await httpClient.post(writePath, "", signal), config);
+        const failure = findErrorInSuccessResponse(await getClient().post(writePath, "", signal), config);
         if (failure !== null) throw failure;
         return false;
       } catch (error) {
@@ -62,7 +62,7 @@ export function createBucketClient(config: InfluxConfig, writePath: string, http
 
   async function readBucketRetentionMs(signal: AbortSignal): Promise<number | null> {
     const bucketQuery = new URLSearchParams({ name: config.bucket ?? "", ...(config.org ? { org: config.org } : {}) });
-    const { body } = await httpClient.get(`/api/v2/buckets?${bucketQuery.toString()}`, signal);
+    const { body } = await getClient().get(`/api/v2/buckets?${bucketQuery.toString()}`, signal);
     const { buckets } = JSON.parse(body) as { buckets?: { name?: unknown; retentionRules?: unknown }[] };
     const bucket = buckets?.find(({ name }) => name === config.bucket);
     if (!Array.isArray(bucket?.retentionRules)) return null;

@@ -1,5 +1,4 @@
 import { type AlarmEvent, type AnyEvent, type Event, isAlarmEvent } from "../../src/core/model/event.ts";
-import type { DayBucketCounts } from "../../src/core/model/history-event-data.ts";
 import {
   buildValueFields,
   type EncodedInfluxLines,
@@ -87,18 +86,18 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in KindWithOwnPointBuilder]: (even
     const measurement = "history_complete";
     const tags = { resolution: data.resolution, time_zone: data.timeZone, total: String(data.total) };
     if ("site" in data) {
-      const { from, until, series, waitingCount } = data;
-      return { measurement, tags, fields: { from, until, series, waiting: waitingCount } };
+      const fields = { ...copyFields(data, "from", "until", "series"), waiting: data.waitingCount };
+      return { measurement, tags, fields };
     }
-    const fields = { first_date: data.firstDate, last_date: data.lastDate, ...buildDayCountFields(data) };
+    const fields = copyFields(data, "firstDate", "lastDate", ...DAY_COUNTS);
     return { measurement, tags: { ...tags, tag_id: data.tag.id }, fields };
   },
   /** The point of a `day-sealed` event has the time of the day's start, so a later revision overwrites the point. */
-  "day-sealed": ({ time, data: { date, revision, revised, series, ...account } }) => ({
+  "day-sealed": ({ time, data }) => ({
     measurement: "day_sealed",
     tags: {},
-    fields: { revision, revised, series, ...buildDayCountFields(account), sealed_at: time },
-    time: `${date}T00:00:00Z`,
+    fields: { ...copyFields(data, "revision", "revised", "series", ...DAY_COUNTS), sealed_at: time },
+    time: `${data.date}T00:00:00Z`,
   }),
   "gateway-online": buildGatewayPoint,
   "gateway-offline": buildGatewayPoint,
@@ -106,47 +105,35 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in KindWithOwnPointBuilder]: (even
     measurement: "command_accepted",
     tags: { tag_id: data.tagId },
     fields: {
-      command_id: data.commandId,
+      ...copyFields(data, "commandId", "waitMs", "messageRequests", "messageSeconds"),
+      ...copyFields(data, "expiresAt", "forMs", "needsSecond"),
       ...buildValueFields("requested", data.requested),
-      wait_ms: data.waitMs,
-      message_requests: data.messageRequests,
-      message_seconds: data.messageSeconds,
-      expires_at: data.expiresAt,
-      for_ms: data.forMs,
-      needs_second: data.needsSecond,
     },
   }),
-  "command-result": ({ data: { tagId, outcome, reason, message, ...data } }) => ({
+  "command-result": ({ data }) => ({
     measurement: "command_result",
-    tags: { tag_id: tagId, outcome, reason },
+    tags: { tag_id: data.tagId, outcome: data.outcome, reason: data.reason },
     fields: {
-      command_id: data.commandId,
-      message,
+      ...copyFields(data, "commandId", "message", "rehearsal"),
       ...buildValueFields("requested", data.requested),
       ...buildValueFields("before", data.before),
       ...buildValueFields("read_back", data.readBack),
-      rehearsal: data.rehearsal,
     },
   }),
-  "command-not-restored": ({ data: { tagId, reason, message, since, ...data } }) => ({
+  "command-not-restored": ({ data }) => ({
     measurement: "command_not_restored",
-    tags: { tag_id: tagId, reason },
+    tags: { tag_id: data.tagId, reason: data.reason },
     fields: {
-      command_id: data.commandId,
-      message,
+      ...copyFields(data, "commandId", "message", "since", "dueAt"),
       ...buildValueFields("in_force", data.inForce),
       ...buildValueFields("wanted", data.wanted),
-      since,
-      due_at: data.dueAt,
     },
   }),
   "tag-systems-changed": ({ type, data: { tag, systems, before } }) => ({
     measurement: "inventory_event",
     tags: { type, object: "tag", object_id: tag.id },
     fields: {
-      display_name: tag.displayName,
-      description: tag.description,
-      unit: tag.unit,
+      ...copyFields(tag, "displayName", "description", "unit"),
       systems: systems.map((system) => system.id).join(","),
       systems_before: before.join(","),
     },
@@ -165,14 +152,12 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in KindWithOwnPointBuilder]: (even
       last_before: since.lastBefore,
     },
   }),
-  "audit-head": ({ type, data: { records, head } }) => buildWorkerPoint(type, { records, head }),
+  "audit-head": ({ type, data }) => buildWorkerPoint(type, copyFields(data, "records", "head")),
   "silence-started": buildSilencePoint,
   "silence-ended": buildSilencePoint,
-  "token-expiring": ({ type, data }) =>
-    buildWorkerPoint(type, { expires_at: data.expiresAt, days_left: data.daysLeft }),
-  "source-unavailable": ({ type, data: { reason, since } }) => buildWorkerPoint(type, { reason, since }),
-  "site-status-changed": ({ type, data: { status, reason, since } }) =>
-    buildWorkerPoint(type, { status, reason, since }),
+  "token-expiring": ({ type, data }) => buildWorkerPoint(type, copyFields(data, "expiresAt", "daysLeft")),
+  "source-unavailable": ({ type, data }) => buildWorkerPoint(type, copyFields(data, "reason", "since")),
+  "site-status-changed": ({ type, data }) => buildWorkerPoint(type, copyFields(data, "status", "reason", "since")),
   "source-available": ({ type, data }) => buildWorkerPoint(type, { since: data.unavailableSince }),
   "worker-alive": ({ type, data: { intervalSeconds, version, alarmsPolledAt } }) =>
     buildWorkerPoint(type, { interval_s: intervalSeconds, version, alarms_polled_at: alarmsPolledAt }),
@@ -180,9 +165,19 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in KindWithOwnPointBuilder]: (even
     const changedPaths = changes.map(({ path }) => path).join(",");
     return buildWorkerPoint(type, { by, changed: changedPaths, count: changes.length, pending: pending.length });
   },
-  "delivery-gap": ({ type, data: { sink, reason, count, firstTime, lastTime } }) =>
-    buildWorkerPoint(type, { reason, count, first_time: firstTime, last_time: lastTime }, { sink }),
+  "delivery-gap": ({ type, data }) =>
+    buildWorkerPoint(type, copyFields(data, "reason", "count", "firstTime", "lastTime"), { sink: data.sink }),
 };
+
+type FieldValue = InfluxPointData["fields"][string];
+
+/** Copies properties to fields with the same names in snake case, e.g. `waitMs` to `wait_ms`. */
+function copyFields<Name extends string>(data: { readonly [N in Name]?: FieldValue }, ...names: readonly Name[]) {
+  const toSnakeCase = (name: string) => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  return Object.fromEntries(names.map((name) => [toSnakeCase(name), data[name]]));
+}
+
+const DAY_COUNTS = ["expected", "had", "null", "absent", "refused", "pending", "withoutLog", "notWanted"] as const;
 
 function buildWorkerPoint(type: string, fields: InfluxPoint["fields"], tags?: InfluxPoint["tags"]): InfluxPoint {
   return { measurement: "worker_event", tags: { type, ...tags }, fields };
@@ -210,17 +205,10 @@ function buildAlarmPoint({ type, data }: AlarmEvent): InfluxPoint {
       alarm_source: alarm.source,
       value: lastActiveEvent?.value,
       value_text: lastActiveEvent?.textlistValue,
-      triggered_at: alarm.triggeredAt,
-      resolved_at: alarm.resolvedAt,
-      recovering_until: alarm.recoveringUntil,
-      acknowledged: alarm.acknowledged,
-      acknowledged_by: alarm.acknowledgedBy,
-      acknowledged_at: alarm.acknowledgedAt,
-      acknowledged_message: alarm.acknowledgedMessage,
-      late: data.late,
+      ...copyFields(alarm, "triggeredAt", "resolvedAt", "recoveringUntil"),
+      ...copyFields(alarm, "acknowledged", "acknowledgedBy", "acknowledgedAt", "acknowledgedMessage"),
       initial: "initial" in data ? data.initial : undefined,
-      behind_gateway: data.behindGateway,
-      episode: data.episode,
+      ...copyFields(data, "late", "behindGateway", "episode"),
       tickets: data.tickets?.map(({ sink, ticket }) => (ticket === null ? sink : `${sink} ${ticket}`)).join(", "),
       ...buildChangedValueFields(data),
     },
@@ -235,15 +223,12 @@ function findAlarmState(type: AlarmEvent["type"], status: string): "active" | "r
 }
 
 function buildGatewayPoint({ type, data }: Event<"gateway-online" | "gateway-offline">): InfluxPoint {
-  const { displayName, location, version, hardware, ipAddress } = data.gateway;
   return {
     measurement: "gateway_status",
     tags: { gateway_id: data.gateway.id },
     fields: {
       online: type === "gateway-online",
-      display_name: displayName,
-      ...{ location, version, hardware },
-      ip_address: ipAddress,
+      ...copyFields(data.gateway, "displayName", "location", "version", "hardware", "ipAddress"),
       hosts: data.hosts.length,
       whole_site: data.wholeSite,
     },
@@ -263,36 +248,27 @@ function buildSilencePoint({ type, data: { silence, by } }: Event<"silence-start
 }
 
 function* buildSensorPoints({ data }: Event<"silent-sensors">): Generator<InfluxPoint> {
-  const { counts, from, judged, parts, tags } = data;
+  const { counts } = data;
   yield {
     measurement: "silent_sensors",
     tags: { part: String(data.part) },
     fields: {
-      ...{ tags, judged, from, parts },
-      watched_hours: data.watchedHours,
+      ...copyFields(data, "tags", "judged", "from", "parts", "watchedHours"),
       never_moved: counts["never-moved"],
       always_null: counts["always-null"],
       log_differs: counts["log-differs"],
       log_clock_off: counts["log-clock-off"],
     },
   };
-  for (const { finding, tag, lagMs, message, readings, value, logged, pairs, resolution } of data.findings)
+  for (const finding of data.findings)
     yield {
       measurement: "silent_sensor",
-      tags: { tag_id: tag.id, finding },
+      tags: { tag_id: finding.tag.id, finding: finding.finding },
       fields: {
-        display_name: tag.displayName,
-        unit: tag.unit,
-        lag_ms: lagMs,
-        ...{ message, readings, value, logged, pairs, resolution },
+        ...copyFields(finding.tag, "displayName", "unit"),
+        ...copyFields(finding, "lagMs", "message", "readings", "value", "logged", "pairs", "resolution"),
       },
     };
-}
-
-function buildDayCountFields(account: DayBucketCounts): InfluxPoint["fields"] {
-  const { expected, had, absent, refused, pending } = account;
-  const dayBucketCounts = { expected, had, null: account.null, absent, refused, pending };
-  return { ...dayBucketCounts, without_log: account.withoutLog, not_wanted: account.notWanted };
 }
 
 type InventoryEvent = Extract<
@@ -322,32 +298,26 @@ function buildChangedValueFields(data: object): InfluxPoint["fields"] {
 
 function getInventoryObject(data: InventoryEvent["data"]) {
   if ("site" in data) return [data.site, {}] as const;
-  if ("tag" in data) {
-    const { unit, alias, path, unitCode } = data.tag;
-    return [data.tag, { unit, alias, path, unit_code: unitCode }] as const;
-  }
+  if ("tag" in data) return [data.tag, copyFields(data.tag, "unit", "alias", "path", "unitCode")] as const;
   if ("gateway" in data) {
-    const { online, version, hardware, ipAddress, location } = data.gateway;
-    return [data.gateway, { online, version, hardware, ip_address: ipAddress, location }] as const;
+    const fields = copyFields(data.gateway, "online", "version", "hardware", "ipAddress", "location");
+    return [data.gateway, fields] as const;
   }
   if ("host" in data) {
-    const { type, modelName, ip, macAddress, gateway } = data.host;
-    const inventoryObjectFields = {
+    const { type, ip, gateway } = data.host;
+    const fields = {
       host_type: type,
-      model_name: modelName,
       ip_address: ip,
-      mac_address: macAddress,
+      ...copyFields(data.host, "modelName", "macAddress"),
       behind_gateway: gateway === null ? null : String(gateway.id),
       gateway: gateway?.displayName,
     };
-    return [data.host, inventoryObjectFields] as const;
+    return [data.host, fields] as const;
   }
-  const { code, discipline, location, manufacturer, installedYear, maintenanceNotes, datapointsCount } = data.system;
-  const inventoryObjectFields = {
-    ...{ code, discipline, location, manufacturer },
-    installed_year: installedYear,
-    maintenance_notes: maintenanceNotes,
-    datapoints_count: datapointsCount,
+  const { system } = data;
+  const fields = {
+    ...copyFields(system, "code", "discipline", "location", "manufacturer"),
+    ...copyFields(system, "installedYear", "maintenanceNotes", "datapointsCount"),
   };
-  return [data.system, inventoryObjectFields] as const;
+  return [system, fields] as const;
 }

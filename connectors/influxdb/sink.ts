@@ -31,6 +31,8 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   const readAuthorization = createAuthorizationReader(config, context);
   const proxy = openProxy(config.proxy, clock);
   let httpClient: InfluxClient | null = null;
+  const getClient = () => httpClient ?? connectToInflux();
+  const bucketClient = createBucketClient(config, writePath, getClient);
 
   /** Reads the secrets again at each open, so a replaced token needs no restart. */
   function connectToInflux(): InfluxClient {
@@ -45,8 +47,6 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     });
     return httpClient;
   }
-
-  const createBucketClientFor = (httpClient: InfluxClient) => createBucketClient(config, writePath, httpClient);
 
   async function send(lines: readonly EventLines[], client: InfluxClient, signal: AbortSignal): Promise<WriteOutcome> {
     const count = countLines(lines);
@@ -88,7 +88,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 
     async open(signal) {
       signal.throwIfAborted();
-      const bucketClient = createBucketClientFor(connectToInflux());
+      connectToInflux();
       if (!config.create_database) return;
       try {
         // Check first: a user that may write to a database may lack the right to create one.
@@ -100,7 +100,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 
     async write(offeredEvents, signal, _accepted, batchInfo) {
       signal.throwIfAborted();
-      const client = httpClient ?? connectToInflux();
+      const client = getClient();
       const retryForMissingNames = await nameLookup.loadNames(offeredEvents, batchInfo?.committedAt);
       if (retryForMissingNames?.from === 0) throw retryForMissingNames.error;
       const batch = offeredEvents.slice(0, retryForMissingNames?.from);
@@ -119,21 +119,20 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 
     /** Tests the sink with an empty write, which reveals missing permissions, a missing bucket or a wrong path. */
     async probe(signal) {
-      const bucketClient = createBucketClientFor(httpClient ?? connectToInflux());
       try {
         if (!(await bucketClient.isBucketMissing(signal))) return;
         if (config.create_database) await bucketClient.checkCreatePermission(signal);
-        else await httpClient?.post(writePath, "", signal);
+        else await getClient().post(writePath, "", signal);
       } catch (error) {
         throw await mapInfluxError(error, signal);
       }
     },
 
-    detectRestart: (storedId, signal) => detectInfluxRestart(httpClient ?? connectToInflux(), storedId, signal),
+    detectRestart: (storedId, signal) => detectInfluxRestart(getClient(), storedId, signal),
 
     async retentionMs(signal) {
       try {
-        return await createBucketClientFor(httpClient ?? connectToInflux()).retentionMs(signal);
+        return await bucketClient.retentionMs(signal);
       } catch (error) {
         if (signal.aborted) throw signal.reason;
         // This request fails for a token that may only write, and for VictoriaMetrics and InfluxDB 3, which lack the endpoint.
