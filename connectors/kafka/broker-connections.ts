@@ -1,3 +1,4 @@
+import { addAbortListener } from "node:events";
 import { isIP } from "node:net";
 import * as kafka from "@platformatic/kafka";
 import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
@@ -22,13 +23,11 @@ export function listRequestVersions<T>(name: string, newest: number, oldest: num
   return requestVersions.flatMap((version) => (version === undefined ? [] : [version.api]));
 }
 
-export interface BrokerConnection {
-  readonly address: HostAndPort;
-  /** Sends the newest supported version of a request. Also returns responses that contain errors. */
-  request<Arguments extends unknown[], Response>(
-    versions: readonly KafkaRequestVersion<Arguments, Response>[],
-    ...requestArguments: Arguments
-  ): Promise<Response>;
+export type BrokerConnection = Awaited<ReturnType<typeof connectAndReadVersions>>;
+
+interface OpenConnection {
+  readonly connection: kafka.Connection;
+  readonly broker: Promise<BrokerConnection>;
 }
 
 export class UnsupportedKafkaRequest extends ConfigError {}
@@ -44,10 +43,7 @@ export type BrokerConnections = ReturnType<typeof createBrokerConnections>;
 export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
   const { client_id, sasl, tls } = config;
   const readPassword = sasl === undefined ? null : secretReader(sasl.password, clock);
-  const connectionByBroker = new Map<
-    string,
-    { readonly connection: kafka.Connection; readonly broker: Promise<BrokerConnection> }
-  >();
+  const connectionByBroker = new Map<string, OpenConnection>();
   let currentSignal = AbortSignal.abort();
 
   /** Reads certificates and secrets for each connection, so replaced files need no restart. */
@@ -123,13 +119,11 @@ export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
     async runWithSignal<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
       signal.throwIfAborted();
       currentSignal = signal;
-      signal.addEventListener("abort", endBrokerConnections, { once: true });
+      using _abortListener = addAbortListener(signal, endBrokerConnections);
       try {
         return await work();
       } catch (error) {
         throw signal.aborted ? signal.reason : error;
-      } finally {
-        signal.removeEventListener("abort", endBrokerConnections);
       }
     },
 
@@ -149,7 +143,7 @@ export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
   };
 }
 
-async function connectAndReadVersions(connection: kafka.Connection, address: HostAndPort): Promise<BrokerConnection> {
+async function connectAndReadVersions(connection: kafka.Connection, address: HostAndPort) {
   // Store the error, because pending requests fail only with "connection closed". An unhandled error event ends the process.
   let connectionError: Error | null = null;
   connection.on("error", (error) => {
@@ -160,7 +154,11 @@ async function connectAndReadVersions(connection: kafka.Connection, address: Hos
     const { apiKeys } = await requestApiVersions(connection);
     return {
       address,
-      async request(versions, ...requestArguments) {
+      /** Sends the newest supported version of a request. Also returns responses that contain errors. */
+      async request<Arguments extends unknown[], Response>(
+        versions: readonly KafkaRequestVersion<Arguments, Response>[],
+        ...requestArguments: Arguments
+      ): Promise<Response> {
         const support = apiKeys.find(({ apiKey }) => apiKey === versions[0]?.key);
         const requestVersion = versions.find(
           ({ version }) => support !== undefined && version >= support.minVersion && version <= support.maxVersion,
@@ -170,8 +168,7 @@ async function connectAndReadVersions(connection: kafka.Connection, address: Hos
           throw new UnsupportedKafkaRequest(message, { hint: "It has to be Kafka 0.11 or newer." });
         }
         return requestVersion.async(connection, ...requestArguments).catch((error: unknown) => {
-          if (error instanceof kafka.ResponseError)
-            return error.response as Awaited<ReturnType<typeof requestVersion.async>>;
+          if (error instanceof kafka.ResponseError) return error.response as Response;
           throw error instanceof kafka.NetworkError ? (connectionError ?? error) : error;
         });
       },
@@ -181,13 +178,7 @@ async function connectAndReadVersions(connection: kafka.Connection, address: Hos
   }
 }
 
-async function awaitReauthentication({
-  connection,
-  broker,
-}: {
-  connection: kafka.Connection;
-  broker: Promise<BrokerConnection>;
-}): Promise<BrokerConnection> {
+async function awaitReauthentication({ connection, broker }: OpenConnection): Promise<BrokerConnection> {
   if (connection.status === kafka.ConnectionStatuses.REAUTHENTICATING) await connection.ready();
   return broker;
 }
@@ -255,8 +246,9 @@ async function requestSaslMechanisms(
     ...tls,
   });
   connection.on("error", () => undefined);
-  const destroyConnection = () => void connection.socket?.destroy(new Error("This wait was ended early."));
-  signal.addEventListener("abort", destroyConnection, { once: true });
+  using _abortListener = addAbortListener(signal, () => {
+    connection.socket?.destroy(new Error("This wait was ended early."));
+  });
   try {
     await connection.connect(host, port);
     const { mechanisms } = await kafka.saslHandshakeV1.api.async(connection, "NONE");
@@ -265,7 +257,6 @@ async function requestSaslMechanisms(
     if (!isResponseError(error, "UNSUPPORTED_SASL_MECHANISM")) return [];
     return (error.response as { readonly mechanisms: readonly string[] }).mechanisms;
   } finally {
-    signal.removeEventListener("abort", destroyConnection);
     connection.socket?.destroy();
   }
 }

@@ -105,8 +105,8 @@ export function createKafkaProducer(config: KafkaConfig, connections: BrokerConn
     const [{ leader } = { leader: { host: "", port: 0 } }] = queues;
     try {
       const broker = await connections.connect(leader);
-      const records = sentBatches.flatMap(({ queue, batch }) =>
-        batch.map(({ record }) => toWireRecord(record, queue.partition)),
+      const records = sentBatches.flatMap(({ queue: { partition }, batch }) =>
+        batch.map(({ record }) => ({ ...record, partition, timestamp: BigInt(record.timestampMs) })),
       );
       const identity = producer === null ? {} : { producerId: producer.id, producerEpoch: producer.epoch, sequences };
       const options = { compression: config.compression, ...identity };
@@ -158,10 +158,6 @@ function queueRecordsByPartition(
     queue.bytes += record.bytes;
   }
   return [...queues.values()];
-}
-
-function toWireRecord({ topic, key, value, headers, timestampMs }: KafkaRecord, partition: number) {
-  return { topic, partition, key, value, headers, timestamp: BigInt(timestampMs) };
 }
 
 const formatPartitionKey = ({ topic, partition }: Pick<PartitionQueue, "topic" | "partition">): string =>
