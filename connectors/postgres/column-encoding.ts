@@ -14,10 +14,7 @@ export interface StatementParameter {
   readonly bytes: Buffer | null;
 }
 
-export interface ColumnWriter {
-  pushCell(cell: Cell): void;
-  takeParameter(): StatementParameter;
-}
+export type ColumnWriter = ReturnType<typeof createColumnWriter>;
 
 /** PostgreSQL type and its object id (part of an encoded array) for each column type. */
 export const SQL_TYPES: Readonly<Record<ColumnType, { readonly name: string; readonly oid: number }>> = {
@@ -35,7 +32,7 @@ const INITIAL_COLUMN_BUFFER_BYTES = 256;
 const EMPTY_BUFFER = Buffer.alloc(0);
 
 /** Creates a column writer. `columnName` is for messages; with `isAlwaysList` even equal cells become an array. */
-export function createColumnWriter(columnName: string, type: ColumnType, isAlwaysList = false): ColumnWriter {
+export function createColumnWriter(columnName: string, type: ColumnType, isAlwaysList = false) {
   const writeCell = CELL_WRITER_BY_COLUMN_TYPE[type];
   let bytes = EMPTY_BUFFER;
   let nextBufferBytes = INITIAL_COLUMN_BUFFER_BYTES;
@@ -78,7 +75,7 @@ export function createColumnWriter(columnName: string, type: ColumnType, isAlway
   }
 
   return {
-    pushCell(cell) {
+    pushCell(cell: Cell): void {
       if (rowCount === 0) appendCell(cell);
       else if (cell === lastCell) {
         if (!areCellsEqual || isAlwaysList) repeatLastCell();
@@ -89,7 +86,7 @@ export function createColumnWriter(columnName: string, type: ColumnType, isAlway
       }
       rowCount++;
     },
-    takeParameter() {
+    takeParameter(): StatementParameter {
       const isArrayParameter = !areCellsEqual || isAlwaysList;
       const parameter = { isArray: isArrayParameter, bytes: isArrayParameter ? encodeCellArray() : encodeScalar() };
       bytes = EMPTY_BUFFER;

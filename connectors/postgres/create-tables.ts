@@ -49,17 +49,16 @@ export async function prepareTables(session: PostgresSession, requirements: Tabl
         ...columns.map(({ table, column }) => buildAddColumnSql(table, column, target)),
       ].join(";\n"),
     );
-    const createdColumns = [
-      ...newTables.flatMap((table) => table.columns.map((column) => ({ table, column }))),
-      ...columns,
-    ].map(({ table, column }) => formatColumnPath(table, column));
+    const addedColumns = columns.map(({ table, column }) => formatColumnPath(table, column));
+    const columnsOfNewTables = newTables.flatMap((table) =>
+      table.columns.map((column) => formatColumnPath(table, column)),
+    );
     const versionTableName = qualifiedName(target, VERSION_TABLE);
     await session.query(
       `insert into ${versionTableName} (version, columns) select coalesce(max(version), 0) + 1, $1::text[] from ${versionTableName}`,
-      [createdColumns],
+      [[...columnsOfNewTables, ...addedColumns]],
     );
     const names = newTables.map(({ name }) => name);
-    const addedColumns = columns.map(({ table, column }) => formatColumnPath(table, column));
     log.info({ schema: target.schema, tables: names, columns: addedColumns }, "made what was missing in the database");
   });
   return true;
@@ -72,13 +71,10 @@ export async function checkTablePrivileges(session: PostgresSession, requirement
   if (hasMissingTableParts(missingTableParts)) {
     if (!requirements.create) throw createMissingTablesError(missingTableParts, target);
     if (target.timescale) await findTimescaleSchema(session);
-    const [privilegeSql, objectName] = databaseCatalog.hasSchema
-      ? [`has_schema_privilege($1, 'create')`, `the schema ${target.schema}`]
-      : [`has_database_privilege(current_database(), 'create')`, "the database"];
-    const { rows } = await session.query(
-      `select ${privilegeSql}`,
-      databaseCatalog.hasSchema ? [target.schema] : undefined,
-    );
+    const { rows } = databaseCatalog.hasSchema
+      ? await session.query("select has_schema_privilege($1, 'create')", [target.schema])
+      : await session.query("select has_database_privilege(current_database(), 'create')");
+    const objectName = databaseCatalog.hasSchema ? `the schema ${target.schema}` : "the database";
     if (rows[0]?.[0] !== true)
       throw createPrivilegeError(`create tables in ${objectName}`, `grant create on ${objectName}`);
   }

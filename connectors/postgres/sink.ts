@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { addAbortListener } from "node:events";
 import type { ConnectorContext, ServerInstance, Sink } from "../../src/core/connector.ts";
 import { sqlErrorToFailure } from "../../src/core/postgres/error-meaning.ts";
 import { refuseUnsuitableServer } from "../../src/core/postgres/primary-server.ts";
@@ -28,14 +29,9 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   }
 
   async function endOnAbort<T>(session: PostgresSession, signal: AbortSignal, operation: () => Promise<T>): Promise<T> {
-    const endSession = () => session.cut(signal.reason);
-    signal.addEventListener("abort", endSession, { once: true });
-    try {
-      signal.throwIfAborted();
-      return await operation();
-    } finally {
-      signal.removeEventListener("abort", endSession);
-    }
+    signal.throwIfAborted();
+    using _abortListener = addAbortListener(signal, () => session.cut(signal.reason));
+    return await operation();
   }
 
   async function mapSqlErrors<T>(signal: AbortSignal, operation: () => Promise<T>): Promise<T> {

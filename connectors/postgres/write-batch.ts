@@ -58,24 +58,20 @@ interface IndexedEvent {
 
 function mapEventsToRows(batch: readonly CommittedEvent[]) {
   const indexedEvents = batch.map((committedEvent, index) => ({ index, committedEvent }));
-  const rejections: EventRejection[] = [];
+  const rejected: EventRejection[] = [];
   try {
-    return { events: indexedEvents, rejected: rejections, tableRows: buildTableRows(batch) };
+    return { events: indexedEvents, rejected, tableRows: buildTableRows(indexedEvents) };
   } catch {
-    const events = indexedEvents.filter(({ index, committedEvent }) => {
+    const events = indexedEvents.filter((event) => {
       try {
-        buildTableRows([committedEvent]);
+        buildTableRows([event]);
         return true;
       } catch (error) {
-        rejections.push({ index, reason: describePostgresRejection(error) });
+        rejected.push({ index: event.index, reason: describePostgresRejection(error) });
         return false;
       }
     });
-    return {
-      events,
-      rejected: rejections,
-      tableRows: buildTableRows(events.map(({ committedEvent }) => committedEvent)),
-    };
+    return { events, rejected, tableRows: buildTableRows(events) };
   }
 }
 
@@ -100,7 +96,6 @@ function buildInsertQuery({ table, columns }: InsertRows, { target, insertStatem
 async function storeByBisection(batch: readonly IndexedEvent[], context: BatchContext): Promise<Receipt> {
   const { session } = context;
   const rejections: EventRejection[] = [];
-  const countHalfOfEvents = (events: readonly IndexedEvent[]) => Math.ceil(events.length / 2);
   const batchPartsToStore = [batch];
   let triedParts = 0;
   for (let part = batchPartsToStore.pop(); part !== undefined; part = batchPartsToStore.pop()) {
@@ -113,13 +108,14 @@ async function storeByBisection(batch: readonly IndexedEvent[], context: BatchCo
     triedParts++;
     await session.query("savepoint part");
     try {
-      await storeTableRows(buildTableRows(part.map(({ committedEvent }) => committedEvent)), context);
+      await storeTableRows(buildTableRows(part), context);
       await session.query("release part");
     } catch (error) {
       if (!isRowError(error)) throw error;
       await session.query("rollback to part");
+      const middle = Math.ceil(part.length / 2);
       if (part.length === 1) rejections.push({ index: firstEvent.index, reason: describePostgresRejection(error) });
-      else batchPartsToStore.push(part.slice(countHalfOfEvents(part)), part.slice(0, countHalfOfEvents(part)));
+      else batchPartsToStore.push(part.slice(middle), part.slice(0, middle));
     }
   }
   return { rejected: rejections };
@@ -139,7 +135,7 @@ interface InsertsAndRowUpdates {
 /** Rows in a statement. A history event with 8,000 points makes two statements. */
 const MAX_INSERT_STATEMENT_ROWS = 5_000;
 
-function buildTableRows(committedEvents: Iterable<CommittedEvent>): InsertsAndRowUpdates {
+function buildTableRows(events: readonly IndexedEvent[]): InsertsAndRowUpdates {
   const rows: InsertRows[] = [];
   const updates = new Map<LakeTable, LakeRow[]>();
   const tableWriterByTable = new Map<LakeTable, ReturnType<typeof createTableWriter>>();
@@ -158,7 +154,7 @@ function buildTableRows(committedEvents: Iterable<CommittedEvent>): InsertsAndRo
     if (writer.rowCount() === MAX_INSERT_STATEMENT_ROWS) rows.push(writer.takeRows());
   }
 
-  for (const committedEvent of committedEvents) emitEventRows(committedEvent, addRow);
+  for (const { committedEvent } of events) emitEventRows(committedEvent, addRow);
   for (const writer of tableWriterByTable.values()) if (writer.rowCount() > 0) rows.push(writer.takeRows());
   return { rows, updates };
 }
