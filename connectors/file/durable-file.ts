@@ -5,14 +5,7 @@ import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
 import { syncFolder } from "../../src/core/errors/folder-access.ts";
 
-export interface FileAppender {
-  readonly path: string;
-  readonly sizeBytes: number;
-  /** Appends text. Resolves when the text is on disk; on an error, truncates the file to its earlier length. */
-  append(data: Buffer): Promise<void>;
-  stillExists(): Promise<boolean>;
-  close(): Promise<void>;
-}
+export type FileAppender = Awaited<ReturnType<typeof openFileAppender>>;
 
 /** Maximum number of lines in one write. After a crash, only this many last lines may be damaged. */
 export const MAX_BATCH_LINES = 1_000;
@@ -20,17 +13,17 @@ export const MAX_BATCH_LINES = 1_000;
 const FILE_OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW;
 
 /** Opens or creates a file and removes an incomplete last write. Follows no symbolic links. */
-export async function openFileAppender(path: string, fileMode: number, maxLines: number): Promise<FileAppender> {
+export async function openFileAppender(path: string, fileMode: number, maxLines: number) {
   const fileHandle = await open(path, FILE_OPEN_FLAGS, fileMode);
   try {
     const { ino, dev } = await fileHandle.stat();
     let fileBytes = await truncateTornWrite(fileHandle, maxLines);
     return {
-      path,
       get sizeBytes() {
         return fileBytes;
       },
-      async append(data) {
+      /** Appends text. Resolves when the text is on disk; on an error, truncates the file to its earlier length. */
+      async append(data: Buffer): Promise<void> {
         try {
           for (let offset = 0; offset < data.length; ) offset += (await fileHandle.write(data, offset)).bytesWritten;
           await fileHandle.datasync();
@@ -41,7 +34,7 @@ export async function openFileAppender(path: string, fileMode: number, maxLines:
           throw error;
         }
       },
-      async stillExists() {
+      async stillExists(): Promise<boolean> {
         const currentFileStat = await stat(path).catch(() => null);
         return currentFileStat !== null && currentFileStat.ino === ino && currentFileStat.dev === dev;
       },

@@ -53,7 +53,8 @@ const parseUtcDay = (time: string): string => /^\d{4}-\d{2}-\d{2}/.exec(time)?.[
 export function splitEventIntoDayLines(event: Event, sequence: EventNumber | null | undefined) {
   const sequenceFields = sequenceAttributes(sequence);
   const history = event.type === "tag-history" ? splitHistoryEvent(event as Event<"tag-history">) : null;
-  const pointsByDay = history === null ? new Map<string, string[]>() : groupPointsByDay(history.points);
+  const points = history === null ? [] : splitPackedPointsByDay(history.points);
+  const pointsByDay = Map.groupBy(points, ({ time }) => parseUtcDay(time));
   const [firstDay] = pointsByDay.keys();
   if (history === null || pointsByDay.size <= 1) {
     const { type, data, time } = event as AnyEvent;
@@ -66,19 +67,9 @@ export function splitEventIntoDayLines(event: Event, sequence: EventNumber | nul
   return [...pointsByDay].map(([date, points], index) => {
     const attributesJson = JSON.stringify({ ...eventAttributes, part: index + 1, parts: pointsByDay.size });
     const jsonLineStart = `${attributesJson.slice(0, -1)},"data":${JSON.stringify(seriesFields).slice(0, -1)},"points":[`;
-    return { date, texts: [jsonLineStart, points.join(","), `],${JSON.stringify({ origin, revised }).slice(1)}}`] };
+    const pointsJson = points.map((each) => each.pointsJson).join(",");
+    return { date, texts: [jsonLineStart, pointsJson, `],${JSON.stringify({ origin, revised }).slice(1)}}`] };
   });
-}
-
-function groupPointsByDay(points: string): Map<string, string[]> {
-  const pointsByDay = new Map<string, string[]>();
-  for (const { time, pointsJson } of splitPackedPointsByDay(points)) {
-    const date = parseUtcDay(time);
-    const pointTexts = pointsByDay.get(date) ?? [];
-    pointTexts.push(pointsJson);
-    pointsByDay.set(date, pointTexts);
-  }
-  return pointsByDay;
 }
 
 /** Copies an event without reading `data`, whose getter may parse JSON. */

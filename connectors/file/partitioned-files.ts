@@ -110,16 +110,15 @@ export function createPartitionedFileWriter(config: FileConfig, template: string
   }
 
   function groupTextsByFolder(batch: readonly Event[], sequences: BatchInfo["sequences"]): ReadonlyMap<string, Buffer> {
-    const textsByFolder = new Map<string, string[]>();
-    for (const [index, event] of batch.entries()) {
-      for (const { date, texts: line } of splitEventIntoDayLines(event, sequences?.[index])) {
-        const folder = buildEventFolderPath(template, { kind: event.type, site: event.siteid ?? null, date });
-        const folderTexts = textsByFolder.get(folder) ?? [];
-        folderTexts.push(...line, "\n");
-        textsByFolder.set(folder, folderTexts);
-      }
-    }
-    return new Map([...textsByFolder].map(([folder, lines]) => [folder, Buffer.from(lines.join(""))]));
+    const dayLines = batch.flatMap((event, index) =>
+      splitEventIntoDayLines(event, sequences?.[index]).map(({ date, texts }) => ({
+        folder: buildEventFolderPath(template, { kind: event.type, site: event.siteid ?? null, date }),
+        texts: [...texts, "\n"],
+      })),
+    );
+    const linesByFolder = Map.groupBy(dayLines, ({ folder }) => folder);
+    const toBuffer = (lines: typeof dayLines) => Buffer.from(lines.flatMap(({ texts }) => texts).join(""));
+    return new Map([...linesByFolder].map(([folder, lines]) => [folder, toBuffer(lines)]));
   }
 
   async function closeAllFiles(): Promise<void> {

@@ -4,6 +4,7 @@ import { EVENTS_ACCEPTED, type Sink } from "../../src/core/connector.ts";
 import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
 import { sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
 import { toCloudEvent } from "../../src/core/model/event.ts";
+import { rejectOnAbort } from "../../src/core/runtime/waiting.ts";
 
 export const StdoutConfig = z.strictObject({}).meta({ description: "Events as JSON lines on standard output." });
 
@@ -39,15 +40,10 @@ export function createStdoutSink(stream: Writable): Sink {
 }
 
 function writeToStream(stream: Writable, text: string, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const rejectOnAbort = () => reject(signal.reason);
-    signal.addEventListener("abort", rejectOnAbort, { once: true });
-    stream.write(text, (error) => {
-      signal.removeEventListener("abort", rejectOnAbort);
-      if (error === undefined || error === null) resolve();
-      else reject(mapStreamError(error));
-    });
+  const writing = new Promise<void>((resolve, reject) => {
+    stream.write(text, (error) => (error ? reject(mapStreamError(error)) : resolve()));
   });
+  return rejectOnAbort(writing, signal);
 }
 
 const CLOSED_PIPE_ERROR_CODES = new Set(["EPIPE", "ECONNRESET", "ERR_STREAM_DESTROYED", "ERR_STREAM_WRITE_AFTER_END"]);
