@@ -1,22 +1,23 @@
 import { execFileSync } from "node:child_process";
 import { copyFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { createMqttCommands } from "#connectors/mqtt/commands.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
-import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import type { CommandMessage } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { absent, startMosquitto } from "../../real-servers.ts";
+import { absent } from "../../real-servers.ts";
 import { secretFile } from "../../receivers/receiver-helpers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
+import { closeAfterTest } from "../../test-resources.ts";
 import { contextFor, never } from "../context.ts";
 import { observeInTest } from "./observer.ts";
+import { createTestSink, startMosquittoInTest } from "./test-sink.ts";
 
 const example = join(import.meta.dirname, "../../../connectors/mqtt/acl.example");
 
 async function guardedBroker(): Promise<string> {
-  const server = await startMosquitto({
+  const server = await startMosquittoInTest({
     lines: (port, folder) => {
       const passwords = join(folder, "passwords");
       writeFileSync(passwords, "");
@@ -32,7 +33,6 @@ async function guardedBroker(): Promise<string> {
       ];
     },
   });
-  onTestFinished(() => server.stop());
   return server.url;
 }
 
@@ -47,10 +47,8 @@ describe.skipIf(absent("mosquitto"))("the example access list for Mosquitto (acl
     const viewer = await as(url, "viewer", ["plenum/main/#", "plenum/status/#", "plenum/worker/#"]);
     const operator = await as(url, "operator", ["plenum/main/#", "plenum/reply/operator/#"]);
     const stranger = await as(url, "stranger", []);
-    const sink = createMqttSink(config, contextFor("guarded"));
-    const commands = createMqttCommands(config, contextFor("guarded"));
-    onTestFinished(() => sink.close());
-    onTestFinished(() => commands.close());
+    const sink = createTestSink(url, login);
+    const commands = closeAfterTest(createMqttCommands(config, contextFor("guarded")));
     const arrived: CommandMessage[] = [];
     await commands.open(async (arrival) => void arrived.push(arrival), never());
     await sink.open(never());
@@ -76,11 +74,7 @@ describe.skipIf(absent("mosquitto"))("the example access list for Mosquitto (acl
     const readers = await Promise.all(
       ["viewer", "operator", "supervisor"].map((userName) => as(url, userName, "plenum/b1/#")),
     );
-    const sink = createMqttSink(
-      MqttConfig.parse({ url, username: "plenum", password: secretFile("pw") }),
-      contextFor("guarded"),
-    );
-    onTestFinished(() => sink.close());
+    const sink = createTestSink(url, { username: "plenum", password: secretFile("pw") });
     await sink.open(never());
     const event = valueEvent(1);
     const writeWithPath = (path: string) =>

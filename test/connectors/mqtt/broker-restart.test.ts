@@ -1,13 +1,12 @@
 import type { Packet } from "mqtt-packet";
 import { describe, expect, test, vi } from "vitest";
-import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { detectBrokerRestart, parseUptime } from "#connectors/mqtt/detect-broker-restart.ts";
-import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { systemClock, type TimeSinceBoot } from "#src/core/runtime/clock.ts";
-import { absent, startMosquitto } from "../../real-servers.ts";
-import { closeAfterTest, stopAfterTest } from "../../test-resources.ts";
+import { absent } from "../../real-servers.ts";
+import { closeAfterTest } from "../../test-resources.ts";
 import { contextFor, never } from "../context.ts";
 import { startScriptedBroker } from "./scripted-broker.ts";
+import { createTestSink, startMosquittoInTest } from "./test-sink.ts";
 
 const HOUR_S = 3_600;
 const AT = Date.UTC(2026, 10, 22);
@@ -106,18 +105,15 @@ describe.skipIf(absent("mosquitto"))("a broker instance that another fleet membe
   test.each([-300, 300])(
     "a member of a fleet whose clock is %i s ahead detects the same broker instance",
     async (aheadS) => {
-      const broker = stopAfterTest(await startMosquitto());
+      const broker = await startMosquittoInTest();
       const share = { fleet: "0a1b2c3d", source: "north", now: Date.now };
       const detectByMember = async (aheadMs: number, before: string | null) => {
         const clock = { ...systemClock, now: () => Date.now() + aheadMs, sinceBoot: () => null };
-        const config = MqttConfig.parse({ url: broker.url });
-        const sink = createMqttSink(config, { ...contextFor("broker"), clock, assignment: share });
+        const sink = createTestSink(broker.url, {}, { ...contextFor("broker"), clock, assignment: share });
         await sink.open(never());
-        try {
-          return await sink.detectRestart?.(before, never());
-        } finally {
-          await sink.close();
-        }
+        const serverInstance = await sink.detectRestart?.(before, never());
+        await sink.close();
+        return serverInstance;
       };
       const firstInstance = await detectByMember(0, null);
       expect(await detectByMember(aheadS * 1_000, firstInstance?.instanceId ?? null)).toMatchObject({ isNew: false });
@@ -141,9 +137,7 @@ describe("the detection of a new broker instance after the wall clock was set by
       monotonic: () => now.measuredMs,
       sinceBoot: () => (boot === null ? null : { bootId: boot, ms: now.measuredMs }),
     };
-    const createSink = () => {
-      return closeAfterTest(createMqttSink(MqttConfig.parse({ url: broker.url }), { ...contextFor("broker"), clock }));
-    };
+    const createSink = () => createTestSink(broker.url, {}, { ...contextFor("broker"), clock });
     let sink = createSink();
     let life: string | null = null;
     const detectInstance = async () => {
@@ -174,16 +168,10 @@ describe("the detection of a new broker instance after the wall clock was set by
   function answerWithUptime(packet: Packet, uptimeS: number): readonly Packet[] | undefined {
     if (packet.cmd === "connect") return [{ cmd: "connack", sessionPresent: true, reasonCode: 0, returnCode: 0 }];
     if (packet.cmd !== "subscribe") return undefined;
-    const uptime = {
-      topic: "$SYS/broker/uptime",
-      payload: `${uptimeS} seconds`,
-      qos: 0,
-      retain: true,
-      dup: false,
-    } as const;
+    const uptime = { topic: "$SYS/broker/uptime", payload: `${uptimeS} seconds` };
     return [
       { cmd: "suback", messageId: packet.messageId ?? 0, granted: [1] },
-      { cmd: "publish", ...uptime },
+      { cmd: "publish", ...uptime, qos: 0, retain: true, dup: false },
     ];
   }
 });

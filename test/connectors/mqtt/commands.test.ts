@@ -6,11 +6,12 @@ import { createMqttCommands } from "#connectors/mqtt/commands.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import type { CommandMessage } from "#src/core/connector.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { absent, startMosquitto } from "../../real-servers.ts";
-import { closeAfterTest, stopAfterTest } from "../../test-resources.ts";
+import { absent } from "../../real-servers.ts";
+import { closeAfterTest } from "../../test-resources.ts";
 import { contextFor, never } from "../context.ts";
 import { observeInTest } from "./observer.ts";
-import { startScriptedBroker } from "./scripted-broker.ts";
+import { type AnswerPacket, startScriptedBroker } from "./scripted-broker.ts";
+import { startMosquittoInTest } from "./test-sink.ts";
 
 type Protocol = "5" | "3.1.1";
 
@@ -37,14 +38,10 @@ async function listen(url: string, into: CommandRecorder, protocol: Protocol = "
   await commands.open(into.accept, never());
 }
 
-async function mosquitto() {
-  return stopAfterTest(await startMosquitto());
-}
-
 const connectOperator = (url: string) => observeInTest(url, "plenum/status/#");
 
 async function startListening() {
-  const { url } = await mosquitto();
+  const { url } = await startMosquittoInTest();
   const recorder = createRecorder();
   await listen(url, recorder);
   return { into: recorder, operator: await connectOperator(url) };
@@ -55,7 +52,7 @@ const payloadText = (arrival: CommandMessage | undefined) => Buffer.from(arrival
 describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker", () => {
   describe.each(["5", "3.1.1"] as const)("with MQTT %s", (protocol) => {
     test("commands arrive one at a time and in order, with tag and source", async () => {
-      const server = await mosquitto();
+      const server = await startMosquittoInTest();
       let busy = 0;
       let maxBusy = 0;
       const recorder = createRecorder(async () => {
@@ -84,7 +81,7 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
     });
 
     test("an empty message, which clears a retained one, is ignored", async () => {
-      const server = await mosquitto();
+      const server = await startMosquittoInTest();
       const recorder = createRecorder();
       await listen(server.url, recorder, protocol);
       const operator = await connectOperator(server.url);
@@ -94,7 +91,7 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
     });
 
     test("the event loop runs between the commands of a burst", async () => {
-      const server = await mosquitto();
+      const server = await startMosquittoInTest();
       let loopTurn = 0;
       let isOver = false;
       const count = () => {
@@ -115,7 +112,7 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
     });
 
     test("a command that the broker retained is marked as retained", async () => {
-      const server = await mosquitto();
+      const server = await startMosquittoInTest();
       const operator = await connectOperator(server.url);
       await operator.publish("plenum/cmd/main/1/set", "21.5", { retain: true });
       const recorder = createRecorder();
@@ -127,7 +124,7 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
     });
 
     test("a command sent while the worker is offline is lost", async () => {
-      const server = await mosquitto();
+      const server = await startMosquittoInTest();
       const config = MqttConfig.parse({ url: server.url, protocol, commands: { enabled: true } });
       const operator = await connectOperator(server.url);
       const firstCommands = createMqttCommands(config, contextFor("building"));
@@ -183,7 +180,7 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
   });
 
   test("command topics are not subscribed to unless commands.enabled is true", async () => {
-    const server = await mosquitto();
+    const server = await startMosquittoInTest();
     const commands = createMqttCommands(MqttConfig.parse({ url: server.url }), contextFor("building"));
     const recorder = createRecorder();
     await commands.open(recorder.accept, never());
@@ -245,11 +242,11 @@ describe.each([4, 5] as const)("the acknowledgement of a command (MQTT protocol 
 
 test("accepts no command after close, even when the broker does not acknowledge the offline status message", async () => {
   const sockets: Socket[] = [];
-  const broker = await startScriptedBroker(5, (packet, socket) => {
+  const answerPacket: AnswerPacket = (packet, socket) => {
     if (packet.cmd === "connect") sockets.push(socket);
     return packet.cmd === "publish" && String(packet.payload).includes("offline") ? [] : undefined;
-  });
-  onTestFinished(() => broker.close());
+  };
+  const broker = closeAfterTest(await startScriptedBroker(5, answerPacket));
   const config = MqttConfig.parse({ url: broker.url, client_id: "plenum", commands: { enabled: true } });
   const commands = createMqttCommands(config, contextFor("building"));
   const recorder = createRecorder();
@@ -270,7 +267,7 @@ test("a broker that is unreachable at the start delivers commands once it is ava
   await firstBroker.close();
   const recorder = createRecorder();
   await listen(firstBroker.url, recorder);
-  const laterBroker = await startScriptedBroker(5, () => undefined, Number(new URL(firstBroker.url).port));
-  onTestFinished(() => laterBroker.close());
+  const port = Number(new URL(firstBroker.url).port);
+  const laterBroker = closeAfterTest(await startScriptedBroker(5, () => undefined, port));
   await laterBroker.until("subscribe", 3);
 });

@@ -1,27 +1,25 @@
 import type { Socket } from "node:net";
 import { setTimeout as wait } from "node:timers/promises";
 import type { Packet } from "mqtt-packet";
-import { describe, expect, onTestFinished, test } from "vitest";
-import type { z } from "zod";
-import { MqttConfig } from "#connectors/mqtt/config.ts";
-import { createMqttSink } from "#connectors/mqtt/sink.ts";
+import { describe, expect, test } from "vitest";
 import { ConfigError, errorText, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
-import { contextFor, never } from "../context.ts";
-import { type AnswerPacket, connack, type ScriptedBroker, startScriptedBroker } from "./scripted-broker.ts";
-
-type Settings = Partial<z.input<typeof MqttConfig>>;
+import { closeAfterTest } from "../../test-resources.ts";
+import { never } from "../context.ts";
+import {
+  type AnswerPacket,
+  connack,
+  isValue,
+  puback,
+  type ScriptedBroker,
+  startScriptedBroker,
+} from "./scripted-broker.ts";
+import { createTestSink, type Settings } from "./test-sink.ts";
 
 async function setUp(answers: AnswerPacket, settings: Settings = {}, version: 4 | 5 = 5) {
-  const broker = await startScriptedBroker(version, answers);
+  const broker = closeAfterTest(await startScriptedBroker(version, answers));
   const protocol = version === 5 ? "5" : "3.1.1";
-  const config = MqttConfig.parse({ url: broker.url, protocol, ...settings });
-  const sink = createMqttSink(config, contextFor("broker"));
-  onTestFinished(async () => {
-    await sink.close();
-    await broker.close();
-  });
-  return { broker, sink };
+  return { broker, sink: createTestSink(broker.url, { protocol, ...settings }) };
 }
 
 async function setUpOpen(...args: Parameters<typeof setUp>) {
@@ -30,19 +28,25 @@ async function setUpOpen(...args: Parameters<typeof setUp>) {
   return openSetup;
 }
 
-const isValue = (packet: Packet) => packet.cmd === "publish" && packet.topic.endsWith("/value");
 const values = (broker: ScriptedBroker) => broker.came.filter(isValue);
 const batch = Array.from({ length: 8 }, (_, n) => valueEvent(n));
 
 function answerWithReason(nth: number, reasonCode: number): AnswerPacket {
   let valueIndex = -1;
   return (packet) => {
-    if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
+    if (!isValue(packet)) return undefined;
     valueIndex += 1;
-    if (valueIndex !== nth) return undefined;
-    return [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode }];
+    return valueIndex === nth ? [puback(packet, reasonCode)] : undefined;
   };
 }
+
+const forbidPublishing: AnswerPacket = (packet) => (packet.cmd === "publish" ? [puback(packet, 135)] : undefined);
+
+const endConnectionAtValue: AnswerPacket = (packet, socket) => {
+  if (!isValue(packet)) return undefined;
+  setImmediate(() => socket.destroy());
+  return [];
+};
 
 describe("the reason code with which a broker acknowledges a message", () => {
   test.each([135, 144, 149, 153])("code %i rejects this event, and the other events are delivered", async (code) => {
@@ -74,23 +78,9 @@ describe("the reason code with which a broker acknowledges a message", () => {
     expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
   });
 
-  test("an event that is rejected after the first event to be retried is not settled", async () => {
-    let valueIndex = -1;
-    const { sink } = await setUpOpen((packet) => {
-      if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
-      valueIndex += 1;
-      return [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: [0, 128, 135][valueIndex] ?? 0 }];
-    });
-    const receipt = await sink.write(batch, never());
-    expect(receipt.retry?.from).toBe(1);
-    expect(receipt.rejected).toEqual([]);
-  });
-
   test("the command-result event is settled although the broker rejects its response message", async () => {
     const { sink } = await setUpOpen((packet) =>
-      packet.cmd === "publish" && packet.topic === "answers/1"
-        ? [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 135 }]
-        : undefined,
+      packet.cmd === "publish" && packet.topic === "answers/1" ? [puback(packet, 135)] : undefined,
     );
     const sample = sampleEvent("command-result");
     const result = { ...sample, data: { ...sample.data, replyTo: "answers/1" } };
@@ -105,7 +95,7 @@ describe("a lost connection to the MQTT broker", () => {
       let valueCount = 0;
       const { broker, sink } = await setUpOpen(
         (packet, socket) => {
-          if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
+          if (!isValue(packet)) return undefined;
           valueCount += 1;
           if (valueCount < 4) return undefined;
           if (valueCount === 4) setImmediate(() => socket.destroy());
@@ -135,15 +125,7 @@ describe("a lost connection to the MQTT broker", () => {
     ],
     ["no suggestion for short messages", "x", undefined],
   ])("suggests a cause when a message is in flight that may be too long: %s", async (_, unit, hint) => {
-    const { sink } = await setUpOpen(
-      (packet, socket) => {
-        if (!isValue(packet)) return undefined;
-        setImmediate(() => socket.destroy());
-        return [];
-      },
-      {},
-      4,
-    );
+    const { sink } = await setUpOpen(endConnectionAtValue, {}, 4);
     const event = valueEvent(1);
     const tag = { ...event.data.tag, unit };
     const { retry } = await sink.write([{ ...event, data: { ...event.data, tag } }], never());
@@ -152,11 +134,7 @@ describe("a lost connection to the MQTT broker", () => {
   });
 
   test("is not restored by the MQTT library: only a new write sends the message again", async () => {
-    const { broker, sink } = await setUpOpen((packet, socket) => {
-      if (!isValue(packet)) return undefined;
-      setImmediate(() => socket.destroy());
-      return [];
-    });
+    const { broker, sink } = await setUpOpen(endConnectionAtValue);
     expect((await sink.write([valueEvent(1)], never())).retry?.from).toBe(0);
     await sink.open(never());
     await broker.until("connect", 2);
@@ -216,8 +194,8 @@ describe("limits that the MQTT broker announces", () => {
     let maxWaiting = 0;
     const { broker, sink } = await setUpOpen((packet) => {
       if (packet.cmd === "connect") return [{ ...connack(5, 0), properties: { receiveMaximum: 3 } } as Packet];
-      if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
-      waitingAcks.push({ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 0 });
+      if (!isValue(packet)) return undefined;
+      waitingAcks.push(puback(packet));
       maxWaiting = Math.max(maxWaiting, waitingAcks.length);
       if (waitingAcks.length === 1) {
         setTimeout(() => {
@@ -278,9 +256,7 @@ describe("connecting to an MQTT broker", () => {
   });
 
   test("fails with a ConfigError when the status topic is forbidden, before any event is rejected", async () => {
-    const { sink } = await setUp((packet) =>
-      packet.cmd === "publish" ? [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 135 }] : undefined,
-    );
+    const { sink } = await setUp(forbidPublishing);
     await expect(sink.open(never())).rejects.toBeInstanceOf(ConfigError);
   });
 
@@ -297,9 +273,7 @@ describe("connecting to an MQTT broker", () => {
     };
     const { broker } = await setUp(refuseMqtt5, {}, 4);
     for (const attempt of ["open", "probe"] as const) {
-      const config = MqttConfig.parse({ url: broker.url, username: "ann", plain_text: true });
-      const sink = createMqttSink(config, contextFor("broker"));
-      onTestFinished(() => sink.close());
+      const sink = createTestSink(broker.url, { username: "ann", plain_text: true });
       const error = await sink[attempt]?.(never()).catch((cause: unknown) => cause);
       expect(error).toBeInstanceOf(ConfigError);
       expect(errorText(error)).toContain("knows MQTT 3.1.1 only, and was spoken to in MQTT 5");
@@ -333,8 +307,7 @@ function gathering(): AnswerPacket {
   let came = 0;
   return (packet) => {
     if (!isValue(packet) && packet.cmd !== "pingreq") return undefined;
-    const messageId = "messageId" in packet ? (packet.messageId ?? 0) : 0;
-    heldAnswers.push(packet.cmd === "pingreq" ? { cmd: "pingresp" } : { cmd: "puback", messageId, reasonCode: 0 });
+    heldAnswers.push(packet.cmd === "pingreq" ? { cmd: "pingresp" } : puback(packet));
     came += 1;
     const confirms = packet.cmd === "pingreq" || came === batch.length + 2;
     if (isUnconfirmed && !confirms) return [];
@@ -362,11 +335,6 @@ describe("a broker that delays acknowledgements until TCP confirms the last one"
 });
 
 describe("the probe of the MQTT sink", () => {
-  const onPublish = (reasonCode: number | null) => (packet: Packet) => {
-    if (packet.cmd !== "publish") return undefined;
-    return reasonCode === null ? [] : [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode } as const];
-  };
-
   test("publishes one message that is not retained, and disconnects", async () => {
     const { broker, sink } = await setUp(() => undefined, { prefix: "house/plenum" });
     await sink.probe?.(never());
@@ -376,9 +344,10 @@ describe("the probe of the MQTT sink", () => {
   });
 
   test("fails at a broker that forbids publishing or acknowledges no message", async () => {
-    const forbidding = await setUp(onPublish(135));
+    const forbidding = await setUp(forbidPublishing);
     await expect(forbidding.sink.probe?.(never())).rejects.toMatchObject({ kind: "config", reason: "forbidden" });
-    const silentBroker = await setUp(onPublish(null), { publish_deadline: "200ms" });
+    const ignorePublishing: AnswerPacket = ({ cmd }) => (cmd === "publish" ? [] : undefined);
+    const silentBroker = await setUp(ignorePublishing, { publish_deadline: "200ms" });
     await expect(silentBroker.sink.probe?.(never())).rejects.toMatchObject({ kind: "retryable" });
   });
 });

@@ -1,6 +1,5 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { z } from "zod";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { mqtt } from "#connectors/mqtt/definition.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
@@ -9,15 +8,15 @@ import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { buildSinkStateChanges } from "#src/engine/delivery/batches.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
-import { absent, startMosquitto } from "../../real-servers.ts";
+import { absent } from "../../real-servers.ts";
 import { sampleEvent } from "../../sample-events.ts";
 import { replay, seed } from "../../seed.ts";
+import { closeAfterTest } from "../../test-resources.ts";
 import { contextFor, never } from "../context.ts";
 import { createNamedBuilding } from "./named-building.ts";
 import { observeInTest } from "./observer.ts";
-import { startScriptedBroker } from "./scripted-broker.ts";
-
-type Settings = Partial<z.input<typeof MqttConfig>>;
+import { type AnswerPacket, startScriptedBroker } from "./scripted-broker.ts";
+import { type Settings, startMosquittoInTest } from "./test-sink.ts";
 
 /** Sinks over one state, as a worker that restarts. */
 function createWorker(url: string, building: ReturnType<typeof createNamedBuilding>) {
@@ -46,14 +45,14 @@ function createWorker(url: string, building: ReturnType<typeof createNamedBuildi
 
 async function setUp(settings: Settings = {}) {
   const retained = new Map<string, string>();
-  const broker = await startScriptedBroker(5, (packet) => {
+  const recordRetained: AnswerPacket = (packet) => {
     if (packet.cmd === "publish" && packet.retain) {
       if (packet.payload.length === 0) retained.delete(packet.topic);
       else retained.set(packet.topic, packet.payload.toString());
     }
     return undefined;
-  });
-  onTestFinished(() => broker.close());
+  };
+  const broker = closeAfterTest(await startScriptedBroker(5, recordRetained));
   const building = createNamedBuilding();
   const worker = createWorker(broker.url, building);
   await worker.start(settings);
@@ -241,8 +240,7 @@ const TAG_COUNT = 12;
 test.skipIf(absent("mosquitto"))(
   `after ${RENAMES} random renames, moves and removals with restarts and crashes, Mosquitto retains no orphaned topic`,
   async () => {
-    const server = await startMosquitto();
-    onTestFinished(() => server.stop());
+    const server = await startMosquittoInTest();
     const random = seededRandom(seed);
     const pick = <T>(items: readonly T[]): T => items[Math.floor(random() * items.length)] as T;
     const building = createNamedBuilding();

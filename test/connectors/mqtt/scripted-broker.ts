@@ -58,7 +58,7 @@ function answerAsUsual(packet: Packet, protocolVersion: 4 | 5): readonly Packet[
     case "connect":
       return [connack(protocolVersion, 0)];
     case "publish":
-      return packet.qos === 1 ? [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 0 }] : [];
+      return packet.qos === 1 ? [puback(packet)] : [];
     case "subscribe":
       return [{ cmd: "suback", messageId: packet.messageId ?? 0, granted: packet.subscriptions.map(() => 1) }];
     case "pingreq":
@@ -67,6 +67,10 @@ function answerAsUsual(packet: Packet, protocolVersion: 4 | 5): readonly Packet[
       return [];
   }
 }
+
+export const isValue = (packet: Packet) => packet.cmd === "publish" && packet.topic.endsWith("/value");
+
+export const puback = ({ messageId = 0 }: Packet, reasonCode = 0): Packet => ({ cmd: "puback", messageId, reasonCode });
 
 export function connack(protocolVersion: 4 | 5, code: number): Packet {
   const reason = protocolVersion === 5 ? { reasonCode: code } : { returnCode: code };

@@ -1,29 +1,23 @@
 import { randomUUID } from "node:crypto";
-import { describe, expect, onTestFinished, test, vi } from "vitest";
-import type { z } from "zod";
+import { describe, expect, test, vi } from "vitest";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
-import { absent, type RealServer, startMosquitto } from "../../real-servers.ts";
+import { absent, startMosquitto } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { seed } from "../../seed.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
-import { closeAfterTest, stopAfterTest } from "../../test-resources.ts";
+import { closeAfterTest } from "../../test-resources.ts";
 import { contextFor, never, offerWith } from "../context.ts";
 import { startCuttingProxy } from "./cutting-proxy.ts";
 import { observe, observeInTest } from "./observer.ts";
+import { createTestSink, type Settings, startMosquittoInTest } from "./test-sink.ts";
 
-type Settings = Partial<z.input<typeof MqttConfig>>;
-
-function createSink(url: string, settings: Settings = {}, name = "broker"): Sink {
+function createSink(url: string, settings: Settings = {}): Sink {
   const config = MqttConfig.parse({ url, client_id: `plenum-${randomUUID()}`, ...settings });
-  return createMqttSink(config, contextFor(name));
-}
-
-async function broker(): Promise<RealServer> {
-  return stopAfterTest(await startMosquitto());
+  return createMqttSink(config, contextFor("broker"));
 }
 
 async function openSink(url: string, settings: Settings = {}): Promise<Sink> {
@@ -32,9 +26,7 @@ async function openSink(url: string, settings: Settings = {}): Promise<Sink> {
   return sink;
 }
 
-const isBrokerMissing = absent("mosquitto");
-
-describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", () => {
+describe.skipIf(absent("mosquitto"))("the MQTT sink with Mosquitto as the broker", () => {
   describe.each(["5", "3.1.1"] as const)("with MQTT %s", (protocol) => {
     describeSink(`mqtt ${protocol}`, {
       without: ["stall"],
@@ -71,7 +63,7 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
     });
 
     test("retains the last value, the alarm state and the inventory for later subscribers", async () => {
-      const server = await broker();
+      const server = await startMosquittoInTest();
       const sink = await openSink(server.url, { protocol });
       const batch = [valueEvent(1), valueEvent(2), sampleEvent("alarm-raised"), sampleEvent("gateway-offline")];
       await sink.write(batch, never());
@@ -92,7 +84,7 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
     });
 
     test("publishes online at open, offline at close, and offline by its will after a crash", async () => {
-      const server = await broker();
+      const server = await startMosquittoInTest();
       const observer = await observeInTest(server.url, "plenum/status");
       const firstSink = createSink(server.url, { protocol });
       await firstSink.open(never());
@@ -110,7 +102,7 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
   });
 
   test("sets content type, user properties and the expiry of resolved alarms in MQTT 5", async () => {
-    const server = await broker();
+    const server = await startMosquittoInTest();
     const observer = await observeInTest(server.url, "plenum/main/#");
     const sink = await openSink(server.url);
     const alarmResolved = sampleEvent("alarm-resolved");
@@ -127,7 +119,7 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
   });
 
   test("adds the sequence number of the event to each message", async () => {
-    const server = await broker();
+    const server = await startMosquittoInTest();
     const observer = await observeInTest(server.url, "plenum/main/#");
     const sink = await openSink(server.url);
     const sequences = [null, { epoch: "0123456789abcdef", number: 4_711 }];
@@ -143,7 +135,7 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
   });
 
   test("deletes the retained messages of removed tags and vanished alarms", async () => {
-    const server = await broker();
+    const server = await startMosquittoInTest();
     const sink = await openSink(server.url);
     await sink.write([sampleEvent("tag-added"), valueEvent(1), sampleEvent("alarm-raised")], never());
     await sink.write([sampleEvent("tag-removed"), sampleEvent("alarm-vanished")], never());
@@ -154,7 +146,7 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
   });
 
   test("publishes a command's acceptance and its result on topics of the tag and on the response topic", async () => {
-    const server = await broker();
+    const server = await startMosquittoInTest();
     const observer = await observeInTest(server.url, ["plenum/main/1/tag/#", "answers/#", "plenum/cmd/#"]);
     const sink = await openSink(server.url);
     const correlation = Buffer.from([0, 255, 7]).toString("base64");
@@ -189,21 +181,20 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
   });
 
   test("reconnects after the broker was restarted and publishes online, even without an event to send", async () => {
-    const server = await broker();
+    const server = await startMosquittoInTest();
     await openSink(server.url);
     await server.kill();
-    const secondBroker = stopAfterTest(await startMosquitto({ port: server.port }));
+    const secondBroker = await startMosquittoInTest({ port: server.port });
     const observer = await observeInTest(secondBroker.url, "plenum/status");
     await observer.until(({ json }) => json.status === "online");
   });
 
   test("publishes online again after a late will message of an earlier connection", async () => {
-    const server = await broker();
+    const server = await startMosquittoInTest();
     const observer = await observeInTest(server.url, "plenum/status");
     const minute = 60_000;
     const sleep: Clock["sleep"] = (ms, signal) => systemClock.sleep(ms === minute ? 50 : ms, signal);
-    const fastClock = { ...systemClock, sleep };
-    const sink = closeAfterTest(createMqttSink(MqttConfig.parse({ url: server.url }), contextFor("broker", fastClock)));
+    const sink = createTestSink(server.url, {}, contextFor("broker", { ...systemClock, sleep }));
     await sink.open(never());
     await observer.until(({ json }) => json.status === "online");
     await observer.publish("plenum/status", '{"status":"offline","reason":"connection lost"}', { retain: true });
@@ -212,7 +203,7 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
   });
 
   test("rejects a message that is too large and delivers the next", async () => {
-    const server = await broker();
+    const server = await startMosquittoInTest();
     const sink = await openSink(server.url, { max_message_bytes: 2_000 });
     const sample = sampleEvent("tag-history");
     const points = Array.from({ length: 100 }, (_, n) => ({ time: `2026-11-02T04:00:00.${n}Z`, value: n }));
@@ -223,14 +214,14 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
   });
 
   test("loses no event when connections are cut, and repeats at most the messages in flight", async () => {
-    const server = await broker();
+    const server = await startMosquittoInTest();
     const random = seededRandom(seed);
     const cutsLeft = { count: 12 };
-    const proxy = await startCuttingProxy(server.port, () => {
+    const nextCut = () => {
       cutsLeft.count -= 1;
       return cutsLeft.count < 0 ? null : 1_000 + random.below(60_000);
-    });
-    onTestFinished(() => proxy.close());
+    };
+    const proxy = closeAfterTest(await startCuttingProxy(server.port, nextCut));
     const observer = await observeInTest(server.url, "plenum/main/#");
     const sink = closeAfterTest(createSink(`mqtt://127.0.0.1:${proxy.port}`));
     await reopenSink(sink);

@@ -1,27 +1,21 @@
 import type { Packet } from "mqtt-packet";
-import { expect, onTestFinished, test, vi } from "vitest";
-import { MqttConfig } from "#connectors/mqtt/config.ts";
-import { createMqttSink } from "#connectors/mqtt/sink.ts";
+import { expect, test, vi } from "vitest";
 import type { Sink } from "#src/core/connector.ts";
 import { openDispatcherRig } from "../../delivery/dispatcher-rig.ts";
 import { valueEvent } from "../../sample-events.ts";
+import { closeAfterTest, disposeAfterTest } from "../../test-resources.ts";
 import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
 import { contextFor, never } from "../context.ts";
-import { type ScriptedBroker, startScriptedBroker } from "./scripted-broker.ts";
+import { isValue, puback, type ScriptedBroker, startScriptedBroker } from "./scripted-broker.ts";
+import { createTestSink } from "./test-sink.ts";
 
 const WAIT_OPTIONS = { timeout: 30_000 };
 
 async function setUp(clock: VirtualClock): Promise<{ broker: ScriptedBroker; sink: Sink }> {
-  const broker = await startScriptedBroker(5, (packet) => (isValue(packet) ? [] : undefined));
-  const sink = createMqttSink(MqttConfig.parse({ url: broker.url }), contextFor("broker", clock));
-  onTestFinished(async () => {
-    await sink.close();
-    await broker.close();
-  });
-  return { broker, sink };
+  const broker = closeAfterTest(await startScriptedBroker(5, (packet) => (isValue(packet) ? [] : undefined)));
+  return { broker, sink: createTestSink(broker.url, {}, contextFor("broker", clock)) };
 }
 
-const isValue = (packet: Packet) => packet.cmd === "publish" && packet.topic.endsWith("/value");
 const batch = Array.from({ length: 12 }, (_, n) => valueEvent(n));
 
 async function values({ until }: ScriptedBroker, count: number): Promise<readonly Packet[]> {
@@ -30,18 +24,17 @@ async function values({ until }: ScriptedBroker, count: number): Promise<readonl
 
 async function acknowledge(
   { broker, sink }: { readonly broker: ScriptedBroker; readonly sink: Sink },
-  { messageId = 0 }: Packet,
+  packet: Packet,
   clock: VirtualClock,
   afterMs: number,
 ): Promise<void> {
   await clock.advance(afterMs);
-  broker.send({ cmd: "puback", messageId, reasonCode: 0 });
+  broker.send(puback(packet));
   await vi.waitFor(() => expect(sink.progressMs?.()).toBe(clock.monotonic()), WAIT_OPTIONS);
 }
 
 test("delivers each event once over one connection to a broker that needs 8 s per message", async () => {
-  const rig = await openDispatcherRig();
-  onTestFinished(() => rig.dispose());
+  const rig = disposeAfterTest(await openDispatcherRig());
   const { clock, store } = rig;
   const far = await setUp(clock);
   const dispatcher = rig.dispatcher({ broker: far.sink }, { replay_after_restart: "0s" });

@@ -1,19 +1,16 @@
 import { execFileSync } from "node:child_process";
 import { chmodSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import type { z } from "zod";
-import { MqttConfig } from "#connectors/mqtt/config.ts";
-import { createMqttSink } from "#connectors/mqtt/sink.ts";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Sink } from "#src/core/connector.ts";
 import { ConfigError, errorText } from "#src/core/errors/errors.ts";
-import { absent, freePort, startMosquitto, temporaryFolder } from "../../real-servers.ts";
+import { absent, freePort, temporaryFolder } from "../../real-servers.ts";
 import { catchFailure, secretFile } from "../../receivers/receiver-helpers.ts";
 import { valueEvent } from "../../sample-events.ts";
-import { closeAfterTest } from "../../test-resources.ts";
-import { contextFor, never } from "../context.ts";
+import { never } from "../context.ts";
 import { type Authority, createAuthority, type Issued } from "./certificates.ts";
 import { observeInTest } from "./observer.ts";
+import { createTestSink, startMosquittoInTest } from "./test-sink.ts";
 
 let folder: string;
 let authority: Authority;
@@ -27,7 +24,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 async function brokerWith(issued: Issued, extra: readonly string[] = []) {
   const securePort = await freePort();
-  const server = await startMosquitto({
+  const server = await startMosquittoInTest({
     lines: (port) => [
       "per_listener_settings true",
       `listener ${port} 127.0.0.1`,
@@ -39,13 +36,8 @@ async function brokerWith(issued: Issued, extra: readonly string[] = []) {
       ...(extra.length === 0 ? ["allow_anonymous true"] : extra),
     ],
   });
-  onTestFinished(() => server.stop());
   const observer = await observeInTest(server.url, "#");
   return { url: `mqtts://127.0.0.1:${securePort}`, observer };
-}
-
-function createSink(url: string, settings: Partial<z.input<typeof MqttConfig>>) {
-  return closeAfterTest(createMqttSink(MqttConfig.parse({ url, ...settings }), contextFor("secure")));
 }
 
 async function delivers(sink: Sink): Promise<void> {
@@ -56,14 +48,14 @@ async function delivers(sink: Sink): Promise<void> {
 describe.skipIf(absent("mosquitto"))("TLS of the MQTT sink", () => {
   test("delivers to a broker whose certificate is signed by the configured certificate authority", async () => {
     const { url, observer } = await brokerWith(goodCertificate);
-    const sink = createSink(url, { tls: { ca_file: authority.caFile } });
+    const sink = createTestSink(url, { tls: { ca_file: authority.caFile } });
     await delivers(sink);
     await observer.until(({ json }) => json.id === valueEvent(1).id);
   });
 
   test("accepts a certificate for the name in servername", async () => {
     const { url } = await brokerWith(authority.issue("named", { altName: "DNS:broker.example" }));
-    const sink = createSink(url, { tls: { ca_file: authority.caFile, servername: "broker.example" } });
+    const sink = createTestSink(url, { tls: { ca_file: authority.caFile, servername: "broker.example" } });
     await delivers(sink);
   });
 
@@ -71,9 +63,9 @@ describe.skipIf(absent("mosquitto"))("TLS of the MQTT sink", () => {
     const { url } = await brokerWith(goodCertificate, ["require_certificate true", "use_identity_as_username true"]);
     const ownCertificate = authority.issue("worker");
     const tls = { ca_file: authority.caFile, cert_file: ownCertificate.certFile, key_file: ownCertificate.keyFile };
-    const sink = createSink(url, { tls });
+    const sink = createTestSink(url, { tls });
     await delivers(sink);
-    const withoutCertificate = createSink(url, { tls: { ca_file: authority.caFile } });
+    const withoutCertificate = createTestSink(url, { tls: { ca_file: authority.caFile } });
     await expect(withoutCertificate.open(never())).rejects.toBeInstanceOf(ConfigError);
   });
 
@@ -83,7 +75,7 @@ describe.skipIf(absent("mosquitto"))("TLS of the MQTT sink", () => {
     const passwords = join(folder, "example-passwords");
     writeFileSync(passwords, "");
     execFileSync("mosquitto_passwd", ["-b", passwords, "plenum", "pw"], { stdio: "ignore" });
-    const server = await startMosquitto({
+    const server = await startMosquittoInTest({
       lines: (port, data) =>
         example
           .replace("listener 8883", `listener ${port} 127.0.0.1`)
@@ -95,9 +87,10 @@ describe.skipIf(absent("mosquitto"))("TLS of the MQTT sink", () => {
           .replace("/var/lib/mosquitto/", `${data}/`)
           .split("\n"),
     });
-    onTestFinished(() => server.stop());
     const login = { username: "plenum", password: secretFile("pw") };
-    await delivers(createSink(server.url.replace("mqtt:", "mqtts:"), { tls: { ca_file: authority.caFile }, ...login }));
+    await delivers(
+      createTestSink(server.url.replace("mqtt:", "mqtts:"), { tls: { ca_file: authority.caFile }, ...login }),
+    );
   });
 
   test("never prints the password, and uses a changed password for the next connection", async () => {
@@ -107,7 +100,7 @@ describe.skipIf(absent("mosquitto"))("TLS of the MQTT sink", () => {
     chmodSync(passwords, 0o644);
     const { url } = await brokerWith(goodCertificate, ["allow_anonymous false", `password_file ${passwords}`]);
     const password = secretFile("wrong-secret\n");
-    const sink = createSink(url, { tls: { ca_file: authority.caFile }, username: "plenum", password });
+    const sink = createTestSink(url, { tls: { ca_file: authority.caFile }, username: "plenum", password });
     const error = await catchFailure(sink.open(never()));
     expect(error).toBeInstanceOf(ConfigError);
     expect(JSON.stringify([errorText(error), error])).not.toContain("wrong-secret");
