@@ -29,18 +29,21 @@ const WORKER_EVENT = "worker_event.data";
 
 type WordOfText<Text extends string> = Text extends `${infer First} ${infer Rest}` ? First | WordOfText<Rest> : Text;
 
-/** Fields with the same name in InfluxDB, in snake case. */
-function inWorkerEvent<Names extends string>(names: Names): Readonly<Record<WordOfText<Names>, FieldPlace>> {
+/** Fields with the same name in InfluxDB, in snake case, that `column` returns a lake column for. */
+function sameName<Names extends string>(names: Names, column: (name: string) => FieldPlace["lake"]) {
   const toSnakeCase = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-  const entries = names.split(" ").map((name) => [name, at(toSnakeCase(name), WORKER_EVENT)]);
-  return Object.fromEntries(entries) as Record<WordOfText<Names>, FieldPlace>;
+  const entries = names.split(" ").map((name) => [name, at(toSnakeCase(name), column(toSnakeCase(name)))]);
+  return Object.fromEntries(entries) as Readonly<Record<WordOfText<Names>, FieldPlace>>;
 }
 
+const inWorkerEvent = <Names extends string>(names: Names) => sameName(names, () => WORKER_EVENT);
+const inTable = <Names extends string>(table: string, names: Names) => sameName(names, (name) => `${table}.${name}`);
+
 const SITE = at("display_name object_id", "site.name site.site_id");
-const GATEWAY = at(
-  "display_name hardware ip_address location object_id online version",
-  "gateway.gateway_id gateway.hardware gateway.ip_address gateway.location gateway.name gateway.version",
-);
+const GATEWAY_FIELDS = "display_name hardware ip_address location object_id online version";
+const GATEWAY_COLUMNS =
+  "gateway.gateway_id gateway.hardware gateway.ip_address gateway.location gateway.name gateway.version";
+const GATEWAY = at(GATEWAY_FIELDS, GATEWAY_COLUMNS);
 const HOST = at(
   "behind_gateway description display_name gateway host_type ip_address mac_address model_name object_id",
   "host.description host.gateway_id host.host_id host.ip host.mac_address host.model_name host.name host.type",
@@ -63,19 +66,23 @@ const TAG_NAMES_OF_SERIES = {
   "tag.path": at(IN_TAG_POINT, IN_TAG_TABLE, no("it is the topic")),
   "tag.unitCode": at(IN_TAG_POINT, IN_TAG_TABLE, IN_INVENTORY_TOPIC),
 };
-const TAG_NAMES_IN_WORKER_EVENT = {
-  "tag.alias": at(IN_TAG_POINT, WORKER_EVENT),
-  "tag.path": at(IN_TAG_POINT, WORKER_EVENT),
-  "tag.unitCode": at(IN_TAG_POINT, WORKER_EVENT),
-};
+const tagNamesAt = (place: FieldPlace) => ({ "tag.alias": place, "tag.path": place, "tag.unitCode": place });
+const TAG_NAMES_IN_WORKER_EVENT = tagNamesAt(at(IN_TAG_POINT, WORKER_EVENT));
 const ALARM = at(
   "acknowledged acknowledged_at acknowledged_by acknowledged_message alarm_id alarm_source description last_active_at priority recovering_until resolved_at site trigger trigger_description trigger_enabled trigger_id triggered_at triggered_on value value_text",
   "alarm.acknowledged alarm.acknowledged_at alarm.acknowledged_by alarm.acknowledged_message alarm.alarm_id alarm.alarm_source alarm.description alarm.event_text alarm.event_value alarm.priority alarm.recovering_until alarm.resolved_at alarm.resolved_at_raw alarm.status alarm.trigger_description alarm.trigger_id alarm.trigger_name alarm.triggered_at alarm.triggered_at_offset alarm.triggered_at_raw",
 );
+const BEFORE = at("before", no("the row before it says so"));
 const GATEWAY_STATE = {
   gateway: at("display_name gateway_id hardware ip_address location version", "gateway_state.gateway_id"),
   hosts: at("hosts", "gateway_state.hosts"),
   wholeSite: at("whole_site", "gateway_state.whole_site"),
+};
+
+const ONLY_FOR_REQUESTER = no("only for the requester");
+const REQUESTER_FIELDS = {
+  correlation: at(ONLY_FOR_REQUESTER, ONLY_FOR_REQUESTER),
+  replyTo: at(ONLY_FOR_REQUESTER, ONLY_FOR_REQUESTER),
 };
 
 const SILENCE = {
@@ -103,35 +110,30 @@ export const EVENT_FIELDS: {
   readonly [K in EventKind]: { readonly [F in FieldName<EventData[K]> | TagNameField<EventData[K]>]-?: FieldPlace };
 } = {
   "site-added": { site: SITE },
-  "site-changed": { site: SITE, before: at("before", no("the row before it says so")) },
+  "site-changed": { site: SITE, before: BEFORE },
   "site-removed": { site: SITE },
   "site-status-changed": {
     ...inWorkerEvent("status reason since"),
     site: at(no("site_id says so"), WORKER_EVENT, "name site"),
   },
   "gateway-added": {
-    gateway: at(
-      "display_name hardware ip_address location object_id online version",
-      "gateway.gateway_id gateway.hardware gateway.ip_address gateway.location gateway.name gateway.version gateway_state.gateway_id gateway_state.online",
-    ),
+    gateway: at(GATEWAY_FIELDS, `${GATEWAY_COLUMNS} gateway_state.gateway_id gateway_state.online`),
   },
-  "gateway-changed": { gateway: GATEWAY, before: at("before", no("the row before it says so")) },
+  "gateway-changed": { gateway: GATEWAY, before: BEFORE },
   "gateway-removed": { gateway: GATEWAY },
   "gateway-online": GATEWAY_STATE,
   "gateway-offline": GATEWAY_STATE,
   "host-added": { host: HOST },
-  "host-changed": { host: HOST, before: at("before", no("the row before it says so")) },
+  "host-changed": { host: HOST, before: BEFORE },
   "host-removed": { host: HOST },
   "system-added": { system: SYSTEM },
-  "system-changed": { system: SYSTEM, before: at("before", no("the row before it says so")) },
+  "system-changed": { system: SYSTEM, before: BEFORE },
   "system-removed": { system: SYSTEM },
   "tag-added": { tag: TAG, ...TAG_NAMES },
-  "tag-changed": { tag: TAG, ...TAG_NAMES, before: at("before", no("the row before it says so")) },
+  "tag-changed": { tag: TAG, ...TAG_NAMES, before: BEFORE },
   "tag-removed": { tag: TAG, ...TAG_NAMES },
   "tag-systems-changed": {
-    "tag.alias": at(IN_TAG_POINT, IN_TAG_TABLE),
-    "tag.path": at(IN_TAG_POINT, IN_TAG_TABLE),
-    "tag.unitCode": at(IN_TAG_POINT, IN_TAG_TABLE),
+    ...tagNamesAt(at(IN_TAG_POINT, IN_TAG_TABLE)),
     tag: at("description display_name object_id unit", "tag_system.tag_id"),
     systems: at("systems", "tag_system.system_id"),
     before: at("systems_before", "tag_system.valid_to"),
@@ -210,42 +212,28 @@ export const EVENT_FIELDS: {
     seriesRefusedCount: at(no("refused counts buckets"), WORKER_EVENT),
   },
   "command-accepted": {
-    commandId: at("command_id", "command.command_id"),
-    tagId: at("tag_id", "command.tag_id"),
+    ...inTable("command", "commandId tagId expiresAt"),
     requested: at("requested", "command.requested_number"),
-    waitMs: at("wait_ms", no("an estimate")),
-    messageRequests: at("message_requests", no("an estimate")),
-    messageSeconds: at("message_seconds", no("an estimate")),
-    expiresAt: at("expires_at", "command.expires_at"),
+    ...sameName("waitMs messageRequests messageSeconds", () => no("an estimate")),
     forMs: at("for_ms", no("only the command's journal needs it")),
     needsSecond: at("needs_second", no("only while it waits")),
-    correlation: at(no("only for the requester"), no("only for the requester")),
-    replyTo: at(no("only for the requester"), no("only for the requester")),
+    ...REQUESTER_FIELDS,
   },
   "command-result": {
-    commandId: at("command_id", "command.command_id"),
-    tagId: at("tag_id", "command.tag_id"),
-    outcome: at("outcome", "command.outcome"),
-    reason: at("reason", "command.reason"),
-    message: at("message", "command.message"),
+    ...inTable("command", "commandId tagId outcome reason message rehearsal"),
     requested: at("requested", "command.requested_number"),
     before: at("before", "command.before_number"),
     readBack: at("read_back", "command.read_back_number"),
-    rehearsal: at("rehearsal", "command.rehearsal"),
-    correlation: at(no("only for the requester"), no("only for the requester")),
-    replyTo: at(no("only for the requester"), no("only for the requester")),
+    ...REQUESTER_FIELDS,
   },
   "command-not-restored": {
-    commandId: at("command_id", "command.command_id"),
-    tagId: at("tag_id", "command.tag_id"),
+    ...inTable("command", "commandId tagId reason message"),
     inForce: at("in_force", "command.read_back_number"),
     since: at("since", no("the result of the command says so")),
     wanted: at("wanted", "command.requested_number"),
     dueAt: at("due_at", no("the time of the event says so")),
-    reason: at("reason", "command.reason"),
-    message: at("message", "command.message"),
   },
-  "audit-head": { records: at("records", WORKER_EVENT), head: at("head", WORKER_EVENT) },
+  "audit-head": inWorkerEvent("records head"),
   "silent-sensors": {
     ...inWorkerEvent("from watchedHours tags judged part parts"),
     site: at(no("site_id says so"), WORKER_EVENT),
@@ -255,16 +243,10 @@ export const EVENT_FIELDS: {
   },
   "silence-started": SILENCE,
   "silence-ended": SILENCE,
-  "token-expiring": { expiresAt: at("expires_at", WORKER_EVENT), daysLeft: at("days_left", WORKER_EVENT) },
-  "source-unavailable": { reason: at("reason", WORKER_EVENT), since: at("since", WORKER_EVENT) },
+  "token-expiring": inWorkerEvent("expiresAt daysLeft"),
+  "source-unavailable": inWorkerEvent("reason since"),
   "source-available": { unavailableSince: at("since", WORKER_EVENT) },
   "worker-alive": { intervalSeconds: at("interval_s", WORKER_EVENT), ...inWorkerEvent("version alarmsPolledAt") },
   "configuration-changed": { ...inWorkerEvent("by pending"), changes: at("changed count", WORKER_EVENT) },
-  "delivery-gap": {
-    sink: at("sink", "delivery_gap.sink"),
-    reason: at("reason", "delivery_gap.reason"),
-    firstTime: at("first_time", "delivery_gap.first_time"),
-    lastTime: at("last_time", "delivery_gap.last_time"),
-    count: at("count", "delivery_gap.count"),
-  },
+  "delivery-gap": inTable("delivery_gap", "sink reason firstTime lastTime count"),
 };
