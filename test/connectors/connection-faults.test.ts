@@ -1,8 +1,8 @@
 import { readFileSync, rmSync } from "node:fs";
 import { createServer as createHttpServer } from "node:http";
-import { type AddressInfo, createServer, type Server } from "node:net";
+import { createServer } from "node:net";
 import { createServer as createTlsServer } from "node:tls";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
@@ -16,8 +16,10 @@ import { createHttpTransport } from "#src/engine/source/transport.ts";
 import { absent, freePort, startMosquitto, temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
 import { trialConfig } from "../source/trial-source.ts";
+import { closeAfterTest, stopAfterTest } from "../test-resources.ts";
 import { contextFor, never } from "./context.ts";
 import { type Authority, createAuthority, type Issued } from "./mqtt/certificates.ts";
+import { listenTo } from "./stub-server.ts";
 
 let folder: string;
 let ownAuthority: Authority;
@@ -48,8 +50,8 @@ const actors: readonly {
     language: "http",
     async attempt(secure, place) {
       const options = { ca_file: ownAuthority.caFile, allow_plain_http: true };
-      const transport = createHttpTransport(trialConfig(`http${secure ? "s" : ""}://${place}`, options));
-      onTestFinished(() => transport.close());
+      const config = trialConfig(`http${secure ? "s" : ""}://${place}`, options);
+      const transport = closeAfterTest(createHttpTransport(config));
       return catchError(transport.send({ method: "GET", path: "/", headers: {}, body: null }, never()));
     },
   },
@@ -211,16 +213,15 @@ function certificateFault(certificate: string, says: RegExp): Fault {
 
 async function plainPort(language: Language): Promise<string> {
   if (language === "http") return listenTo(createHttpServer((_request, response) => void response.end()));
-  const server = await startMosquitto();
-  onTestFinished(() => server.stop());
+  const server = stopAfterTest(await startMosquitto());
   return `127.0.0.1:${server.port}`;
 }
 
 async function securePort(language: Language): Promise<string> {
   if (language === "http") return tlsWith("good");
   const { certFile = "", keyFile = "" } = certificates.get("good") ?? {};
-  const server = await startMosquitto({ moreLines: [`certfile ${certFile}`, `keyfile ${keyFile}`] });
-  onTestFinished(() => server.stop());
+  const moreLines = [`certfile ${certFile}`, `keyfile ${keyFile}`];
+  const server = stopAfterTest(await startMosquitto({ moreLines }));
   return `127.0.0.1:${server.port}`;
 }
 
@@ -231,20 +232,9 @@ function tlsWith(name: string): Promise<string> {
   return listenTo(server);
 }
 
-async function listenTo(server: Server): Promise<string> {
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  onTestFinished(() => void server.close());
-  return `127.0.0.1:${(server.address() as AddressInfo).port}`;
-}
-
 function writeValue(sink: Sink): Promise<unknown> {
-  onTestFinished(() => sink.close());
+  closeAfterTest(sink);
   return catchError(sink.open(never()).then(() => sink.write([valueEvent(1)], never())));
 }
 
-function catchError(work: Promise<unknown>): Promise<unknown> {
-  return work.then(
-    (value) => value,
-    (error: unknown) => error,
-  );
-}
+const catchError = (work: Promise<unknown>): Promise<unknown> => work.catch((error: unknown) => error);

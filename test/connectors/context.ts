@@ -1,5 +1,6 @@
 import { pino } from "pino";
 import type { BatchInfo, ConnectorContext } from "#src/core/connector.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createSinkState } from "#src/engine/delivery/batches.ts";
@@ -31,6 +32,16 @@ export function clockAt(time: string): Clock & { set(time: string): void } {
     set(next) {
       now = Date.parse(next);
     },
+  };
+}
+
+/** The information that the engine passes with a batch whose first event has this position. */
+export function offered(events: readonly Event[], position = 1): BatchInfo {
+  const first = Date.parse("2026-11-02T06:20:00.000Z");
+  return {
+    positions: events.map((_, n) => position + n),
+    committedAt: events.map((_, n) => new Date(first + (position + n) * 1_000).toISOString()),
+    isRedelivery: false,
   };
 }
 

@@ -3,13 +3,14 @@ import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSyn
 import { join, relative } from "node:path";
 import { createInterface } from "node:readline";
 import { gunzipSync } from "node:zlib";
-import { onTestFinished } from "vitest";
 import { FileConfig } from "#connectors/file/config.ts";
 import { createFileSink } from "#connectors/file/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { describeSink, type SinkServer } from "../suites/sink-suite.ts";
+import { testFolder } from "../test-resources.ts";
 import { contextFor, never } from "./context.ts";
 
 export function describeFileSink(title: string, options: Record<string, unknown>) {
@@ -48,12 +49,22 @@ export function describeFolderSink(
 }
 
 export function setUpFolder(options: Record<string, unknown> = {}, clock = systemClock) {
-  const parent = temporaryFolder();
-  onTestFinished(() => rmSync(parent, { recursive: true }));
+  const parent = testFolder();
   const folder = join(parent, "lake");
   const config = FileConfig.parse({ folder, ...options });
   const make = () => createFileSink(config, contextFor("lake", clock));
-  return { folder, make, open: () => openSink(make()) };
+  const open = () => openSink(make());
+  return {
+    folder,
+    make,
+    open,
+    /** Opens a sink, writes a batch if there is one, and closes the sink. */
+    async writeAndClose(...batch: readonly Event[]): Promise<void> {
+      const sink = await open();
+      if (batch.length > 0) await sink.write(batch, never());
+      await sink.close();
+    },
+  };
 }
 
 export async function openSink(sink: Sink): Promise<Sink> {

@@ -35,13 +35,9 @@ const setUp = (options: Record<string, unknown> = {}, clock: Clock = systemClock
 
 describe("the path template of the file sink", () => {
   test("the folder path of an event consists of kind, site and day of the event", async () => {
-    const { folder, open: openSink } = setUp();
-    const sink = await openSink();
-    await sink.write(
-      [valueEvent(0), sampleEvent("token-expiring"), sampleEvent("alarm-raised"), sampleEvent("tag-total")],
-      never(),
-    );
-    await sink.close();
+    const { folder, writeAndClose } = setUp();
+    const kinds = ["token-expiring", "alarm-raised", "tag-total"] as const;
+    await writeAndClose(valueEvent(0), ...kinds.map((kind) => sampleEvent(kind)));
     expect(filesBelow(folder).map((file) => file.replace(/\/events-\d{8}T\d{9}Z/, ""))).toEqual([
       "alarm-raised/1/2026-11-02.jsonl.part",
       `tag-total/1/${sampleEvent("tag-total").data.from.slice(0, 10)}.jsonl.part`,
@@ -125,10 +121,8 @@ describe("a history event of several days in the file sink", () => {
   });
 
   test("history of a single day is written as one line without the field `part`", async () => {
-    const { folder, open: openSink } = setUp();
-    const sink = await openSink();
-    await sink.write([sampleEvent("tag-history")], never());
-    await sink.close();
+    const { folder, writeAndClose } = setUp();
+    await writeAndClose(sampleEvent("tag-history"));
     expect(linesBelow(folder)).toHaveLength(1);
     expect(linesBelow(folder)[0]?.event).not.toHaveProperty("part");
   });
@@ -167,31 +161,27 @@ describe("files of the file sink with a path template", () => {
   });
 
   test("a file left open by a crash is completed at the next start, without its incomplete last line", async () => {
-    const { folder, open: openSink } = setUp({ gzip: true });
-    const firstSink = await openSink();
-    await firstSink.write([valueEvent(1), valueEvent(2)], never());
-    await firstSink.close();
+    const { folder, writeAndClose } = setUp({ gzip: true });
+    await writeAndClose(valueEvent(1), valueEvent(2));
     const [part = ""] = filesBelow(folder);
     const completeText = readFileSync(join(folder, part));
     writeFileSync(join(folder, part), Buffer.concat([completeText, Buffer.from('{"id":"half')]));
     writeFileSync(join(folder, part.replace(".part", ".gz.tmp")), "what a crash left of a compression");
     const strangers = ["tag-value/1/mine.part", "tag-value/1/2026-11-02/events-x.jsonl.part"];
     for (const stranger of strangers) writeFileSync(join(folder, stranger), "{}");
-    await (await openSink()).close();
+    await writeAndClose();
     expect(filesBelow(folder)).toEqual([part.replace(".part", ".gz"), ...strangers].toSorted());
     expect(gunzipSync(readFileSync(join(folder, part.replace(".part", ".gz"))))).toEqual(completeText);
   });
 
   test("the uncompressed copy that a crash left next to a compressed file is removed at the next start", async () => {
-    const { folder, open: openSink } = setUp({ gzip: true });
-    const sink = await openSink();
-    await sink.write([valueEvent(1)], never());
-    await sink.close();
+    const { folder, writeAndClose } = setUp({ gzip: true });
+    await writeAndClose(valueEvent(1));
     const [part = ""] = filesBelow(folder);
     const partText = readFileSync(join(folder, part));
-    await (await openSink()).close();
+    await writeAndClose();
     writeFileSync(join(folder, part), partText);
-    await (await openSink()).close();
+    await writeAndClose();
     expect(idsBelow(folder)).toEqual([valueEvent(1).id]);
   });
 
@@ -246,13 +236,13 @@ describe("files of the file sink with a path template", () => {
 });
 
 test("kill -9 at any moment loses no acknowledged line and leaves no incomplete line", async () => {
-  const { folder, open: openSink } = setUp({ gzip: true });
+  const { folder, writeAndClose } = setUp({ gzip: true });
   const acknowledgedIds: string[] = [];
   for (let run = 0; run < 5; run += 1) {
     const options = { path: BY_DAY, gzip: true, max_file_mb: 0.005 };
     acknowledgedIds.push(...(await killWriter(folder, options, 40 + 17 * run, run)));
   }
-  await (await openSink()).close();
+  await writeAndClose();
   expect(new Set(listFileSuffixes(folder))).toEqual(new Set([".jsonl.gz"]));
   const written = new Set(idsBelow(folder));
   expect(acknowledgedIds.filter((id) => !written.has(id))).toEqual([]);
@@ -260,19 +250,12 @@ test("kill -9 at any moment loses no acknowledged line and leaves no incomplete 
 });
 
 test("the SQL views of the README read each value with its type, whatever the type in the first line", async () => {
-  const { folder, open } = setUp({ gzip: true });
-  const sink = await open();
+  const { folder, writeAndClose } = setUp({ gzip: true });
   const values = [null, true, 21.5, 3, false, -1e300];
   const points = values.map((value, n) => ({ time: `2026-11-0${1 + (n % 2)}T00:0${n}:00.000Z`, value }));
-  await sink.write(
-    [
-      ...values.map((value, n) => valueEvent(n, "7", value)),
-      sampleEvent("tag-history", { data: { ...sampleEvent("tag-history").data, points } }),
-    ],
-    never(),
-  );
-  await sink.close();
-  await (await open()).close();
+  const history = sampleEvent("tag-history", { data: { ...sampleEvent("tag-history").data, points } });
+  await writeAndClose(...values.map((value, n) => valueEvent(n, "7", value)), history);
+  await writeAndClose();
   const readme = readFileSync(join(import.meta.dirname, "../../connectors/file/README.md"), "utf8");
   const [, views = ""] = /```sql\n([^`]+)```/.exec(readme) ?? [];
   const connection = await (await DuckDBInstance.create(":memory:")).connect();

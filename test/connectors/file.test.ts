@@ -8,8 +8,8 @@ import { openFileAppender } from "#connectors/file/durable-file.ts";
 import { FULL_DISK_ADVICE } from "#connectors/file/sink.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import { fileErrorToFailure } from "#src/core/errors/folder-access.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
+import { testFolder } from "../test-resources.ts";
 import { clockAt, never } from "./context.ts";
 import { describeFileSink, filesBelow, idsBelow, killWriter, setUpFolder } from "./file-folder.ts";
 
@@ -49,21 +49,15 @@ describe("the file sink", () => {
   });
 
   test("removes the incomplete last line after a crash and keeps all complete lines", async () => {
-    const { folder, open: openSink } = setUpFolder();
-    const firstSink = await openSink();
-    await firstSink.write([valueEvent(1), valueEvent(2)], never());
-    await firstSink.close();
-    const path = join(folder, filesBelow(folder)[0] ?? "");
-    await appendFile(path, `${"x".repeat(200_000)}`);
-    const secondSink = await openSink();
-    await secondSink.write([valueEvent(3)], never());
-    await secondSink.close();
+    const { folder, writeAndClose } = setUpFolder();
+    await writeAndClose(valueEvent(1), valueEvent(2));
+    await appendFile(join(folder, filesBelow(folder)[0] ?? ""), "x".repeat(200_000));
+    await writeAndClose(valueEvent(3));
     expect(idsBelow(folder)).toEqual([1, 2, 3].map((n) => valueEvent(n).id));
   });
 
   test("truncates the file at zero bytes in the last write, and leaves zero bytes of earlier writes", async () => {
-    const path = join(temporaryFolder(), "events.jsonl");
-    onTestFinished(() => rmSync(join(path, ".."), { recursive: true }));
+    const path = join(testFolder(), "events.jsonl");
     const holed = `{"n":0}\n${"\0".repeat(512)}\n`;
     await writeFile(path, `${holed}{"n":1}\n{"n":2}\n{"n":`);
     await (await openFileAppender(path, 0o600, 2)).close();
@@ -74,15 +68,13 @@ describe("the file sink", () => {
 
   test("starts a new file when the size limit is reached and at midnight UTC, and continues the current file after a restart", async () => {
     const clock = clockAt("2026-11-20T23:59:59Z");
-    const { folder, open: openSink } = setUpFolder({ max_file_mb: 0.001 }, clock);
-    let sink = await openSink();
+    const { folder, open: openSink, writeAndClose } = setUpFolder({ max_file_mb: 0.001 }, clock);
+    const sink = await openSink();
     for (const n of [1, 2, 3]) await sink.write([valueEvent(n), valueEvent(n + 10)], never());
     clock.set("2026-11-21T00:00:00Z");
     await sink.write([valueEvent(4)], never());
     await sink.close();
-    sink = await openSink();
-    await sink.write([valueEvent(5)], never());
-    await sink.close();
+    await writeAndClose(valueEvent(5));
     expect(filesBelow(folder)).toEqual([
       "events-2026-11-20-001.jsonl",
       "events-2026-11-20-002.jsonl",
@@ -117,7 +109,7 @@ describe("the file sink", () => {
 
   test("refuses a symbolic link that leads out of its folder", async () => {
     const { folder, make } = setUpFolder({}, clockAt("2026-11-21T12:00:00Z"));
-    const linkTarget = join(temporaryFolder(), "target");
+    const linkTarget = join(testFolder(), "target");
     await writeFile(linkTarget, "");
     await make().open(never());
     rmSync(join(folder, "events-2026-11-21-001.jsonl"));
@@ -129,9 +121,8 @@ describe("the file sink", () => {
   });
 
   test.each(["0600", "0640"])("creates files with the permission %s", async (mode) => {
-    const { folder, open: openSink } = setUpFolder({ mode });
-    const sink = await openSink();
-    await sink.close();
+    const { folder, writeAndClose } = setUpFolder({ mode });
+    await writeAndClose();
     const modeBits = statSync(join(folder, filesBelow(folder)[0] ?? "")).mode & 0o777;
     expect(modeBits & ~Number.parseInt(mode, 8)).toBe(0);
   });
@@ -160,10 +151,10 @@ describe("the file sink", () => {
   });
 
   test("has every acknowledged line on disk after kill -9", async () => {
-    const { folder, open: openSink } = setUpFolder();
+    const { folder, writeAndClose } = setUpFolder();
     const acknowledgedIds = await killWriter(folder, { max_file_mb: 0.01 }, 200);
     expect(acknowledgedIds.length).toBeGreaterThanOrEqual(200);
-    await (await openSink()).close();
+    await writeAndClose();
     const written = new Set(idsBelow(folder));
     expect(acknowledgedIds.filter((id) => !written.has(id))).toEqual([]);
   });
@@ -171,13 +162,8 @@ describe("the file sink", () => {
 
 describe("file names and clean-up of the file sink", () => {
   test("a new file sorts after all older files, also when the clock is set back", () => {
-    expect(
-      nameNextDailyFile(
-        "events",
-        "2026-11-20",
-        parseDailyFileName("events", "events-2026-11-21-007.jsonl") ?? undefined,
-      ).fileName,
-    ).toBe("events-2026-11-21-008.jsonl");
+    const latestFile = parseDailyFileName("events", "events-2026-11-21-007.jsonl") ?? undefined;
+    expect(nameNextDailyFile("events", "2026-11-20", latestFile).fileName).toBe("events-2026-11-21-008.jsonl");
   });
 
   test("file numbers above 999 are accepted", () => {

@@ -45,12 +45,13 @@ const put = (set: string, key: string, value: unknown) => store.commit({ documen
 const storeObject = (set: string, key: string, value: unknown) =>
   put(set, key, { value, siteId: 1, since: "2026-01-01T00:00:00Z", missingSince: null });
 
+const settingsWith = ({ nameTagsOf }: ReturnType<typeof createNameLookup>) => ({ prefix: "", tags: {}, nameTagsOf });
+
 async function readNameTags(events: readonly Event[], wanted: readonly (typeof NAME_TAGS)[number][] = NAME_TAGS) {
   const names = createNameLookup(wanted, context);
   await names.loadNames(events);
-  const settings = { prefix: "", tags: {}, nameTagsOf: names.nameTagsOf };
   return events.map((event) => {
-    const texts = [...encodeEventLines(event, settings)].flatMap(({ text }) => text.toString().split("\n"));
+    const texts = [...encodeEventLines(event, settingsWith(names))].flatMap(({ text }) => text.toString().split("\n"));
     const tags = texts.map((line) => {
       const { name, site_name, system } = parseLine(line).tags;
       return { name, site_name, system };
@@ -85,8 +86,7 @@ describe("the name tags of InfluxDB points (tags_from)", () => {
     const plainLines = encodeAll({ prefix: "", tags: {} });
     const names = createNameLookup([], context);
     await names.loadNames(sampleOfEveryKind());
-    const settings = { prefix: "", tags: {}, nameTagsOf: names.nameTagsOf };
-    expect(encodeAll(settings)).toEqual(plainLines);
+    expect(encodeAll(settingsWith(names))).toEqual(plainLines);
     expect(reads).toEqual([]);
   });
 
@@ -113,9 +113,8 @@ describe("the name tags of InfluxDB points (tags_from)", () => {
     expect(names.nameTagsOf(valueEvent(1)).site_name).toBe("Renamed");
   });
 
-  const settings = ({ nameTagsOf }: ReturnType<typeof createNameLookup>) => ({ prefix: "", tags: {}, nameTagsOf });
   const encodeEvent = (names: ReturnType<typeof createNameLookup>, event: Event) =>
-    [...encodeEventLines(event, settings(names))].map(({ text }) => text.toString()).join("\n");
+    [...encodeEventLines(event, settingsWith(names))].map(({ text }) => text.toString()).join("\n");
   const removeDocument = (set: string, key: string) => store.commit({ documents: [{ set, remove: [key] }] });
 
   test("a point waits until its site and systems are known, and has the same name tags when it is redelivered", async () => {

@@ -205,11 +205,7 @@ describe("requests of the InfluxDB sink", () => {
     const poison = Date.parse(valueEvent(3_456).time);
     const storedPoints = storing(stub, (points) =>
       points.some(({ timeMs }) => timeMs === poison)
-        ? {
-            status: 400,
-            headers: { "content-type": "application/json" },
-            body: '{"code":"invalid","message":"bad line"}',
-          }
+        ? reply(400, '{"code":"invalid","message":"bad line"}', { "content-type": "application/json" })
         : null,
     );
     const batch = Array.from({ length: 5_000 }, (_, n) => valueEvent(n));
@@ -363,6 +359,7 @@ describe("long history in reused line buffers of the InfluxDB sink", () => {
 });
 
 describe("the receipt of the InfluxDB sink after a failure", () => {
+  const stored: WriteOutcome = { kind: "stored", droppedPoints: null };
   const failedVerdict: WriteOutcome = { kind: "failed", error: new Error("away") };
   const poison: WriteOutcome = { kind: "poison", reason: "bad", refusesAllLines: false };
 
@@ -370,7 +367,7 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
     let requests = 0;
     const receipt = await storeLines(oneEach(12_000), async () => {
       requests += 1;
-      return requests === 3 ? failedVerdict : { kind: "stored", droppedPoints: null };
+      return requests === 3 ? failedVerdict : stored;
     });
     expect(receipt).toEqual({ rejected: [], retry: { from: 10_000, error: new Error("away") } });
   });
@@ -380,11 +377,8 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
     const receipt = await storeLines(sixLines, async (part) => {
       const eventIndexes = new Set(part.map(({ eventIndex }) => eventIndex));
       if (eventIndexes.size > 1) return poison;
-      return eventIndexes.has(1)
-        ? failedVerdict
-        : eventIndexes.has(0)
-          ? poison
-          : { kind: "stored", droppedPoints: null };
+      if (eventIndexes.has(1)) return failedVerdict;
+      return eventIndexes.has(0) ? poison : stored;
     });
     expect(receipt).toEqual({ rejected: [{ index: 0, reason: "bad" }], retry: { from: 1, error: new Error("away") } });
   });
@@ -393,7 +387,7 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
     const manyLines = Array.from({ length: 6_000 }, (_, n) => ({ eventIndex: n === 0 ? 0 : 1, text: `${n}` }));
     const receipt = await storeLines(manyLines, async (part) => {
       if (part.length === 1_000) return failedVerdict;
-      return part.some(({ eventIndex }) => eventIndex === 1) ? poison : { kind: "stored", droppedPoints: null };
+      return part.some(({ eventIndex }) => eventIndex === 1) ? poison : stored;
     });
     expect(receipt).toEqual({ rejected: [], retry: { from: 1, error: new Error("away") } });
   });
@@ -430,21 +424,18 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
   test("rejects a single event with many invalid points once", async () => {
     const manyLines = Array.from({ length: 11_000 }, (_, n) => ({ eventIndex: 0, text: `${n}` }));
     const receipt = await storeLines(manyLines, async (part) =>
-      part.some(({ text }) => text === "7000") ? poison : { kind: "stored", droppedPoints: null },
+      part.some(({ text }) => text === "7000") ? poison : stored,
     );
     expect(receipt).toEqual({ rejected: [{ index: 0, reason: "bad" }] });
   });
 
   test("rejects a single point that is too large and stores the other points", async () => {
     const storedTexts: string[] = [];
-    const threeLines = [0, 1, 2].map((eventIndex) => ({
-      eventIndex,
-      text: eventIndex === 1 ? "x".repeat(100) : `${eventIndex}`,
-    }));
+    const threeLines = ["0", "x".repeat(100), "2"].map((text, eventIndex) => ({ eventIndex, text }));
     const receipt = await storeLines(threeLines, async (part) => {
       if (part.reduce((sum, { text }) => sum + text.length, 0) > 50) return { kind: "too-large" };
       storedTexts.push(...part.map(({ text }) => String(text)));
-      return { kind: "stored", droppedPoints: null };
+      return stored;
     });
     expect(receipt.rejected.map(({ index }) => index)).toEqual([1]);
     expect(storedTexts).toEqual(["0", "2"]);

@@ -1,7 +1,8 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { createServer as createSecureServer } from "node:https";
-import type { AddressInfo } from "node:net";
+import type { AddressInfo, Server } from "node:net";
 import { gunzipSync } from "node:zlib";
+import { onTestFinished } from "vitest";
 
 export interface SeenRequest {
   readonly method: string;
@@ -88,4 +89,11 @@ export async function startStub(options: StubOptions = {}) {
   };
   await stub.start();
   return stub;
+}
+
+/** Listens until the test ends, and returns the address, e.g. `127.0.0.1:40123`. */
+export async function listenTo(server: Server): Promise<string> {
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => void server.close());
+  return `127.0.0.1:${(server.address() as AddressInfo).port}`;
 }

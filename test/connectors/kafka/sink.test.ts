@@ -1,17 +1,18 @@
-import { once } from "node:events";
-import { type AddressInfo, connect, createServer } from "node:net";
+import { connect, createServer } from "node:net";
 import { createServer as createTlsServer } from "node:tls";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { KafkaConfig } from "#connectors/kafka/config.ts";
 import { buildKafkaRecord } from "#connectors/kafka/event-records.ts";
 import { createKafkaSink } from "#connectors/kafka/sink.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
-import { expectFailure } from "../../receivers/receiver-helpers.ts";
+import { catchFailure, expectFailure } from "../../receivers/receiver-helpers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
+import { closeAfterTest } from "../../test-resources.ts";
 import { certificateFor } from "../certificate.ts";
-import { contextFor, never, offerWith } from "../context.ts";
+import { contextFor, never, offered, offerWith } from "../context.ts";
+import { listenTo } from "../stub-server.ts";
 import { cloudEventOf } from "./cloud-event.ts";
 import { type Script, type ScriptedCluster, startScriptedCluster } from "./scripted-cluster.ts";
 
@@ -21,12 +22,8 @@ const createConfig = ({ brokers }: ScriptedCluster, options: object = {}) => {
 };
 
 async function setUp(script: Script = {}, options: object = {}, clock?: Clock) {
-  const cluster = await startScriptedCluster(script);
-  const sink = createKafkaSink(createConfig(cluster, options), contextFor("lake", clock));
-  onTestFinished(async () => {
-    await sink.close();
-    await cluster.close();
-  });
+  const cluster = closeAfterTest(await startScriptedCluster(script));
+  const sink = closeAfterTest(createKafkaSink(createConfig(cluster, options), contextFor("lake", clock)));
   return { cluster, sink };
 }
 
@@ -120,9 +117,8 @@ describe("the receipt of a write to Kafka", () => {
     });
     await sink.open(never());
     const batch = Array.from({ length: 20 }, (_, n) => valueEvent(n, String(n)));
-    const positions = batch.map((_, n) => n + 1);
     const receipt = await sink
-      .write(batch, never(), undefined, { positions, committedAt: [], isRedelivery: false })
+      .write(batch, never(), undefined, offered(batch))
       .catch((error: unknown) => ({ rejected: [], retry: { from: 0, error } }));
     const storedBefore = storedIds(cluster);
     expect(storedBefore.length).toBeGreaterThan(0);
@@ -133,13 +129,13 @@ describe("the receipt of a write to Kafka", () => {
     const hint: unknown = expect.stringContaining("min.insync.replicas");
     expect(receipt.retry?.error).toMatchObject({ ...tookNothing("NOT_ENOUGH_REPLICAS"), hint });
     isBrokerAway = false;
-    const restOffer = { positions: positions.slice(retryFrom), committedAt: [], isRedelivery: false };
-    expect(await sink.write(batch.slice(retryFrom), never(), undefined, restOffer)).toEqual({ rejected: [] });
+    const rest = batch.slice(retryFrom);
+    expect(await sink.write(rest, never(), undefined, offered(rest, retryFrom + 1))).toEqual({ rejected: [] });
     expect(storedIds(cluster)).toHaveLength(20);
     expect(new Set(storedIds(cluster))).toEqual(new Set(batch.map(({ id }) => id)));
-    await sink.write(batch, never(), undefined, { positions, committedAt: [], isRedelivery: false });
+    await sink.write(batch, never(), undefined, offered(batch));
     expect(storedIds(cluster)).toHaveLength(40);
-    await sink.write(batch, never(), undefined, { positions, committedAt: [], isRedelivery: true });
+    await sink.write(batch, never(), undefined, { ...offered(batch), isRedelivery: true });
     expect(storedIds(cluster)).toHaveLength(60);
   });
 
@@ -406,30 +402,28 @@ test.each([
     const server = createServer((socket) => {
       socket.on("error", () => undefined);
       if (hangsUp) socket.destroy();
-    }).listen(0, "127.0.0.1");
-    await once(server, "listening");
-    const brokers = [`127.0.0.1:${(server.address() as AddressInfo).port}`];
-    const config = { brokers, tls: { enabled: false }, connect_deadline: "200ms", publish_deadline: "100ms" };
-    const sink = createKafkaSink(KafkaConfig.parse(config), contextFor("lake"));
-    onTestFinished(async () => {
-      await sink.close();
-      server.close();
     });
+    const deadlines = { connect_deadline: "200ms", publish_deadline: "100ms" };
+    const config = { brokers: [await listenTo(server)], tls: { enabled: false }, ...deadlines };
+    const sink = closeAfterTest(createKafkaSink(KafkaConfig.parse(config), contextFor("lake")));
     await expectFailure(sink.open(never()), { kind: "retryable", message });
   },
 );
 
-describe("authentication at Kafka brokers", () => {
-  const sasl = (mechanism: string) => {
-    process.env.KAFKA_TEST_PASSWORD = "correct horse";
-    return { sasl: { mechanism, username: "plenum", password: { env: "KAFKA_TEST_PASSWORD" } } };
-  };
+function sasl(mechanism: string) {
+  process.env.KAFKA_TEST_PASSWORD = "correct horse";
+  return { sasl: { mechanism, username: "plenum", password: { env: "KAFKA_TEST_PASSWORD" } } };
+}
 
+const refusePassword = (mechanism: string): Script => ({ sasl: { mechanism, answer: () => "refused" } });
+const acceptPlain = { sasl: { mechanism: "PLAIN", answer: () => Buffer.alloc(0) } };
+
+describe("authentication at Kafka brokers", () => {
   test("accepts PLAIN, and a wrong password is a ConfigError that does not contain the password", async () => {
-    const well = await setUp({ sasl: { mechanism: "PLAIN", answer: () => Buffer.alloc(0) } }, sasl("PLAIN"));
+    const well = await setUp(acceptPlain, sasl("PLAIN"));
     expect(await well.sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
-    const { sink } = await setUp({ sasl: { mechanism: "PLAIN", answer: () => "refused" } }, sasl("PLAIN"));
-    const error: unknown = await sink.open(never()).catch((thrown: unknown) => thrown);
+    const { sink } = await setUp(refusePassword("PLAIN"), sasl("PLAIN"));
+    const error = await catchFailure(sink.open(never()));
     expect(error).toMatchObject({
       kind: "config",
       reason: "unauthenticated",
@@ -439,18 +433,18 @@ describe("authentication at Kafka brokers", () => {
   });
 
   test("has separate error messages for a wrong mechanism, an unwanted password and a missing password", async () => {
-    const scram = await setUp({ sasl: { mechanism: "PLAIN", answer: () => "refused" } }, sasl("SCRAM-SHA-256"));
+    const scram = await setUp(refusePassword("PLAIN"), sasl("SCRAM-SHA-256"));
     await expectFailure(scram.sink.open(never()), { kind: "config", field: "sasl.mechanism" });
     const unwanted = await setUp({}, sasl("PLAIN"));
     const refusal = /does not ask for a password at this port/;
     await expectFailure(unwanted.sink.open(never()), { kind: "config", message: refusal });
-    const missingPassword = await setUp({ sasl: { mechanism: "SCRAM-SHA-512", answer: () => "refused" } });
+    const missingPassword = await setUp(refusePassword("SCRAM-SHA-512"));
     const message = /wants a password \(SCRAM-SHA-512\)/;
     await expectFailure(missingPassword.sink.open(never()), { kind: "config", reason: "unauthenticated", message });
   });
 
   test("reports that a broker behind TLS requires a password when none is configured", async () => {
-    const cluster = await startScriptedCluster({ sasl: { mechanism: "PLAIN", answer: () => "refused" } });
+    const cluster = closeAfterTest(await startScriptedCluster(refusePassword("PLAIN")));
     const port = Number(cluster.brokers[0]?.split(":")[1]);
     const { path, ...certificate } = certificateFor("localhost");
     const server = createTlsServer(certificate, (socket) => {
@@ -464,15 +458,9 @@ describe("authentication at Kafka brokers", () => {
         one.pipe(other);
       }
     });
-    server.listen(0, "127.0.0.1");
-    await once(server, "listening");
-    const brokers = [`localhost:${(server.address() as AddressInfo).port}`];
-    const sink = createKafkaSink(KafkaConfig.parse({ brokers, tls: { ca_file: path } }), contextFor("lake"));
-    onTestFinished(async () => {
-      await sink.close();
-      server.close();
-      await cluster.close();
-    });
+    const brokers = [(await listenTo(server)).replace("127.0.0.1", "localhost")];
+    const config = KafkaConfig.parse({ brokers, tls: { ca_file: path } });
+    const sink = closeAfterTest(createKafkaSink(config, contextFor("lake")));
     await expectFailure(sink.open(never()), { reason: "unauthenticated", message: /wants a password \(PLAIN\)/ });
   });
 
@@ -484,10 +472,7 @@ describe("authentication at Kafka brokers", () => {
 });
 
 test("the Kafka sink sends no plain-text password to a remote broker that a local broker announces", async () => {
-  process.env.KAFKA_TEST_PASSWORD = "correct horse";
-  const script = { sasl: { mechanism: "PLAIN", answer: () => Buffer.alloc(0) }, host: "192.0.2.1" };
-  const password = { env: "KAFKA_TEST_PASSWORD" };
-  const { cluster, sink } = await setUp(script, { sasl: { mechanism: "PLAIN", username: "plenum", password } });
+  const { cluster, sink } = await setUp({ ...acceptPlain, host: "192.0.2.1" }, sasl("PLAIN"));
   const message = /^The Kafka broker at 192\.0\.2\.1:\d+ would get our password readable/;
   await expectFailure(sink.write([valueEvent(1)], never()), { kind: "config", message });
   expect(cluster.batches).toEqual([]);

@@ -8,25 +8,33 @@ import { errorText } from "#src/core/errors/errors.ts";
 import { sqlErrorToFailure } from "#src/core/postgres/error-meaning.ts";
 import { parsePostgresAddress } from "#src/core/postgres/server-address.ts";
 import { connectTo } from "../../ask-postgres.ts";
-import { absent, freePort, type RealServer, startPostgres } from "../../real-servers.ts";
+import { absent, freePort, startPostgres } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
+import { stopAfterTest } from "../../test-resources.ts";
 import { contextFor, never } from "../context.ts";
-import { createDatabase, type Database, failureText, openSink, optionsFor, sinkIn, write } from "./test-database.ts";
+import {
+  createDatabase,
+  type Database,
+  failureText,
+  openSink,
+  optionsFor,
+  sinkIn,
+  useServer,
+  write,
+} from "./test-database.ts";
 
 const PASSWORD = "not-to-be-told-anywhere";
 
 describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the server", () => {
-  let server: RealServer;
-  beforeAll(async () => {
-    server = await startPostgres({ lines: ["fsync = off"] });
+  const server = useServer();
+  beforeAll(() => {
     process.env.PG_TEST_PASSWORD = PASSWORD;
   });
-  afterAll(async () => {
+  afterAll(() => {
     delete process.env.PG_TEST_PASSWORD;
-    await server.stop();
   });
 
-  async function troubleOf(work: Promise<unknown>): Promise<string> {
+  async function troubleOf(work: Promise<unknown> = Promise.resolve()): Promise<string> {
     const text = await failureText(work);
     expect(text).not.toContain(PASSWORD);
     return text;
@@ -35,7 +43,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
   async function opening(database: Database, options: Readonly<Record<string, unknown>> = {}): Promise<string> {
     const sink = sinkIn(database, options);
     const said = await troubleOf(sink.open(never()));
-    expect(await troubleOf(sink.probe?.(never()) ?? Promise.resolve())).toBe(said);
+    expect(await troubleOf(sink.probe?.(never()))).toBe(said);
     return said;
   }
 
@@ -45,11 +53,11 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
     return name;
   }
 
-  const here = () => `The database server at 127.0.0.1:${server.port}`;
+  const here = () => `The database server at 127.0.0.1:${server().port}`;
   const password = { env: "PG_TEST_PASSWORD" };
 
   test("the sink accepts a correct password, and reports a wrong or missing password", async () => {
-    const database = await createDatabase(server);
+    const database = await createDatabase(server());
     const user = await role(database, `grant create on database ${database.name} to {role}`);
     expect(await opening(database, { user, password })).toBe("");
     expect(await opening(database, { user })).toBe(
@@ -62,7 +70,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
   });
 
   test("the sink reports a missing database, and a database whose encoding cannot store every text", async () => {
-    const database = await createDatabase(server, "encoding 'LATIN1' template template0 locale 'C'");
+    const database = await createDatabase(server(), "encoding 'LATIN1' template template0 locale 'C'");
     expect(await opening(database)).toBe(
       "config: The database keeps texts as LATIN1, in which not every name can be written. Create one with encoding 'UTF8'.",
     );
@@ -72,10 +80,10 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
   });
 
   test("open and probe report missing rights", async () => {
-    const database = await createDatabase(server);
+    const database = await createDatabase(server());
     const user = await role(database);
     const sink = sinkIn(database, { user, password });
-    expect(await troubleOf(sink.probe?.(never()) ?? Promise.resolve())).toBe(
+    expect(await troubleOf(sink.probe?.(never()))).toBe(
       "config: The role may not create tables in the database. Have its owner run: grant create on the database to that role.",
     );
     expect(await troubleOf(sink.open(never()))).toMatch(/^config: .* does not give us the right: permission denied/);
@@ -83,19 +91,19 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
     await owner.open(never());
     await owner.close();
     await database.ask(`grant usage on schema plenum to ${user}; grant select on plenum.schema_version to ${user}`);
-    expect(await troubleOf(sink.probe?.(never()) ?? Promise.resolve())).toMatch(
+    expect(await troubleOf(sink.probe?.(never()))).toMatch(
       /^config: The role may not write into plenum\.\w+\. Have its owner run: grant select, insert, update on all tables in schema plenum to that role\.$/,
     );
     expect(await troubleOf(write(sink, [valueEvent(1)]))).toMatch(
       /does not give us the right: permission denied for table value \(42501\)/,
     );
     await database.ask(`grant select, insert, update on all tables in schema plenum to ${user}`);
-    expect(await troubleOf(sink.probe?.(never()) ?? Promise.resolve())).toBe("");
+    expect(await troubleOf(sink.probe?.(never()))).toBe("");
     await write(sink, [valueEvent(1), sampleEvent("tag-added")]);
   });
 
   test("the sink reports a read-only database", async () => {
-    const database = await createDatabase(server);
+    const database = await createDatabase(server());
     await database.ask(`alter database ${database.name} set default_transaction_read_only = on`);
     expect(await opening(database)).toBe(
       "config: The database only lets us read (default_transaction_read_only). Set it to off for the role or the database.",
@@ -126,7 +134,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
   });
 
   async function lockTable(database: Database): Promise<{ release(): Promise<void> }> {
-    const client = await connectTo(server, database.name);
+    const client = await connectTo(server(), database.name);
     onTestFinished(() => client.end());
     await client.query("begin; lock table plenum.value");
     return { release: async () => void (await client.query("rollback")) };
@@ -143,7 +151,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
   }
 
   test("the server stops a statement after the timeout, and the events are retried", async () => {
-    const { database, sink } = await openSink(server, { timeout: "1s" });
+    const { database, sink } = await openSink(server(), { timeout: "1s" });
     const lock = await lockTable(database);
     expect(await troubleOf(write(sink, [valueEvent(1)]))).toBe(
       `retryable: ${here()} took too long and was stopped: canceling statement due to statement timeout (57014). If that stays so, raise timeout, and the sink's deadline.`,
@@ -153,14 +161,14 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
   });
 
   test("a server that is killed during a write stores none of its rows, and the sink reconnects", async () => {
-    const { database, sink } = await openSink(server);
+    const { database, sink } = await openSink(server());
     await lockTable(database);
     const writing = troubleOf(write(sink, [valueEvent(1)]));
     await waitingForLock(database);
-    await server.kill();
+    await server().kill();
     expect(await writing).toMatch(/^retryable: .* (broke the connection|ends the connection)/);
     expect(await troubleOf(write(sink, [valueEvent(1)]))).toMatch(/^retryable: .*ECONNREFUSED/);
-    await server.startAgain();
+    await server().startAgain();
     await write(sink, [valueEvent(1)]);
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[1]]);
   });
@@ -168,7 +176,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
   test("the sink warns when the database lowers synchronous_commit, and PGOPTIONS has no effect", async () => {
     const lines: string[] = [];
     const log = pino({ level: "warn" }, { write: (line: string) => void lines.push(line) });
-    const database = await createDatabase(server);
+    const database = await createDatabase(server());
     const warnings = async () => {
       lines.length = 0;
       const sink = database.sink({}, { ...contextFor("x"), log });
@@ -187,12 +195,8 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
   });
 
   test("the sink reports a restarted server as new only if the restart may have lost commits", async () => {
-    const strict = await startPostgres();
-    onTestFinished(() => strict.stop());
-    const sinks = await Promise.all([server, strict].map(async (each) => (await createDatabase(each)).sink()));
-    onTestFinished(async () => {
-      for (const sink of sinks) await sink.close();
-    });
+    const strict = stopAfterTest(await startPostgres());
+    const sinks = await Promise.all([server(), strict].map(async (each) => sinkIn(await createDatabase(each))));
     const look = async (before: readonly (string | null)[]) => {
       const lives = [];
       for (const [n, sink] of sinks.entries()) {
@@ -205,7 +209,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
     expect(first.map((life) => life?.isNew)).toEqual([false, false]);
     const lives = first.map((life) => life?.instanceId ?? "");
     expect((await look(lives)).map((life) => life?.isNew)).toEqual([false, false]);
-    for (const each of [server, strict]) {
+    for (const each of [server(), strict]) {
       await each.kill();
       await each.startAgain();
     }

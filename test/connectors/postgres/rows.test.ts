@@ -9,8 +9,8 @@ import type { Event } from "#src/core/model/event.ts";
 import { connectTo } from "../../ask-postgres.ts";
 import { absent } from "../../real-servers.ts";
 import { ALARM, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../../sample-events.ts";
-import { never } from "../context.ts";
-import { createDatabase, type Database, offered, openSink, useServer, write } from "./test-database.ts";
+import { never, offered } from "../context.ts";
+import { createDatabase, type Database, openSink, useServer, write } from "./test-database.ts";
 
 const HOUR_MS = 3_600_000;
 

@@ -1,18 +1,14 @@
-import { afterAll, beforeAll, describe, expect } from "vitest";
-import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
+import { describe, expect } from "vitest";
+import { absent } from "../../real-servers.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
-import { createDatabase, type Database } from "./test-database.ts";
+import { createDatabase, type Database, useServer } from "./test-database.ts";
 
 describe.skipIf(absent("postgres"))("the PostgreSQL sink with a real server", () => {
-  let server: RealServer;
-  beforeAll(async () => {
-    server = await startPostgres({ lines: ["fsync = off"] });
-  });
-  afterAll(() => server.stop());
+  const server = useServer();
 
   describeSink("postgres", {
     async make() {
-      const database = await createDatabase(server);
+      const database = await createDatabase(server());
       let isAway = false;
       let stopped: readonly number[] = [];
       return {
@@ -27,13 +23,13 @@ select event_id, observed_at from plenum.value union all select event_id, observ
         async breakServer() {
           // A backend process outlives a killed server for a moment, in which it commits what it receives.
           const serving = await processesOf(database);
-          await server.kill();
+          await server().kill();
           isAway = true;
           for (const id of serving) signalIfRunning(id, "SIGKILL");
           await expect.poll(() => serving.filter((id) => signalIfRunning(id, 0))).toEqual([]);
         },
         async repairServer() {
-          await server.startAgain();
+          await server().startAgain();
           isAway = false;
         },
         async stall() {
@@ -42,7 +38,7 @@ select event_id, observed_at from plenum.value union all select event_id, observ
         },
         async dispose() {
           for (const id of stopped) process.kill(id, "SIGCONT");
-          if (isAway) await server.startAgain();
+          if (isAway) await server().startAgain();
         },
       };
     },

@@ -1,13 +1,13 @@
 import { afterAll, beforeAll } from "vitest";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
-import type { BatchInfo, ConnectorContext, Receipt, Sink } from "#src/core/connector.ts";
+import type { ConnectorContext, Receipt, Sink } from "#src/core/connector.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { askAt } from "../../ask-postgres.ts";
 import { type RealServer, startPostgres } from "../../real-servers.ts";
 import { closeAfterTest } from "../../test-resources.ts";
-import { contextFor, never } from "../context.ts";
+import { contextFor, never, offered } from "../context.ts";
 
 export interface Database {
   readonly name: string;
@@ -17,10 +17,11 @@ export interface Database {
 
 let databases = 0;
 
-export function useServer(): () => RealServer {
+/** Starts a server for the tests of a file or of a block. */
+export function useServer(options: Parameters<typeof startPostgres>[0] = {}): () => RealServer {
   let server: RealServer;
   beforeAll(async () => {
-    server = await startPostgres({ lines: ["fsync = off"] });
+    server = await startPostgres({ lines: ["fsync = off"], ...options });
   });
   afterAll(() => server.stop());
   return () => server;
@@ -57,15 +58,6 @@ export async function createDatabase(server: Pick<RealServer, "port">, more = ""
 
 export function optionsFor(server: Pick<RealServer, "port">, database: string) {
   return { host: "127.0.0.1", port: server.port, database, user: "postgres", sslmode: "disable" };
-}
-
-export function offered(events: readonly Event[], position = 1): BatchInfo {
-  const first = Date.parse("2026-11-02T06:20:00.000Z");
-  return {
-    positions: events.map((_, n) => position + n),
-    committedAt: events.map((_, n) => new Date(first + (position + n) * 1_000).toISOString()),
-    isRedelivery: false,
-  };
 }
 
 export function write(sink: Sink, events: readonly Event[], position = 1): Promise<Receipt> {

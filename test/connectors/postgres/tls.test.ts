@@ -1,25 +1,21 @@
 import { rmSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { absent, type RealServer, startPostgres, temporaryFolder } from "../../real-servers.ts";
+import { absent, temporaryFolder } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { never } from "../context.ts";
 import { createAuthority } from "../mqtt/certificates.ts";
-import { createDatabase, type Database, failureText, sinkIn, write } from "./test-database.ts";
+import { createDatabase, type Database, failureText, sinkIn, useServer, write } from "./test-database.ts";
 
 describe.skipIf(absent("postgres"))("TLS of the PostgreSQL sink", () => {
   const folder = temporaryFolder();
   const authority = createAuthority(folder);
-  let server: RealServer;
+  const server = useServer({ tls: authority.issue("server") });
   let database: Database;
 
   beforeAll(async () => {
-    server = await startPostgres({ lines: ["fsync = off"], tls: authority.issue("server") });
-    database = await createDatabase(server);
+    database = await createDatabase(server());
   });
-  afterAll(async () => {
-    await server.stop();
-    rmSync(folder, { recursive: true });
-  });
+  afterAll(() => rmSync(folder, { recursive: true }));
 
   async function opening(options: Readonly<Record<string, unknown>>): Promise<string> {
     const failure = await failureText(sinkIn(database, { sslmode: "verify-full", ...options }).open(never()));

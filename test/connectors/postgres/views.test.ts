@@ -1,11 +1,11 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
 import type { SiteCompleteFact } from "#src/core/model/history-event-data.ts";
-import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
+import { absent } from "../../real-servers.ts";
 import { ALARM, sampleEvent, TAG, valueEvent } from "../../sample-events.ts";
-import { createDatabase, type Database, write } from "./test-database.ts";
+import { createDatabase, type Database, useServer, write } from "./test-database.ts";
 
 const file = join(import.meta.dirname, "../../../docs/lake/postgresql.sql");
 
@@ -27,12 +27,11 @@ function siteComplete(until: string): SiteCompleteFact {
 }
 
 describe.skipIf(absent("postgres"))("the SQL views in docs/lake/postgresql.sql", () => {
-  let server: RealServer;
+  const server = useServer();
   let database: Database;
 
   beforeAll(async () => {
-    server = await startPostgres({ lines: ["fsync = off"] });
-    database = await createDatabase(server);
+    database = await createDatabase(server());
     const sink = database.sink();
     const added = sampleEvent("tag-added", { time: "2026-11-02T05:00:00.000Z" });
     const renamed = sampleEvent("tag-changed", { time: "2026-11-02T07:00:00.000Z" });
@@ -53,7 +52,6 @@ values ('main', '1', '${TAG.id}', '5', '2026-11-02T05:00:00Z', '2026-11-02T07:00
     await database.ask(readFileSync(file, "utf8"));
     await sink.close();
   });
-  afterAll(() => server.stop());
 
   test("the SQL views can be created a second time", async () => {
     await database.ask(readFileSync(file, "utf8"));
