@@ -16,9 +16,7 @@ export function createBucketClient(config: InfluxConfig, writePath: string, getC
   }
 
   return {
-    async createDatabase(signal: AbortSignal): Promise<void> {
-      await runQuery(`CREATE DATABASE ${escaped.quoted(database)}`, signal);
-    },
+    createDatabase: (signal: AbortSignal) => runQuery(`CREATE DATABASE ${escaped.quoted(database)}`, signal),
 
     async checkCreatePermission(signal: AbortSignal): Promise<void> {
       try {

@@ -15,7 +15,7 @@ export function classifyWriteResponse(response: InfluxHttpResponse, config: Infl
   const error = findErrorInSuccessResponse(response, config);
   if (error !== null) return { kind: "failed", error };
   const reason = response.status === 201 ? parseErrorText(response.body) : null;
-  return reason === null ? LINES_STORED_OUTCOME : classifyErrorText(reason, lines);
+  return reason === null ? { kind: "stored", droppedPoints: null } : classifyErrorText(reason, lines);
 }
 
 /** Detects HTML pages and errors (InfluxDB 1.x) in responses with status 200; null for a real success. */
@@ -28,8 +28,6 @@ export function findErrorInSuccessResponse({ status, body }: InfluxHttpResponse,
   const errorText = status !== 201 && body.trimStart().startsWith("{") ? parseErrorText(body) : null;
   return errorText === null ? null : new Retryable(`${summary}, and refused it all the same: ${errorText}`);
 }
-
-const LINES_STORED_OUTCOME: WriteOutcome = { kind: "stored", droppedPoints: null };
 
 export function classifyWriteError(error: unknown, config: InfluxConfig, lines: number, nowMs: number): WriteOutcome {
   const { statusCode: status, body = "" } = error instanceof HttpError ? error : {};

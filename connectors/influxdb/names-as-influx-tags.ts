@@ -1,5 +1,5 @@
 import { splitHistoryEvent } from "../../src/core/codec/history-event.ts";
-import type { BuildingView, ConnectorContext } from "../../src/core/connector.ts";
+import type { ConnectorContext } from "../../src/core/connector.ts";
 import { Throttled } from "../../src/core/errors/errors.ts";
 import { type AnyEvent, type Event, eventSourceName } from "../../src/core/model/event.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
@@ -89,7 +89,9 @@ export function createNameLookup(
   }
 
   async function findSystemCodes(source: string, site: string | null, tagId: string): Promise<CachedObjectName> {
-    const systemCodes = joinSystemCodes(await building.systemsOf(source, tagId));
+    const systems = await building.systemsOf(source, tagId);
+    const codes = systems.map(({ code, displayName }) => (code === "" ? displayName : code)).toSorted();
+    const systemCodes = codes.length === 0 ? null : codes.join("+");
     const mayBeListedLater = systemCodes === null && site !== null && !(await building.hasListedSystems(source, site));
     return { objectName: systemCodes, mayBeListedLater };
   }
@@ -166,10 +168,4 @@ function findEventTag(event: AnyEvent): EventOrigin["tag"] {
     default:
       return null;
   }
-}
-
-function joinSystemCodes(systems: Awaited<ReturnType<BuildingView["systemsOf"]>>): string | null {
-  if (systems.length === 0) return null;
-  const systemCodes = systems.map(({ code, displayName }) => (code === "" ? displayName : code));
-  return systemCodes.toSorted().join("+");
 }

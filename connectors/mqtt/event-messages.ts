@@ -137,8 +137,10 @@ function buildStateMessages(
       return [{ ...toMessage(topic, {}, false), payload: formatHistoryPayload(event, history, source) }];
     }
     case "tag-total": {
-      const { tag, resolution } = event.data;
-      return [toMessage(formatTopic("tag", tag.id, `total/${resolution}`), buildTotalBody(event, source), false)];
+      const { tag, resolution, from, to, total, reset } = event.data;
+      const seriesFields = buildSeriesFields(event, event.data, source);
+      const body: MessageOf<"total"> = { ...seriesFields, from, to, total, reset, id: event.id };
+      return [toMessage(formatTopic("tag", tag.id, `total/${resolution}`), body, false)];
     }
     case "tag-systems-changed": {
       const { tag, systems } = event.data;
@@ -227,11 +229,6 @@ function formatHistoryPayload(
   };
   const pointsJson = addDecimalPoints(pointsToJson(points));
   return `${JSON.stringify(fields).slice(0, -1)},"points":${pointsJson},"id":${JSON.stringify(event.id)}}`;
-}
-
-function buildTotalBody(event: Event<"tag-total">, source: string | null): MessageOf<"total"> {
-  const { from, to, total, reset } = event.data;
-  return { ...buildSeriesFields(event, event.data, source), from, to, total, reset, id: event.id };
 }
 
 /** Builds the state of an alarm. For `alarm-out-of-scope`: the last known state with `inScope` false. */

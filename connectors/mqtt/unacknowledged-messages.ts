@@ -88,7 +88,6 @@ export function createAcknowledgementFlush(hasPendingMessages: () => boolean, se
   }
 
   return {
-    /** Records that Plenum has sent a message. */
     noteSent(): void {
       hasSentSinceReceiving = true;
       hasNewActivity = true;
@@ -96,7 +95,6 @@ export function createAcknowledgementFlush(hasPendingMessages: () => boolean, se
     noteAcknowledged(): void {
       hasNewActivity = true;
     },
-    /** Records that data has arrived from the broker. */
     noteDataReceived(): void {
       hasSentSinceReceiving = false;
       if (isPingCheckPlanned || !hasPendingMessages()) return;

@@ -100,11 +100,8 @@ export function createColumnWriter(columnName: string, type: ColumnType, isAlway
   };
 
   function encodeCellArray(): Buffer {
-    let headerEnd = bytes.writeInt32BE(1, 0);
-    headerEnd = bytes.writeInt32BE(hasNull ? 1 : 0, headerEnd);
-    headerEnd = bytes.writeInt32BE(SQL_TYPES[type].oid, headerEnd);
-    headerEnd = bytes.writeInt32BE(rowCount, headerEnd);
-    bytes.writeInt32BE(1, headerEnd);
+    const header = [1, hasNull ? 1 : 0, SQL_TYPES[type].oid, rowCount, 1];
+    for (const [n, field] of header.entries()) bytes.writeInt32BE(field, 4 * n);
     return bytes.subarray(0, offset);
   }
 

@@ -1,5 +1,6 @@
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { PostgresSession } from "../../src/core/postgres/session.ts";
+import { quoteSqlName } from "../../src/core/postgres/sql-quoting.ts";
 import { runTransaction } from "../../src/core/postgres/transaction.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
 import type { LakeTable } from "../shared/lake/table-model.ts";
@@ -7,7 +8,6 @@ import { SQL_TYPES } from "./column-encoding.ts";
 import {
   buildAddColumnSql,
   buildCreateHypertableSql,
-  buildCreateSchemaSql,
   buildCreateTableSql,
   buildCreateVersionTableSql,
   buildPrimaryKey,
@@ -40,7 +40,7 @@ export async function prepareTables(session: PostgresSession, requirements: Tabl
     const hypertables = newTables.filter(({ rowPolicy }) => rowPolicy === "append");
     await session.query(
       [
-        ...(databaseCatalog.hasSchema ? [] : [buildCreateSchemaSql(target)]),
+        ...(databaseCatalog.hasSchema ? [] : [`create schema ${quoteSqlName(target.schema)}`]),
         buildCreateVersionTableSql(target),
         ...newTables.map((table) => buildCreateTableSql(table, target)),
         ...(timescaleSchema === null

@@ -56,8 +56,6 @@ const sqlParameterType = ({ type }: Pick<Column, "type">): string => (type === "
 /** Table of the columns that Plenum created; distinguishes a new column from a dropped column. */
 export const VERSION_TABLE = { name: "schema_version" } as const;
 
-export const buildCreateSchemaSql = ({ schema }: TableSettings): string => `create schema ${quoteSqlName(schema)}`;
-
 export function buildCreateVersionTableSql(target: TableSettings): string {
   const tableName = qualifiedName(target, VERSION_TABLE);
   return `create table if not exists ${tableName} (

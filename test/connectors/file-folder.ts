@@ -10,7 +10,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { describeSink, type SinkServer } from "../suites/sink-suite.ts";
-import { testFolder } from "../test-resources.ts";
+import { closeAfterTest, testFolder } from "../test-resources.ts";
 import { contextFor, never } from "./context.ts";
 
 export function describeFileSink(title: string, options: Record<string, unknown>) {
@@ -53,7 +53,7 @@ export function setUpFolder(options: Record<string, unknown> = {}, clock = syste
   const folder = join(parent, "lake");
   const config = FileConfig.parse({ folder, ...options });
   const make = () => createFileSink(config, contextFor("lake", clock));
-  const open = () => openSink(make());
+  const open = () => openSink(closeAfterTest(make()));
   return {
     folder,
     make,

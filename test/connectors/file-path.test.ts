@@ -100,7 +100,6 @@ describe("a history event of several days in the file sink", () => {
     const { folder, open: openSink } = setUp();
     const sink = await openSink();
     await sink.write([event], never(), undefined, offerWith([{ epoch: "e", number: 7 }]));
-    await sink.close();
     const fileLines = linesBelow(folder).map(
       ({ file, event: line }) => ({ file, ...line }) as WrittenLine["event"] & { file: string },
     );
@@ -144,7 +143,6 @@ describe("files of the file sink with a path template", () => {
       await sink.tick?.(never());
       expect(listFileSuffixes(folder)).toEqual([gzip ? ".jsonl.gz" : ".jsonl"]);
       await sink.write([valueEvent(3)], never());
-      await sink.close();
       expect(listFileSuffixes(folder).toSorted()).toEqual([gzip ? ".jsonl.gz" : ".jsonl", ".jsonl.part"]);
       expect(idsBelow(folder).toSorted()).toEqual([1, 2, 3].map((n) => valueEvent(n).id).toSorted());
     },
@@ -154,7 +152,6 @@ describe("files of the file sink with a path template", () => {
     const { folder, open: openSink } = setUp({ gzip: true, max_file_mb: 0.001 });
     const sink = await openSink();
     for (let n = 0; n < 4; n += 1) await sink.write([valueEvent(n)], never());
-    await sink.close();
     expect(listFileSuffixes(folder).filter((end) => end === ".jsonl.gz").length).toBeGreaterThan(0);
     expect(listFileSuffixes(folder).filter((end) => end === ".jsonl.part")).toHaveLength(1);
     expect(idsBelow(folder)).toHaveLength(4);
@@ -191,7 +188,6 @@ describe("files of the file sink with a path template", () => {
     await sink.write([valueEvent(1)], never());
     rmSync(join(folder, filesBelow(folder)[0] ?? ""));
     await sink.write([valueEvent(2)], never());
-    await sink.close();
     expect(idsBelow(folder)).toEqual([valueEvent(2).id]);
   });
 
@@ -205,7 +201,6 @@ describe("files of the file sink with a path template", () => {
       never(),
     );
     if (process.platform === "linux") expect(openBelow(folder)).toBe(16);
-    await sink.close();
     expect(filesBelow(folder)).toHaveLength(60);
     expect(idsBelow(folder)).toHaveLength(120);
   });
@@ -230,7 +225,6 @@ describe("files of the file sink with a path template", () => {
     expect(idsBelow(folder)).toEqual([valueOn(0).id]);
     datasync.mockRestore();
     await sink.write(batch, never());
-    await sink.close();
     expect(idsBelow(folder).toSorted()).toEqual([valueOn(0).id, "again", valueOn(1).id].toSorted());
   });
 });

@@ -19,7 +19,6 @@ describe("the file sink", () => {
   test("accepts a line only after fdatasync, and truncates the line when fdatasync fails", async () => {
     const { folder, open: openSink } = setUpFolder();
     const sink = await openSink();
-    onTestFinished(() => sink.close());
     const fileHandle = await open(join(folder, filesBelow(folder)[0] ?? ""));
     const prototype = Object.getPrototypeOf(fileHandle) as FileHandle;
     await fileHandle.close();
@@ -90,7 +89,6 @@ describe("the file sink", () => {
     const strangers = ["events-2020-01-01.jsonl", "other-2020-01-01-001.jsonl", "events-2020-01-01-001.jsonl.gz"];
     for (const stranger of strangers) await writeFile(join(folder, stranger), "mine\n");
     for (let n = 1; n <= 6; n += 1) await sink.write([valueEvent(n)], never());
-    await sink.close();
     const ownFiles = filesBelow(folder).filter((name) => !strangers.includes(name));
     expect(ownFiles).toHaveLength(2);
     expect(idsBelow(folder, ownFiles)).toEqual([valueEvent(5).id, valueEvent(6).id]);
@@ -103,7 +101,6 @@ describe("the file sink", () => {
     await sink.write([valueEvent(1)], never());
     renameSync(join(folder, filesBelow(folder)[0] ?? ""), join(folder, "..", "moved"));
     await sink.write([valueEvent(2)], never());
-    await sink.close();
     expect(idsBelow(folder)).toEqual([valueEvent(2).id]);
   });
 
@@ -116,7 +113,6 @@ describe("the file sink", () => {
     symlinkSync(linkTarget, join(folder, "events-2026-11-21-001.jsonl"));
     const sink = make();
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "config" });
-    await sink.close();
     expect(readFileSync(linkTarget, "utf8")).toBe("");
   });
 

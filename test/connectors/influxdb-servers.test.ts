@@ -1,14 +1,12 @@
-import { spawn } from "node:child_process";
-import { join } from "node:path";
 import { pino } from "pino";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { absent, portOpen, programPath, type RealServer, startInflux, startVictoriaMetrics } from "../real-servers.ts";
+import { absent, type RealServer, startInflux, startVictoriaMetrics } from "../real-servers.ts";
 import { expectFailure } from "../receivers/receiver-helpers.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
-import { closeAfterTest, stopAfterTest } from "../test-resources.ts";
+import { closeAfterTest } from "../test-resources.ts";
 import { contextFor, never } from "./context.ts";
 
 describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => {
@@ -208,28 +206,6 @@ describe.skipIf(absent("victoria-metrics"))("the InfluxDB sink with VictoriaMetr
   }
 
   const labels = async (metric: string) => (await exportLines(metric)).map((line) => line.metric.unit);
-});
-
-describe.skipIf(absent("influxd"))("the InfluxDB sink with a server that is killed", () => {
-  test("keeps unacknowledged events and writes the events after the server restarts", async () => {
-    const server = stopAfterTest(await startInflux());
-    const sink = createSink({ url: server.url, api: "v1", database: "d", create_database: true });
-    await sink.open(never());
-    await sink.write([valueEvent(1)], never());
-    await server.kill();
-    await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "retryable" });
-    const secondServer = spawn(programPath("influxd") ?? "", ["-config", join(server.folder, "influxd.conf")], {
-      stdio: "ignore",
-    });
-    onTestFinished(() => void secondServer.kill("SIGKILL"));
-    await portOpen(server.port, secondServer, 15_000);
-    await sink.open(never());
-    expect(await sink.write([valueEvent(2)], never())).toEqual({ rejected: [] });
-    const path = `/query?${new URLSearchParams({ db: "d", q: "SELECT value FROM tag_value" }).toString()}`;
-    const queryAnswer = await (await fetch(`${server.url}${path}`)).text();
-    expect(queryAnswer).toContain(valueEvent(1).time.replace(/0*Z$/, ""));
-    expect(queryAnswer).toContain(valueEvent(2).time.replace(/0*Z$/, ""));
-  });
 });
 
 function awkward(text: string, n: number): Event {

@@ -40,11 +40,10 @@ async function listen(url: string, into: CommandRecorder, protocol: Protocol = "
 
 const connectOperator = (url: string) => observeInTest(url, "plenum/status/#");
 
-async function startListening() {
+async function startListening(into = createRecorder(), protocol: Protocol = "5") {
   const { url } = await startMosquittoInTest();
-  const recorder = createRecorder();
-  await listen(url, recorder);
-  return { into: recorder, operator: await connectOperator(url) };
+  await listen(url, into, protocol);
+  return { into, operator: await connectOperator(url) };
 }
 
 const payloadText = (arrival: CommandMessage | undefined) => Buffer.from(arrival?.payload ?? []).toString();
@@ -52,7 +51,6 @@ const payloadText = (arrival: CommandMessage | undefined) => Buffer.from(arrival
 describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker", () => {
   describe.each(["5", "3.1.1"] as const)("with MQTT %s", (protocol) => {
     test("commands arrive one at a time and in order, with tag and source", async () => {
-      const server = await startMosquittoInTest();
       let busy = 0;
       let maxBusy = 0;
       const recorder = createRecorder(async () => {
@@ -61,8 +59,7 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
         await systemClock.sleep(2);
         busy -= 1;
       });
-      await listen(server.url, recorder, protocol);
-      const operator = await connectOperator(server.url);
+      const { operator } = await startListening(recorder, protocol);
       const sends = Array.from({ length: 30 }, (_, n) => operator.publish(`plenum/cmd/main/1000${n}/set`, `${n}`));
       await Promise.all(sends);
       await operator.publish("plenum/cmd/main/set", "{}");
@@ -81,17 +78,13 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
     });
 
     test("an empty message, which clears a retained one, is ignored", async () => {
-      const server = await startMosquittoInTest();
-      const recorder = createRecorder();
-      await listen(server.url, recorder, protocol);
-      const operator = await connectOperator(server.url);
+      const { into, operator } = await startListening(createRecorder(), protocol);
       for (const payload of ["", "22"]) await operator.publish("plenum/cmd/main/1/set", payload);
-      await recorder.until(1);
-      expect(recorder.arrived.map(payloadText)).toEqual(["22"]);
+      await into.until(1);
+      expect(into.arrived.map(payloadText)).toEqual(["22"]);
     });
 
     test("the event loop runs between the commands of a burst", async () => {
-      const server = await startMosquittoInTest();
       let loopTurn = 0;
       let isOver = false;
       const count = () => {
@@ -104,8 +97,7 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
       });
       const turns: number[] = [];
       const recorder = createRecorder(async () => void turns.push(loopTurn));
-      await listen(server.url, recorder, protocol);
-      const operator = await connectOperator(server.url);
+      const { operator } = await startListening(recorder, protocol);
       await Promise.all(Array.from({ length: 200 }, (_, n) => operator.publish("plenum/cmd/main/1/set", `${n}`)));
       await recorder.until(200);
       expect(new Set(turns).size).toBe(200);

@@ -26,6 +26,11 @@ async function openSink(url: string, settings: Settings = {}): Promise<Sink> {
   return sink;
 }
 
+async function setUp(filters: string | string[]) {
+  const server = await startMosquittoInTest();
+  return { server, observer: await observeInTest(server.url, filters), sink: await openSink(server.url) };
+}
+
 describe.skipIf(absent("mosquitto"))("the MQTT sink with Mosquitto as the broker", () => {
   describe.each(["5", "3.1.1"] as const)("with MQTT %s", (protocol) => {
     describeSink(`mqtt ${protocol}`, {
@@ -102,9 +107,7 @@ describe.skipIf(absent("mosquitto"))("the MQTT sink with Mosquitto as the broker
   });
 
   test("sets content type, user properties and the expiry of resolved alarms in MQTT 5", async () => {
-    const server = await startMosquittoInTest();
-    const observer = await observeInTest(server.url, "plenum/main/#");
-    const sink = await openSink(server.url);
+    const { observer, sink } = await setUp("plenum/main/#");
     const alarmResolved = sampleEvent("alarm-resolved");
     await sink.write([alarmResolved], never());
     const event = await observer.until(({ topic }) => topic.endsWith("/event/alarm-resolved"));
@@ -119,9 +122,7 @@ describe.skipIf(absent("mosquitto"))("the MQTT sink with Mosquitto as the broker
   });
 
   test("adds the sequence number of the event to each message", async () => {
-    const server = await startMosquittoInTest();
-    const observer = await observeInTest(server.url, "plenum/main/#");
-    const sink = await openSink(server.url);
+    const { observer, sink } = await setUp("plenum/main/#");
     const sequences = [null, { epoch: "0123456789abcdef", number: 4_711 }];
     await sink.write([valueEvent(1), sampleEvent("alarm-resolved")], never(), undefined, offerWith(sequences));
     const sequenceFields = { sequence: "0000000000004711", sequenceepoch: "0123456789abcdef" };
@@ -146,23 +147,16 @@ describe.skipIf(absent("mosquitto"))("the MQTT sink with Mosquitto as the broker
   });
 
   test("publishes a command's acceptance and its result on topics of the tag and on the response topic", async () => {
-    const server = await startMosquittoInTest();
-    const observer = await observeInTest(server.url, ["plenum/main/1/tag/#", "answers/#", "plenum/cmd/#"]);
-    const sink = await openSink(server.url);
+    const { observer, sink } = await setUp(["plenum/main/1/tag/#", "answers/#", "plenum/cmd/#"]);
     const correlation = Buffer.from([0, 255, 7]).toString("base64");
     const buildAnswer = <K extends "command-accepted" | "command-result">(kind: K, replyTo: string) => {
       const sample = sampleEvent(kind, { siteid: "1" }, replyTo);
       return { ...sample, data: { ...sample.data, replyTo, correlation } };
     };
-    await sink.write(
-      [
-        buildAnswer("command-accepted", "plenum/cmd/main/10042/set"),
-        buildAnswer("command-accepted", "answers/42"),
-        buildAnswer("command-result", "plenum/cmd/main/10042/set"),
-        buildAnswer("command-result", "answers/42"),
-      ],
-      never(),
+    const batch = (["command-accepted", "command-result"] as const).flatMap((kind) =>
+      ["plenum/cmd/main/10042/set", "answers/42"].map((replyTo) => buildAnswer(kind, replyTo)),
     );
+    await sink.write(batch, never());
     const result = await observer.until(({ topic }) => topic === "answers/42");
     expect(result.packet.properties?.correlationData).toEqual(Buffer.from([0, 255, 7]));
     expect(result.json).toMatchObject({ commandId: "cmd-1", outcome: "confirmed", readBack: 21.5 });

@@ -87,9 +87,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
       "config: The role may not create tables in the database. Have its owner run: grant create on the database to that role.",
     );
     expect(await troubleOf(sink.open(never()))).toMatch(/^config: .* does not give us the right: permission denied/);
-    const owner = database.sink();
-    await owner.open(never());
-    await owner.close();
+    await sinkIn(database).open(never());
     await database.ask(`grant usage on schema plenum to ${user}; grant select on plenum.schema_version to ${user}`);
     expect(await troubleOf(sink.probe?.(never()))).toMatch(
       /^config: The role may not write into plenum\.\w+\. Have its owner run: grant select, insert, update on all tables in schema plenum to that role\.$/,
@@ -133,21 +131,17 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
     );
   });
 
-  async function lockTable(database: Database): Promise<{ release(): Promise<void> }> {
+  async function lockTable(database: Database) {
     const client = await connectTo(server(), database.name);
     onTestFinished(() => client.end());
     await client.query("begin; lock table plenum.value");
-    return { release: async () => void (await client.query("rollback")) };
+    return { release: () => client.query("rollback") };
   }
 
   async function waitingForLock(database: Database): Promise<void> {
-    await expect
-      .poll(() =>
-        database.ask(
-          "select count(*)::int from pg_stat_activity where application_name = 'plenum' and wait_event_type = 'Lock' and datname = current_database()",
-        ),
-      )
-      .toEqual([[1]]);
+    const countWaiting =
+      "select count(*)::int from pg_stat_activity where application_name = 'plenum' and wait_event_type = 'Lock' and datname = current_database()";
+    await expect.poll(() => database.ask(countWaiting)).toEqual([[1]]);
   }
 
   test("the server stops a statement after the timeout, and the events are retried", async () => {

@@ -1,4 +1,4 @@
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { buildCreateHypertableSql, buildCreateTableSql } from "#connectors/postgres/sql-statements.ts";
 import { LAKE_TABLES, TAG_VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { absent } from "../../real-servers.ts";
@@ -11,9 +11,7 @@ describe.skipIf(absent("postgres"))("the tables that the PostgreSQL sink creates
 
   async function made(options: Readonly<Record<string, unknown>> = {}): Promise<Database> {
     const database = await createDatabase(server());
-    const sink = database.sink(options);
-    await sink.open(never());
-    await sink.close();
+    await sinkIn(database, options).open(never());
     return database;
   }
 
@@ -68,17 +66,13 @@ explain select * from plenum.${name} where tag_id = '1' ${name === "history" ? "
 
   test("a column that a later version needs is added, and is null in existing rows", async () => {
     const database = await made();
-    const sink = database.sink();
-    await write(sink, [valueEvent(1)]);
-    await sink.close();
+    await write(sinkIn(database), [valueEvent(1)]);
     await database.ask(`alter table plenum.value drop column latency_ms;
 update plenum.schema_version set columns = array_remove(columns, 'value.latency_ms')`);
     expect(await openFailure(database, { create: false })).toBe(
       "config: The schema plenum lacks the column value.latency_ms. Set create: true, once with a role that may create them if that of the worker may not.",
     );
-    const later = database.sink();
-    onTestFinished(() => later.close());
-    await write(later, [valueEvent(2)], 5);
+    await write(sinkIn(database), [valueEvent(2)], 5);
     expect(await database.ask("select latency_ms::int from plenum.value order by time")).toEqual([[null], [80]]);
     expect(await database.ask("select version from plenum.schema_version order by 1")).toEqual([[1], [2]]);
   });
@@ -135,8 +129,7 @@ update plenum.schema_version set columns = array_remove(columns, 'value.latency_
     const database = await made();
     await database.ask(`alter table plenum.value add column note text, add column made timestamptz not null default now();
 create table plenum.own (x int); create index own_index on plenum.value (note)`);
-    const sink = sinkIn(database);
-    await write(sink, [valueEvent(1)]);
+    await write(sinkIn(database), [valueEvent(1)]);
     expect(await database.ask("select note, made is not null from plenum.value")).toEqual([[null, true]]);
   });
 
@@ -169,10 +162,8 @@ describe("SQL statements for the tables", () => {
   });
 
   test("SQL statements escape quotes in comments and names", () => {
-    const text = buildCreateTableSql(
-      { ...TAG_VALUE_TABLE, name: 'a"b', about: "it's" },
-      { schema: "s", timescale: false },
-    );
+    const table = { ...TAG_VALUE_TABLE, name: 'a"b', about: "it's" };
+    const text = buildCreateTableSql(table, { schema: "s", timescale: false });
     expect(text).toContain(`comment on table "s"."a""b" is 'it''s'`);
   });
 });

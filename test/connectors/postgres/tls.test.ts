@@ -25,11 +25,9 @@ describe.skipIf(absent("postgres"))("TLS of the PostgreSQL sink", () => {
   test("the PostgreSQL sink encrypts the connection and checks the certificate against ca_file", async () => {
     const sink = sinkIn(database, { sslmode: "verify-full", ca_file: authority.caFile });
     await write(sink, [valueEvent(1)]);
-    expect(
-      await database.ask(
-        "select ssl from pg_stat_ssl join pg_stat_activity using (pid) where application_name = 'plenum'",
-      ),
-    ).toEqual([[true]]);
+    const connections =
+      "select ssl from pg_stat_ssl join pg_stat_activity using (pid) where application_name = 'plenum'";
+    expect(await database.ask(connections)).toEqual([[true]]);
   });
 
   test("the PostgreSQL sink refuses an unknown or a different certificate authority, regardless of the environment variables", async () => {

@@ -5,7 +5,7 @@ import type { Event } from "#src/core/model/event.ts";
 import type { SiteCompleteFact } from "#src/core/model/history-event-data.ts";
 import { absent } from "../../real-servers.ts";
 import { ALARM, sampleEvent, TAG, valueEvent } from "../../sample-events.ts";
-import { createDatabase, type Database, useServer, write } from "./test-database.ts";
+import { createDatabase, type Database, sinkIn, useServer, write } from "./test-database.ts";
 
 const file = join(import.meta.dirname, "../../../docs/lake/postgresql.sql");
 
@@ -73,53 +73,43 @@ values ('main', '1', '${TAG.id}', '5', '2026-11-02T05:00:00Z', '2026-11-02T07:00
   });
 
   test("alarm_duration counts to the end of an ended alarm, and to now for an active alarm", async () => {
-    const ask = () =>
-      database.ask(
-        "select is_active, duration = ended_at - triggered_at, duration > interval '0' from plenum.alarm_duration",
-      );
-    expect(await ask()).toEqual([[true, null, true]]);
-    const sink = database.sink();
-    await write(sink, [sampleEvent("alarm-resolved")], 100);
-    expect(await ask()).toEqual([[false, true, true]]);
+    const durations =
+      "select is_active, duration = ended_at - triggered_at, duration > interval '0' from plenum.alarm_duration";
+    expect(await database.ask(durations)).toEqual([[true, null, true]]);
+    await write(sinkIn(database), [sampleEvent("alarm-resolved")], 100);
+    expect(await database.ask(durations)).toEqual([[false, true, true]]);
     const [[seconds] = []] = await database.ask("select duration_s from plenum.alarm_duration");
     expect(seconds).toBe((Date.parse("2026-11-02T06:20:00Z") - Date.parse(ALARM.triggeredAt)) / 1_000);
-    await sink.close();
   });
 
   test("history_named has each bucket once, with the names valid at its time", async () => {
-    expect(
-      await database.ask("select value_number, tag_name, site_name from plenum.history_named order by time limit 1"),
-    ).toEqual([[20.7, "VS1-GT11", "Kvarnholmen 4"]]);
+    const query = "select value_number, tag_name, site_name from plenum.history_named order by time limit 1";
+    expect(await database.ask(query)).toEqual([[20.7, "VS1-GT11", "Kvarnholmen 4"]]);
   });
 
   test("completeness has the last revision of a day, and watermark the last state of a site", async () => {
-    const sink = database.sink();
     const sealed = sampleEvent("day-sealed");
     const later = sampleEvent("day-sealed", {}, "again");
-    await write(sink, [
+    await write(sinkIn(database), [
       sealed,
       { ...later, data: { ...later.data, revision: 2, had: 7, null: 1 } },
       sampleEvent("history-complete"),
       { ...sampleEvent("history-complete", {}, "site"), data: siteComplete("2026-11-01") },
       { ...sampleEvent("history-complete", {}, "later"), data: siteComplete("2026-11-02") },
     ]);
-    expect(
-      await database.ask("select source, site_id, date::text, revision, had, nulls from plenum.completeness"),
-    ).toEqual([["main", sealed.siteid, sealed.data.date, "2", "7", "1"]]);
-    expect(
-      await database.ask(
-        "select resolution, is_total, complete_from::text, complete_until::text, series from plenum.watermark",
-      ),
-    ).toEqual([["1h", false, null, "2026-11-02", "3"]]);
-    await sink.close();
+    const days = await database.ask(
+      "select source, site_id, date::text, revision, had, nulls from plenum.completeness",
+    );
+    expect(days).toEqual([["main", sealed.siteid, sealed.data.date, "2", "7", "1"]]);
+    const watermarks = await database.ask(
+      "select resolution, is_total, complete_from::text, complete_until::text, series from plenum.watermark",
+    );
+    expect(watermarks).toEqual([["1h", false, null, "2026-11-02", "3"]]);
   });
 
   test("value_named has each value once, with the names valid at its time", async () => {
-    expect(
-      await database.ask(
-        "select value_number, tag_name, site_name, system_names from plenum.value_named order by time",
-      ),
-    ).toEqual([
+    const query = "select value_number, tag_name, site_name, system_names from plenum.value_named order by time";
+    expect(await database.ask(query)).toEqual([
       [1, "VS1-GT11", "Kvarnholmen 4", ["Heating 1"]],
       [2, "VS1-GT11", "Kvarnholmen 4", ["Heating 1"]],
       [3, "VS1-GT12", "Kvarnholmen 4", null],
