@@ -43,14 +43,13 @@ type Language = "http" | "mqtt";
 const actors: readonly {
   readonly name: string;
   readonly language: Language;
-  readonly attempt: (secure: boolean, place: string) => Promise<unknown>;
+  readonly attempt: (url: string) => Promise<unknown>;
 }[] = [
   {
     name: "the source",
     language: "http",
-    async attempt(secure, place) {
-      const options = { ca_file: ownAuthority.caFile, allow_plain_http: true };
-      const config = trialConfig(`http${secure ? "s" : ""}://${place}`, options);
+    async attempt(url) {
+      const config = trialConfig(url, { ca_file: ownAuthority.caFile, allow_plain_http: true });
       const transport = closeAfterTest(createHttpTransport(config));
       return catchError(transport.send({ method: "GET", path: "/", headers: {}, body: null }, never()));
     },
@@ -58,21 +57,16 @@ const actors: readonly {
   {
     name: "webhook",
     language: "http",
-    attempt(secure, place) {
-      const config = WebhookConfig.parse({
-        url: `http${secure ? "s" : ""}://${place}/`,
-        unsigned: true,
-        allow_networks: ["127.0.0.0/8"],
-        ca_file: ownAuthority.caFile,
-      });
+    attempt(url) {
+      const options = { unsigned: true, allow_networks: ["127.0.0.0/8"], ca_file: ownAuthority.caFile };
+      const config = WebhookConfig.parse({ url: `${url}/`, ...options });
       return writeValue(createWebhookSink(config, contextFor("hook")));
     },
   },
   {
     name: "influxdb",
     language: "http",
-    attempt(secure, place) {
-      const url = `http${secure ? "s" : ""}://${place}`;
+    attempt(url) {
       const config = InfluxConfig.parse({ url, bucket: "b", ca_file: ownAuthority.caFile });
       return writeValue(createInfluxSink(config, contextFor("lake")));
     },
@@ -80,11 +74,9 @@ const actors: readonly {
   {
     name: "mqtt",
     language: "mqtt",
-    attempt(secure, place) {
-      const config = MqttConfig.parse({
-        url: `mqtt${secure ? "s" : ""}://${place}`,
-        ...(secure ? { tls: { ca_file: ownAuthority.caFile } } : {}),
-      });
+    attempt(url) {
+      const tls = url.startsWith("mqtts:") ? { ca_file: ownAuthority.caFile } : {};
+      const config = MqttConfig.parse({ url, tls });
       return writeValue(createMqttSink(config, contextFor("broker")));
     },
   },
@@ -99,13 +91,7 @@ interface Fault {
 }
 
 const faults: readonly Fault[] = [
-  {
-    name: "a TLS connection to a port without TLS",
-    kind: "config",
-    says: /does not speak TLS.*Check (base_)?url/,
-    secure: true,
-    place: plainPort,
-  },
+  tlsFault("a TLS connection to a port without TLS", "config", /does not speak TLS.*Check (base_)?url/, plainPort),
   {
     name: "an unencrypted connection to a TLS port",
     kind: "config",
@@ -124,13 +110,7 @@ const faults: readonly Fault[] = [
     secure: false,
     place: async () => `127.0.0.1:${await freePort()}`,
   },
-  {
-    name: "an unknown host name",
-    kind: "retryable",
-    says: /name/,
-    secure: true,
-    place: async () => "nobody.invalid:443",
-  },
+  tlsFault("an unknown host name", "retryable", /name/, async () => "nobody.invalid:443"),
   ...[true, false].map(
     (secure): Fault => ({
       name: `a server that closes every connection (${secure ? "TLS" : "plain"})`,
@@ -146,7 +126,7 @@ const faults: readonly Fault[] = [
 describe.skipIf(absent("mosquitto"))("connection failures of the source and of sinks", () => {
   describe.each(actors)("$name", ({ language, attempt }) => {
     test.each(faults)("reports $name as a failure of kind $kind", async ({ kind, says, secure, place }) => {
-      const error = await attempt(secure, await place(language));
+      const error = await attempt(`${language}${secure ? "s" : ""}://${await place(language)}`);
       expect(error).toBeInstanceOf(Error);
       expect([asFailure(error).kind, errorText(error)]).toEqual([kind, expect.stringMatching(says)]);
     });
@@ -158,7 +138,7 @@ test.each(actors.filter(({ name }) => name === "webhook" || name === "influxdb")
   async ({ attempt }) => {
     const responseText = "Client sent an HTTP request to an HTTPS server.\n";
     const server = createHttpServer((_request, response) => void response.writeHead(400).end(responseText));
-    expect(await attempt(false, await listenTo(server))).toMatchObject({ kind: "config", field: "url" });
+    expect(await attempt(`http://${await listenTo(server)}`)).toMatchObject({ kind: "config", field: "url" });
   },
 );
 
@@ -201,14 +181,12 @@ describe("the classification of error codes of OpenSSL, Node.js and undici", () 
   });
 });
 
+function tlsFault(name: string, kind: Fault["kind"], says: RegExp, place: Fault["place"]): Fault {
+  return { name, kind, says, secure: true, place };
+}
+
 function certificateFault(certificate: string, says: RegExp): Fault {
-  return {
-    name: `a certificate that is ${certificate}`,
-    kind: "config",
-    says,
-    secure: true,
-    place: () => tlsWith(certificate),
-  };
+  return tlsFault(`a certificate that is ${certificate}`, "config", says, () => tlsWith(certificate));
 }
 
 async function plainPort(language: Language): Promise<string> {

@@ -1,6 +1,7 @@
 import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { PassThrough, Writable } from "node:stream";
+import { text } from "node:stream/consumers";
 import { describe, expect, test } from "vitest";
 import { createStdoutSink } from "#connectors/stdout/sink.ts";
 import { valueEvent } from "../sample-events.ts";
@@ -88,13 +89,10 @@ describe("the stdout sink", () => {
       cwd: join(import.meta.dirname, "../.."),
       stdio: ["ignore", "pipe", "pipe"],
     });
-    let errorOutput = "";
-    sinkProcess.stderr.on("data", (text: Buffer) => {
-      errorOutput += text.toString();
-    });
+    const errorOutput = text(sinkProcess.stderr);
     sinkProcess.stdout.once("data", () => sinkProcess.stdout.destroy());
     const code = await new Promise((resolve) => sinkProcess.once("close", resolve));
-    expect(errorOutput.trim()).toBe("config: The reader of standard output is gone.");
+    expect((await errorOutput).trim()).toBe("config: The reader of standard output is gone.");
     expect(code).toBe(0);
   });
 });

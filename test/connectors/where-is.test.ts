@@ -1,14 +1,14 @@
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { DuckDBInstance } from "@duckdb/node-api";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { CONNECTORS } from "#connectors/catalog.ts";
 import { buildParquetQuery, ParquetConfig } from "#connectors/parquet/config.ts";
 import { buildTagValueQuery, PostgresConfig } from "#connectors/postgres/config.ts";
 import { sampleEvent } from "../sample-events.ts";
+import { testFolder } from "../test-resources.ts";
 
 const { file, influxdb, kafka } = CONNECTORS;
 const VALUE = sampleEvent("tag-value");
@@ -40,14 +40,8 @@ test("for PostgreSQL, locateEvent returns an SQL query with quoted texts", () =>
   expect(buildTagValueQuery(config, ALARM)).toBeNull();
 });
 
-function createFolder(): string {
-  const folder = mkdtempSync(join(tmpdir(), "plenum-where-"));
-  onTestFinished(() => rmSync(folder, { recursive: true }));
-  return folder;
-}
-
 test("for files, locateEvent returns a shell command that also finds the event in compressed files", () => {
-  const folder = join(createFolder(), "it's here");
+  const folder = join(testFolder(), "it's here");
   mkdirSync(join(folder, "tag-value/1/2026-11-02"), { recursive: true });
   const line = JSON.stringify(VALUE);
   const otherLine = JSON.stringify(ALARM);
@@ -64,7 +58,7 @@ test("for files, locateEvent returns a shell command that also finds the event i
 });
 
 test("for Parquet, locateEvent returns an SQL query that DuckDB executes", async () => {
-  const folder = createFolder();
+  const folder = testFolder();
   const day = join(folder, "value/date=2026-11-02/site=1");
   mkdirSync(day, { recursive: true });
   const connection = await (await DuckDBInstance.create()).connect();

@@ -2,6 +2,8 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { rmSync } from "node:fs";
 import { join } from "node:path";
+import { json } from "node:stream/consumers";
+import { setTimeout as wait } from "node:timers/promises";
 import * as fc from "fast-check";
 import { type RealServer, temporaryFolder } from "../../real-servers.ts";
 import { expectedRows, READ_ROWS } from "./kill-events.ts";
@@ -32,12 +34,12 @@ export async function landUnderKills(
   try {
     for (let n = 0; n < kills; n++) {
       const child = await deliverUntilKilled(folder, options);
-      await waitBeforeKill(killDelaysMs[2 * n] ?? 0);
+      await wait(killDelaysMs[2 * n]);
       if (n % SERVER_EVERY === SERVER_EVERY - 1) {
         serverKills++;
         await server.kill();
         await server.startAgain();
-        await waitBeforeKill(killDelaysMs[2 * n + 1] ?? 0);
+        await wait(killDelaysMs[2 * n + 1]);
       }
       child.kill("SIGKILL");
       await once(child, "close");
@@ -64,23 +66,17 @@ async function deliverUntilKilled(folder: string, options: string) {
   return child;
 }
 
-async function deliverToEnd(folder: string, options: string): Promise<{ made: number; dead: number }> {
+async function deliverToEnd(folder: string, options: string) {
   const child = started(folder, options, "finish");
-  let said = "";
-  child.stdout.on("data", (text: Buffer) => {
-    said += text.toString();
-  });
-  await once(child, "close");
-  return JSON.parse(said);
+  const closed = once(child, "close");
+  const totals = (await json(child.stdout)) as { made: number; dead: number };
+  await closed;
+  return totals;
 }
 
 function started(folder: string, options: string, mode: "go" | "finish") {
   const program = join(import.meta.dirname, "kill-child.ts");
   return spawn(process.execPath, [program, folder, options, mode], { stdio: ["ignore", "pipe", "inherit"] });
-}
-
-function waitBeforeKill(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
 function countsOf(rows: readonly string[]): ReadonlyMap<string, number> {

@@ -10,7 +10,7 @@ import { seededRandom } from "../../../commands/seeded-random.ts";
 import { freePort, startKafka, temporaryFolder } from "../../../real-servers.ts";
 import { sampleOfEveryKind, valueEvent } from "../../../sample-events.ts";
 import { replay, seed } from "../../../seed.ts";
-import { contextFor, never } from "../../context.ts";
+import { contextFor, never, offered } from "../../context.ts";
 import { createAuthority } from "../../mqtt/certificates.ts";
 import { allowWriting, classPath, createTopic, findMissingProgram, KAFKA, readTopic } from "./world.ts";
 
@@ -97,9 +97,8 @@ const setbacks = new Map<string, number>();
 async function deliver(sink: Sink, events: readonly Event[], settled: () => void = () => undefined): Promise<void> {
   for (let nextIndex = 0; nextIndex < events.length; ) {
     const batch = events.slice(nextIndex, nextIndex + 500);
-    const positions = batch.map((_, n) => nextIndex + n + 1);
     try {
-      const receipt = await sink.write(batch, never(), undefined, { positions, committedAt: [], isRedelivery: false });
+      const receipt = await sink.write(batch, never(), undefined, offered(batch, nextIndex + 1));
       nextIndex += receipt.retry?.from ?? batch.length;
       if (receipt.retry !== undefined) throw receipt.retry.error;
       settled();
