@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { z } from "zod";
@@ -52,4 +52,25 @@ describe.each(CONNECTOR_NAMES)("connector %s", (name) => {
     const result = (definition.Config as z.ZodType).safeParse({ a_typo: 1 });
     expect(JSON.stringify(result.error?.issues)).toContain("a_typo");
   });
+});
+
+const LATE_PACKAGES = ["@platformatic/kafka", "pg", "hyparquet", "hyparquet-writer", "aws4fetch"];
+
+test("the catalogue of connectors does not import client libraries of single connectors, such as Kafka's", () => {
+  const packages = new Map<string, string>();
+  const visitedFiles = new Set<string>();
+  const visitImports = (file: string) => {
+    if (visitedFiles.has(file)) return;
+    visitedFiles.add(file);
+    for (const [, isType, from = ""] of readFileSync(file, "utf8").matchAll(
+      /^(?:import|export) (type )?[^;]*?from "([^"]+)";/gm,
+    )) {
+      if (isType !== undefined) continue;
+      if (from.startsWith(".")) visitImports(resolve(dirname(file), from));
+      else packages.set(from, file);
+    }
+  };
+  visitImports(join(folder, "catalog.ts"));
+  expect([...packages.keys()]).toContain("zod");
+  expect(LATE_PACKAGES.flatMap((name) => packages.get(name) ?? [])).toEqual([]);
 });
