@@ -1,4 +1,5 @@
-import { lstatSync, mkdtempSync, rmdirSync, symlinkSync, unlinkSync } from "node:fs";
+import { once } from "node:events";
+import { lstatSync, mkdtempDisposableSync, symlinkSync } from "node:fs";
 import type { Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -47,32 +48,17 @@ export function findControlSocket(stateFolder: string): "nothing" | "socket" {
 export async function withShortSocketPath<T>(stateFolder: string, usePath: (path: string) => Promise<T>): Promise<T> {
   const path = socketPath(stateFolder);
   if (USES_WINDOWS_PIPES || Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return usePath(path);
-  const temporaryFolder = mkdtempSync(join(tmpdir(), "plenum-"));
-  const stateFolderLink = join(temporaryFolder, "state");
-  try {
-    symlinkSync(resolve(stateFolder), stateFolderLink);
-    try {
-      return await usePath(join(stateFolderLink, SOCKET_FILE_NAME));
-    } finally {
-      unlinkSync(stateFolderLink);
-    }
-  } finally {
-    rmdirSync(temporaryFolder);
-  }
+  using temporaryFolder = mkdtempDisposableSync(join(tmpdir(), "plenum-"));
+  const stateFolderLink = join(temporaryFolder.path, "state");
+  symlinkSync(resolve(stateFolder), stateFolderLink);
+  return await usePath(join(stateFolderLink, SOCKET_FILE_NAME));
 }
 
 /** Connects to the control socket. Rejects with ECONNREFUSED if no worker listens on it. */
 export function connectToWorker(stateFolder: string, signal?: AbortSignal): Promise<Socket> {
-  return withShortSocketPath(
-    stateFolder,
-    (path) =>
-      new Promise((resolveSocket, reject) => {
-        const socket = loadNodeModule("node:net").connect({ path, ...(signal === undefined ? {} : { signal }) });
-        socket.once("error", reject);
-        socket.once("connect", () => {
-          socket.off("error", reject);
-          resolveSocket(socket);
-        });
-      }),
-  );
+  return withShortSocketPath(stateFolder, async (path) => {
+    const socket = loadNodeModule("node:net").connect({ path, ...(signal === undefined ? {} : { signal }) });
+    await once(socket, "connect");
+    return socket;
+  });
 }
