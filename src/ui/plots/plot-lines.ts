@@ -1,4 +1,4 @@
-import type { HourSummary, Samples } from "./tag-samples.ts";
+import { type HourSummary, pairsOfSamples, type Samples, samplesOfPairs, type TimeValuePair } from "./tag-samples.ts";
 
 /** Columns of a plot; a null value is a gap in the line. */
 export interface PlotLine {
@@ -62,24 +62,17 @@ export function plotLineOfHours(hours: readonly (readonly [begin: number, hour: 
 
 /** Returns the logged values at times without readings. `bucketS`: seconds that a logged value covers. */
 export function samplesInGaps(readings: Samples, logged: Samples, bucketS: number): Samples {
-  const times: number[] = [];
-  const values: (number | null)[] = [];
-  const sortedReadTimes = readings.times.toSorted((a, b) => a - b);
-  let readingIndex = 0;
-  for (const [n, time] of logged.times.entries()) {
-    while (readingIndex < sortedReadTimes.length && (sortedReadTimes[readingIndex] ?? 0) < time) readingIndex += 1;
-    const nextReadingTime = sortedReadTimes[readingIndex];
-    if (nextReadingTime !== undefined && nextReadingTime < time + bucketS) continue;
-    times.push(time);
-    values.push(logged.values[n] ?? null);
-  }
-  return { times, values };
+  const readTimes = readings.times.toSorted((a, b) => a - b);
+  let nextIndex = 0;
+  const isInGap = ([time]: TimeValuePair) => {
+    while ((readTimes[nextIndex] ?? Number.POSITIVE_INFINITY) < time) nextIndex += 1;
+    return (readTimes[nextIndex] ?? Number.POSITIVE_INFINITY) >= time + bucketS;
+  };
+  return samplesOfPairs(pairsOfSamples(logged).filter(isInGap));
 }
 
-function samplesToPlotPoints({ times, values }: Samples, validS: number): readonly PlotPoint[] {
-  return times
-    .map((t, n) => [t, values[n] ?? null] as const)
-    .map(([t, value]) => ({ t, value, low: value, high: value, validS }));
+function samplesToPlotPoints(samples: Samples, validS: number): readonly PlotPoint[] {
+  return pairsOfSamples(samples).map(([t, value]) => ({ t, value, low: value, high: value, validS }));
 }
 
 function groupPointsIntoSteps(points: readonly PlotPoint[], fromS: number, stepS: number): readonly PlotPoint[] {

@@ -5,7 +5,7 @@ import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/ru
 import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { CHUNK_SECONDS, createTagPlots, plotDocumentSet } from "./tag-plots.ts";
+import { CHUNK_SECONDS, createTagPlots, deleteDocumentSet, plotDocumentSet } from "./tag-plots.ts";
 import {
   createMinuteSeries,
   createRaisedAlarmCounts,
@@ -143,8 +143,5 @@ const msUntilNextMinute = (clock: Pick<Clock, "now">): number => MINUTE_MS - (cl
 const chunkNumberAt = (atMs: number): number => Math.floor(atMs / 1_000 / CHUNK_SECONDS);
 
 export async function deleteStoredPlots(store: Pick<Store, "commit" | "documents">, sources: readonly string[]) {
-  for (const set of [WORKER_PLOT_SET, ...sources.map(plotDocumentSet)]) {
-    const documentKeys = [...(await store.documents(set)).keys()];
-    if (documentKeys.length > 0) await store.commit({ documents: [{ set, remove: documentKeys }] });
-  }
+  for (const set of [WORKER_PLOT_SET, ...sources.map(plotDocumentSet)]) await deleteDocumentSet(store, set);
 }

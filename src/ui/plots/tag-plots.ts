@@ -13,6 +13,11 @@ const HEADER_KEY = "groups";
 
 export const plotDocumentSet = (source: string): string => `plot/${source}`;
 
+export async function deleteDocumentSet(store: Pick<Store, "commit" | "documents">, set: string): Promise<void> {
+  const documentKeys = [...(await store.documents(set)).keys()];
+  if (documentKeys.length > 0) await store.commit({ documents: [{ set, remove: documentKeys }] });
+}
+
 /** Stores readings of a source for a day, and the lowest, highest and last value of each hour for a month. */
 export function createTagPlots({ store, source }: { readonly store: RingDocumentStore; readonly source: string }) {
   const set = plotDocumentSet(source);
@@ -28,12 +33,8 @@ export function createTagPlots({ store, source }: { readonly store: RingDocument
   return {
     async loadTagIndexes(nowMs: number): Promise<void> {
       const header = await store.document<{ readonly count: number; readonly writtenMs: number }>(set, HEADER_KEY);
-      if (header === undefined) {
-        // Without the header, the tags of the stored chunks are unknown, so delete all chunks.
-        const staleDocumentKeys = [...(await store.documents(set)).keys()];
-        if (staleDocumentKeys.length > 0) await store.commit({ documents: [{ set, remove: staleDocumentKeys }] });
-        return;
-      }
+      // Without the header, the tags of the stored chunks are unknown, so delete all chunks.
+      if (header === undefined) return deleteDocumentSet(store, set);
       writtenUntilMs = header.writtenMs;
       for (let group = 0; group < header.count; group++)
         tagIndexes.load(group, await store.document<PackedTagIndexes>(set, String(group)), dayNumberOf(nowMs));
@@ -163,34 +164,20 @@ function createTagRing<T, Reading>(
     if (chunk.isLoaded) return;
     const storedTagData = decodeChunk(format, startS, await store.document(set, chunkKey(group, startS)));
     for (const [index, olderData] of storedTagData) {
-      const unstoredTagData = chunk.dataByTagIndex.get(index);
-      chunk.dataByTagIndex.set(
-        index,
-        unstoredTagData === undefined ? olderData : format.mergeData(olderData, unstoredTagData),
-      );
+      const unstoredData = chunk.dataByTagIndex.get(index);
+      chunk.dataByTagIndex.set(index, unstoredData ? format.mergeData(olderData, unstoredData) : olderData);
     }
     chunk.isLoaded = true;
   }
   return {
     add(tagIndex: number, atS: number, reading: Reading): void {
-      const [group, index, startS] = [
-        Math.floor(tagIndex / TAGS_PER_GROUP),
-        tagIndex % TAGS_PER_GROUP,
-        atS - (atS % stepS),
-      ];
+      const [group, index] = [Math.floor(tagIndex / TAGS_PER_GROUP), tagIndex % TAGS_PER_GROUP];
+      const startS = atS - (atS % stepS);
       const chunksByGroup = chunksByStart.get(startS) ?? new Map<number, TagDataChunk<T>>();
-      const chunk = chunksByGroup.get(group) ?? {
-        dataByTagIndex: new Map<number, T>(),
-        isLoaded: false,
-        isChanged: true,
-      };
+      const chunk = chunksByGroup.get(group) ?? { dataByTagIndex: new Map(), isLoaded: false, isChanged: true };
       chunksByStart.set(startS, chunksByGroup);
       chunksByGroup.set(group, chunk);
-      const tagData = chunk.dataByTagIndex.get(index);
-      chunk.dataByTagIndex.set(
-        index,
-        tagData === undefined ? format.createData(atS, reading) : format.addReading(tagData, atS, reading),
-      );
+      chunk.dataByTagIndex.set(index, format.addReading(chunk.dataByTagIndex.get(index), atS, reading));
       chunk.isChanged = true;
       if (chunksByStart.size > MAX_UNWRITTEN_TIME_RANGES) chunksByStart.delete(Math.min(...chunksByStart.keys()));
     },

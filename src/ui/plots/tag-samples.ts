@@ -17,9 +17,19 @@ interface MutableSamples extends Samples {
   readonly values: (number | null)[];
 }
 
+export type TimeValuePair = readonly [timeS: number, value: number | null];
+
+export const pairsOfSamples = ({ times, values }: Samples): readonly TimeValuePair[] =>
+  times.map((time, n) => [time, values[n] ?? null]);
+
+export const samplesOfPairs = (pairs: readonly TimeValuePair[]): Samples => ({
+  times: pairs.map(([time]) => time),
+  values: pairs.map(([, value]) => value),
+});
+
 export interface ChunkFormat<T, Reading> {
-  createData(atS: number, reading: Reading): T;
-  addReading(data: T, atS: number, reading: Reading): T;
+  /** Adds a reading to the data of a tag; `data` is undefined for the first reading. */
+  addReading(data: T | undefined, atS: number, reading: Reading): T;
   mergeData(before: T, after: T): T;
   /** Writes the data of one tag. `startS`: start of the time range, seconds since 1970. */
   write(writer: ByteWriter, value: T, startS: number): void;
@@ -27,8 +37,7 @@ export interface ChunkFormat<T, Reading> {
 }
 
 export const SAMPLE_FORMAT: ChunkFormat<MutableSamples, number | null> = {
-  createData: (atS, value) => ({ times: [atS], values: [value] }),
-  addReading(data, atS, value) {
+  addReading(data = { times: [], values: [] }, atS, value) {
     data.times.push(atS);
     data.values.push(value);
     return data;
@@ -56,8 +65,11 @@ export const SAMPLE_FORMAT: ChunkFormat<MutableSamples, number | null> = {
 };
 
 export const HOUR_FORMAT: ChunkFormat<HourSummary, number> = {
-  createData: (_atS, value) => ({ low: value, high: value, last: value }),
-  addReading: ({ high, low }, _atS, value) => ({ low: Math.min(low, value), high: Math.max(high, value), last: value }),
+  addReading: (hour, _atS, value) => ({
+    low: Math.min(hour?.low ?? value, value),
+    high: Math.max(hour?.high ?? value, value),
+    last: value,
+  }),
   mergeData: (before, after) => ({
     low: Math.min(before.low, after.low),
     high: Math.max(before.high, after.high),

@@ -5,7 +5,14 @@ import { type Event, eventSubject, sourceUri } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { plotLineOfHours, plotLineOfReadings, samplesInGaps } from "../plots/plot-lines.ts";
-import { HOUR_FORMAT, type HourSummary, type Samples } from "../plots/tag-samples.ts";
+import {
+  HOUR_FORMAT,
+  type HourSummary,
+  pairsOfSamples,
+  type Samples,
+  samplesOfPairs,
+  type TimeValuePair,
+} from "../plots/tag-samples.ts";
 import type { PlotQuery } from "./query-parameters.ts";
 import type { FetchHistory, ResponseContext } from "./response-context.ts";
 import type { TagRow } from "./tag-index.ts";
@@ -24,13 +31,10 @@ export interface HistoryRange {
   readonly resolution: Resolution;
 }
 
-interface CachedSeries {
-  readonly source: string;
-  readonly id: string;
+interface CachedSeries extends HistoryRange {
   readonly state: "asked" | "fetched" | "refused";
   readonly why: string | null;
   readonly atMs: number;
-  readonly fromMs: number;
   readonly samples: Samples;
   readonly version: number;
 }
@@ -39,10 +43,9 @@ const MAX_OPEN_REQUESTS = 3;
 const MAX_CACHED_SERIES = 50;
 const HISTORY_CACHE_LIFETIME_MS = 600_000;
 const MAX_QUOTA_WAIT_MS = 300_000;
+const NO_FREE_SLOT_MESSAGE = "The quota had no free slot within five minutes: live reads and history used all slots.";
 const EMPTY_SAMPLES: Samples = { times: [], values: [] };
 const WAITING_STATE: HistoryFetchState = { state: "asked", why: "The request waits until the quota has a free slot." };
-
-class QuotaWaitTimeout extends Error {}
 
 /** Uses spare quota to request history that plots lack, and caches it in memory; no sink receives it. */
 export function createFetchedHistory(clock: Clock, fetchHistory: FetchHistory) {
@@ -51,12 +54,11 @@ export function createFetchedHistory(clock: Clock, fetchHistory: FetchHistory) {
   let versionCount = 0;
   const seriesKey = ({ id, resolution, source }: HistoryRange) => JSON.stringify([source, id, resolution]);
   const samplesOfRange = (range: HistoryRange) => cachedSeriesByKey.get(seriesKey(range))?.samples ?? EMPTY_SAMPLES;
-  function putSeries(range: HistoryRange, state: CachedSeries["state"], why: string | null, values: Samples): void {
-    const { fromMs, id, source } = range;
-    const version = ++versionCount;
+  function putSeries(range: HistoryRange, state: CachedSeries["state"], why: string | null, samples: Samples): void {
     const key = seriesKey(range);
+    versionCount += 1;
     cachedSeriesByKey.delete(key);
-    cachedSeriesByKey.set(key, { source, id, state, why, atMs: clock.monotonic(), fromMs, samples: values, version });
+    cachedSeriesByKey.set(key, { ...range, state, why, samples, atMs: clock.monotonic(), version: versionCount });
     for (const [cachedKey, series] of cachedSeriesByKey) {
       if (cachedSeriesByKey.size <= MAX_CACHED_SERIES) break;
       if (series.state !== "asked") cachedSeriesByKey.delete(cachedKey);
@@ -77,21 +79,16 @@ export function createFetchedHistory(clock: Clock, fetchHistory: FetchHistory) {
     try {
       const tagLog = (await response).find(({ id }) => id === range.id);
       if (tagLog?.unreadable?.timesMs === null) throw new Malformed(tagLog.unreadable.said, "");
-      putSeries(
-        range,
-        "fetched",
-        null,
-        tagLog === undefined ? EMPTY_SAMPLES : toSamples(TagPoints.fromMeasurements(tagLog.measurements)),
-      );
+      putSeries(range, "fetched", null, toSamples(TagPoints.fromMeasurements(tagLog?.measurements ?? [])));
     } catch (error) {
-      if (!stopController.signal.aborted) putSeries(range, "refused", failureReason(error), samplesOfRange(range));
+      if (!stopController.signal.aborted) putSeries(range, "refused", errorText(error), samplesOfRange(range));
     }
   }
 
   function quotaWaitDeadline(): AbortSignal {
     const deadlineController = new AbortController();
     clock.sleep(MAX_QUOTA_WAIT_MS, stopController.signal).then(
-      () => deadlineController.abort(new QuotaWaitTimeout()),
+      () => deadlineController.abort(new Error(NO_FREE_SLOT_MESSAGE)),
       () => {},
     );
     return deadlineController.signal;
@@ -122,17 +119,10 @@ export function createFetchedHistory(clock: Clock, fetchHistory: FetchHistory) {
   };
 }
 
-function failureReason(error: unknown): string {
-  if (error instanceof QuotaWaitTimeout)
-    return "The quota had no free slot within five minutes: live reads and history used all slots.";
-  return errorText(error);
-}
-
 function toSamples(points: Iterable<{ readonly time: string; readonly value: TagValue }>): Samples {
-  const timeValuePairs = [...points].map(
-    ({ time, value }) => [Date.parse(time) / 1_000, value === null ? null : Number(value)] as const,
+  return sortByTime(
+    [...points].map(({ time, value }) => [Date.parse(time) / 1_000, value === null ? null : Number(value)]),
   );
-  return sortByTime(timeValuePairs);
 }
 
 const wholeSecondIso = (timeMs: number): string => `${isoUtc(timeMs).slice(0, 19)}Z`;
@@ -162,15 +152,9 @@ export async function plotResponse(
   { fetch, span }: Pick<PlotQuery, "fetch" | "span">,
 ) {
   const { source, tag } = row;
-  const { hours, log: logResolution, maxAgeMs } = PLOT_SPANS[span];
+  const { hours, log: resolution, maxAgeMs } = PLOT_SPANS[span];
   const toMs = context.clock.now();
-  const plotRange = {
-    source,
-    id: tag.id,
-    fromMs: toMs - hours * HOUR_SECONDS * 1_000,
-    toMs,
-    resolution: logResolution,
-  };
+  const plotRange = { source, id: tag.id, fromMs: toMs - hours * HOUR_SECONDS * 1_000, toMs, resolution };
   const history = fetch ? fetchedHistory.requestHistory(plotRange) : fetchedHistory.stateOf(plotRange);
   const cacheName = `plot ${source} ${tag.id} ${span} ${fetchedHistory.version(plotRange)}`;
   const { line, origin } = await context.cache.memoize(cacheName, maxAgeMs, () =>
@@ -231,24 +215,17 @@ function emittedSamples(
 }
 
 /** Sorts points by time; of points with equal times, the later point counts. */
-function sortByTime(points: readonly (readonly [time: number, value: number | null])[]): Samples {
-  const sortedPoints = [...new Map(points)].filter(([time]) => Number.isFinite(time)).sort(([a], [b]) => a - b);
-  return { times: sortedPoints.map(([time]) => time), values: sortedPoints.map(([, value]) => value) };
+function sortByTime(points: readonly TimeValuePair[]): Samples {
+  return samplesOfPairs([...new Map(points)].filter(([time]) => Number.isFinite(time)).sort(([a], [b]) => a - b));
 }
 
-function mergeSamples(...parts: readonly Samples[]): Samples {
-  return sortByTime(parts.flatMap(({ times, values }) => times.map((time, n) => [time, values[n] ?? null] as const)));
-}
+const mergeSamples = (...parts: readonly Samples[]): Samples => sortByTime(parts.flatMap(pairsOfSamples));
 
-function summarizeHours({ times, values }: Samples): readonly (readonly [begin: number, hour: HourSummary])[] {
+function summarizeHours(samples: Samples): readonly (readonly [begin: number, hour: HourSummary])[] {
   const hours = new Map<number, HourSummary>();
-  for (const [n, time] of times.entries()) {
-    const value = values[n] ?? null;
-    if (value === null) continue;
+  for (const [time, value] of pairsOfSamples(samples)) {
     const hourStartS = time - (time % HOUR_SECONDS);
-    const newHour = { low: value, high: value, last: value };
-    const earlierHour = hours.get(hourStartS);
-    hours.set(hourStartS, earlierHour === undefined ? newHour : HOUR_FORMAT.mergeData(earlierHour, newHour));
+    if (value !== null) hours.set(hourStartS, HOUR_FORMAT.addReading(hours.get(hourStartS), time, value));
   }
   return [...hours];
 }
