@@ -215,14 +215,9 @@ function createSetupEntryCode(clock: Pick<Clock, "monotonic">) {
   };
 }
 
-export interface SetupServer {
-  readonly url: string;
-  readonly code: string;
-  /** Waits at most 500 ms for responses that are being sent. */
-  close(): Promise<void>;
-}
+export type SetupServer = Awaited<ReturnType<typeof startSetupServer>>;
 
-export async function startSetupServer(options: SetupServerOptions, port: number): Promise<SetupServer> {
+export async function startSetupServer(options: SetupServerOptions, port: number) {
   const entryCode = createSetupEntryCode(options.clock);
   const { fetch } = setupRoutes(options, entryCode);
   const server = createAdaptorServer({ fetch, serverOptions: REQUEST_TIMEOUTS }) as Server;
@@ -235,8 +230,9 @@ export async function startSetupServer(options: SetupServerOptions, port: number
   return {
     url: `http://${LOOPBACK_HOST}:${(server.address() as AddressInfo).port}`,
     code: entryCode.code,
+    /** Waits at most 500 ms for responses that are being sent. */
     close: () =>
-      new Promise((resolve) => {
+      new Promise<void>((resolve) => {
         server.close(() => resolve());
         server.closeIdleConnections();
         setTimeout(() => server.closeAllConnections(), 500).unref();

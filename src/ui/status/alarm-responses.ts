@@ -25,13 +25,7 @@ export interface AlarmRow {
   readonly silenced: AppliedSilence | null;
 }
 
-/** GET /api/alarms?source&site&priority&limit */
-export interface AlarmList {
-  readonly priorities: Readonly<Record<string, number>>;
-  /** Alarms of the requested priority, the most urgent first, at most `limit`. */
-  readonly rows: readonly AlarmRow[];
-}
-
+export type AlarmList = ReturnType<typeof filterAlarmRows>;
 export type AlarmSummary = ReturnType<typeof summarizeAlarm>;
 export type AlarmResponse = NonNullable<Awaited<ReturnType<typeof alarmResponse>>>;
 
@@ -70,10 +64,8 @@ function compareAlarmUrgency({ alarm: a }: { readonly alarm: Alarm }, { alarm: b
   return a.trigger.priority.localeCompare(b.trigger.priority) || Date.parse(b.triggeredAt) - Date.parse(a.triggeredAt);
 }
 
-export function filterAlarmRows(
-  allRows: readonly AlarmRow[],
-  { limit, priority, site, source }: AlarmsQuery,
-): AlarmList {
+/** GET /api/alarms?source&site&priority&limit: at most `limit` alarms of the priority, and the counts of all priorities. */
+export function filterAlarmRows(allRows: readonly AlarmRow[], { limit, priority, site, source }: AlarmsQuery) {
   const alarmsInScope = allRows.filter(
     (row) => (source ?? row.source) === row.source && (site ?? row.alarm.site.id) === row.alarm.site.id,
   );

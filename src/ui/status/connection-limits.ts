@@ -14,17 +14,15 @@ export const REQUEST_TIMEOUTS = {
 
 const IDLE_CONNECTION_TIMEOUT_MS = 300_000;
 
-export interface ConnectionLimits {
-  readonly maxTotal: number;
+const DEFAULT_CONNECTION_LIMITS = {
+  maxTotal: 200,
   /** Maximum for other clients, so that this machine and the proxy always get a connection. */
-  readonly others: number;
+  others: 150,
   /** Maximum for one IPv4 address, or for one IPv6 network of 64 bits. */
-  readonly perAddress: number;
+  perAddress: 32,
   /** Maximum for this machine, and for the proxy, which sends the requests of many clients. */
-  readonly localAndProxy: number;
-}
-
-const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = { maxTotal: 200, others: 150, perAddress: 32, localAndProxy: 150 };
+  localAndProxy: 150,
+};
 
 /** Connections whose password is checked after a delay. A new connection may replace them. */
 export const delayedConnections = new WeakSet<object>();
@@ -46,7 +44,7 @@ const isSendingResponse = ({ exchange }: OpenConnection): boolean => exchange?.r
 export function limitConnections(
   server: Server,
   proxyAddress: string | null = null,
-  limits: ConnectionLimits = DEFAULT_CONNECTION_LIMITS,
+  limits = DEFAULT_CONNECTION_LIMITS,
 ): void {
   const proxyClient = proxyAddress === null ? null : clientOfAddress(proxyAddress);
   const openConnections = new Map<Socket, OpenConnection>();
@@ -70,11 +68,9 @@ export function limitConnections(
   server.on("connection", (socket: Socket) => {
     const owner = clientOfAddress(socket.remoteAddress ?? "");
     const isLocalOrProxy = owner === LOOPBACK_CLIENT || owner === proxyClient;
+    const ownerLimit = isLocalOrProxy ? limits.localAndProxy : limits.perAddress;
     const hasConnectionSlot =
-      ensureConnectionSlot(
-        isLocalOrProxy ? limits.localAndProxy : limits.perAddress,
-        (connection) => connection.owner === owner,
-      ) &&
+      ensureConnectionSlot(ownerLimit, (connection) => connection.owner === owner) &&
       (isLocalOrProxy || ensureConnectionSlot(limits.others, (connection) => !connection.isLocalOrProxy)) &&
       ensureConnectionSlot(limits.maxTotal, () => true);
     if (!hasConnectionSlot) return void socket.destroy();

@@ -5,21 +5,20 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { WriteCommandsStatus } from "../../engine/commands/commands.ts";
 import { getSilences } from "../../engine/silence/alarm-silences.ts";
 import type { LagFilter, Store } from "../../engine/store/store.ts";
-import { type AlarmRow, activeAlarmRows } from "./alarm-responses.ts";
+import { activeAlarmRows } from "./alarm-responses.ts";
 import { createCachedDocuments, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cache-of-stored-documents.ts";
 import { statusWarnings } from "./page-warnings.ts";
 import type { ScopeQuery } from "./query-parameters.ts";
-import { isSilenceActive, type SilenceRow, silenceRows } from "./silence-routes.ts";
+import { isSilenceActive, silenceRows } from "./silence-routes.ts";
 import { type RunningSink, type SinkReport, sinkReports } from "./sink-reports.ts";
 import {
   type ConfiguredSource,
   type RunningSource,
-  type SourceHealth,
   type SourceReport,
   sourceHealth,
   sourceReport,
 } from "./source-reports.ts";
-import { type DiskSpace, readDiskSpace, type StateReport } from "./state-disk-space.ts";
+import { readDiskSpace, type StateReport } from "./state-disk-space.ts";
 
 /** State of a worker for the status page, `plenum status`, health and metrics. */
 export interface StatusReport {
@@ -37,13 +36,7 @@ export interface StatusReport {
   readonly store: StateReport;
 }
 
-export interface StatusHealth {
-  readonly now: string;
-  readonly sources: readonly SourceHealth[];
-  readonly sinks: readonly RunningSink[];
-  readonly commands: WriteCommandsStatus | null;
-  readonly disk: DiskSpace;
-}
+export type StatusHealth = Awaited<ReturnType<Status["health"]>>;
 
 export interface RunningWorkerState {
   readonly startedAtMs: number;
@@ -54,7 +47,9 @@ export interface RunningWorkerState {
   notices(): readonly string[];
 }
 
-export interface StatusOptions {
+export type Status = ReturnType<typeof createStatus>;
+
+export function createStatus(options: {
   readonly version: string;
   readonly clock: Clock;
   readonly store: Store;
@@ -63,18 +58,7 @@ export interface StatusOptions {
   readonly sinks?: readonly string[];
   readonly filterBySink?: ReadonlyMap<string, LagFilter>;
   readonly live: RunningWorkerState | null;
-}
-
-export interface Status {
-  report(): Promise<StatusReport>;
-  health(): Promise<StatusHealth>;
-  alarms(): Promise<readonly AlarmRow[]>;
-  sinks(): Promise<readonly SinkReport[]>;
-  /** Lists silences, which are never cached, so that a change is visible at once. */
-  silences(scope: ScopeQuery): Promise<readonly SilenceRow[]>;
-}
-
-export function createStatus(options: StatusOptions): Status {
+}) {
   const { clock, live, store } = options;
   const cache = createCachedDocuments(store, clock);
   const currentTimes = () => ({ atMs: clock.now(), monotonicMs: clock.monotonic() });
@@ -104,7 +88,7 @@ export function createStatus(options: StatusOptions): Status {
         disk: readDiskSpace(file),
       };
     },
-    async report() {
+    async report(): Promise<StatusReport> {
       const reportTimes = { started: startTime, now: currentTimes() };
       const [sources, sinkList, { file, bytes, damaged, copy = null }] = await Promise.all([
         mapSources((source, liveSource) => sourceReport(cache, source, liveSource, reportTimes)),
@@ -128,7 +112,8 @@ export function createStatus(options: StatusOptions): Status {
       const silences = (await getSilences(store)).filter((silence) => isSilenceActive(silence, nowIso));
       return activeAlarmRows(cache, sourceNames, options.sinks ?? [], silences);
     },
-    async silences(scope) {
+    /** Lists silences, which are never cached, so that a change is visible at once. */
+    async silences(scope: ScopeQuery) {
       return silenceRows(cache, sourceNames, await getSilences(store), isoUtc(clock.now()), scope);
     },
   };

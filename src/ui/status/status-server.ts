@@ -12,7 +12,6 @@ import { compress } from "hono/compress";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { EVENT_KINDS, isTelemetry } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Outbox } from "../../engine/store/store.ts";
 import {
@@ -34,8 +33,6 @@ import type { Status } from "./status-report.ts";
 
 type ContentEncoding = "br" | "gzip" | "identity";
 
-type PageFile = ReturnType<typeof pageFileOfPackage>;
-
 const SCRIPT_TYPE = "text/javascript; charset=utf-8";
 const STYLE_TYPE = "text/css; charset=utf-8";
 const MIME_TYPES: Readonly<Record<string, string>> = {
@@ -44,7 +41,7 @@ const MIME_TYPES: Readonly<Record<string, string>> = {
   ".svg": "image/svg+xml",
 };
 const PAGE_FOLDER = fileURLToPath(new URL("./page/", import.meta.url));
-export const PAGE_FILES: Readonly<Record<string, PageFile>> = {
+export const PAGE_FILES: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
   "/": { file: `${PAGE_FOLDER}index.html`, type: "text/html; charset=utf-8" },
   ...Object.fromEntries(
     readdirSync(PAGE_FOLDER).flatMap((name) => {
@@ -118,10 +115,6 @@ export interface StatusServerOptions extends PageGuardOptions, SilenceRouteOptio
   readonly fleet?: () => Promise<object>;
 }
 
-export interface StatusServer extends WorkerService {
-  url(): string;
-}
-
 /** Kinds of events on the page, without values and history, which arrive by the hundred per minute. */
 const LISTED_EVENT_KINDS = EVENT_KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
 const MAX_LISTED_EVENTS = 50;
@@ -173,7 +166,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   return app;
 }
 
-export function createStatusServer(options: StatusServerOptions): StatusServer {
+export function createStatusServer(options: StatusServerOptions) {
   const { host, port, trusted_proxy } = options.config;
   let address: AddressInfo | undefined;
   const statusService = createListeningService("status", async () => {

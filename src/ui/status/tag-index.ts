@@ -34,13 +34,6 @@ export interface TagRow extends IndexedTag {
 
 export type TagIndex = ReturnType<typeof createTagIndex>;
 
-export interface TagIndexOptions {
-  readonly store: Pick<Store, "document" | "documents" | "version">;
-  readonly clock: Pick<Clock, "monotonic" | "now">;
-  readonly sources: readonly string[];
-  readonly findReadClass: (source: string, id: string) => TagReadClass | null;
-}
-
 const MAX_CACHED_SELECTIONS = 20;
 
 interface RankedTag extends IndexedTag {
@@ -66,7 +59,13 @@ interface TagSnapshot {
 }
 
 /** Searches and sorts all listed tags. The selection may be some seconds old; returned values are current. */
-export function createTagIndex({ store, clock, sources, findReadClass }: TagIndexOptions) {
+export function createTagIndex(options: {
+  readonly store: Pick<Store, "document" | "documents" | "version">;
+  readonly clock: Pick<Clock, "monotonic">;
+  readonly sources: readonly string[];
+  readonly findReadClass: (source: string, id: string) => TagReadClass | null;
+}) {
+  const { store, clock, sources, findReadClass } = options;
   let cachedRankedTags: { readonly versions: string; readonly tags: readonly RankedTag[] } | null = null;
   let lastSnapshot: Promise<TagSnapshot> | null = null;
   async function currentTagSnapshot(): Promise<TagSnapshot> {
