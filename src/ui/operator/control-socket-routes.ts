@@ -159,14 +159,9 @@ export function operatorRoutes(options: OperatorRouteOptions): Hono {
 }
 
 async function readFromSource(source: Source, request: SourceRequest, signal: AbortSignal): Promise<unknown> {
-  switch (request.method) {
-    case "read":
-      return source.read(request.tagIds, "on-demand", signal);
-    case "history": {
-      const query = request.query as unknown as Parameters<Source["history"]>[0];
-      return source[request.totals ? "totals" : "history"](query, "on-demand", signal);
-    }
-    default:
-      return Array.fromAsync<unknown>(source[request.method](request.filter as never, signal));
-  }
+  if (request.method === "read") return source.read(request.tagIds, "on-demand", signal);
+  if (request.method !== "history")
+    return Array.fromAsync<unknown>(source[request.method](request.filter as never, signal));
+  const query = request.query as unknown as Parameters<Source["history"]>[0];
+  return source[request.totals ? "totals" : "history"](query, "on-demand", signal);
 }

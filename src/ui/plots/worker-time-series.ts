@@ -1,6 +1,6 @@
 import { type Event, eventSourceName } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { Store } from "../../engine/store/store.ts";
+import type { LoggedEvent, Store } from "../../engine/store/store.ts";
 import { ByteReader, ByteWriter, numberReader, numberWriter } from "./number-encoding.ts";
 
 export interface PackedMinuteSeries {
@@ -89,16 +89,15 @@ export function createRaisedAlarmCounts(
 
   async function currentAlarmCounts(): Promise<StoredAlarmCounts> {
     const { alarms, through } = storedAlarmCounts;
+    let latestEvents: readonly LoggedEvent[] = [];
     for (const limit of ALARM_EVENT_READ_LIMITS) {
-      const latestEvents = await store.outbox.latest(limit, ["alarm-raised"]);
-      const includesCountedEvent = latestEvents.length < limit || (latestEvents.at(-1)?.position ?? 0) <= through;
-      if (!includesCountedEvent && limit !== ALARM_EVENT_READ_LIMITS.at(-1)) continue;
-      const newEvents = latestEvents.filter(({ position }) => position > through);
-      if (newEvents.length === 0) return storedAlarmCounts;
-      const newCounts = newEvents.map(({ event }) => toRaisedAlarmCount(event as Event<"alarm-raised">));
-      return { through: newEvents[0]?.position ?? through, alarms: sumAlarmCountsByDay([...alarms, ...newCounts]) };
+      latestEvents = await store.outbox.latest(limit, ["alarm-raised"]);
+      if (latestEvents.length < limit || (latestEvents.at(-1)?.position ?? 0) <= through) break;
     }
-    return storedAlarmCounts;
+    const newEvents = latestEvents.filter(({ position }) => position > through);
+    if (newEvents.length === 0) return storedAlarmCounts;
+    const newCounts = newEvents.map(({ event }) => toRaisedAlarmCount(event as Event<"alarm-raised">));
+    return { through: newEvents[0]?.position ?? through, alarms: sumAlarmCountsByDay([...alarms, ...newCounts]) };
   }
   return {
     async loadCounts(): Promise<void> {

@@ -1,9 +1,6 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Store } from "../../engine/store/store.ts";
 
-/** Loads a named value at most once per `maxAgeMs`, however often it is requested. */
-export type NamedValueCache = <T>(name: string, maxAgeMs: number, load: () => Promise<T>) => Promise<T>;
-
 export type CachedDocuments = ReturnType<typeof createCachedDocuments>;
 
 export const WATCHED_DATA_AGE_MS = 1_000;
@@ -53,24 +50,18 @@ export function memoizeByObject<K extends object, T>(compute: (input: K) => T): 
 
 const MAX_CACHED_NAMES = 300;
 
-export function createValueCache(clock: Pick<Clock, "monotonic">): NamedValueCache {
+/** The returned function loads a named value at most once per `maxAgeMs`, however often it is requested. */
+export function createValueCache(clock: Pick<Clock, "monotonic">) {
   const cachedEntries = new Map<string, { readonly atMs: number; readonly value: Promise<unknown> }>();
   return async <T>(name: string, maxAgeMs: number, load: () => Promise<T>): Promise<T> => {
     const cachedEntry = cachedEntries.get(name);
-    if (cachedEntry !== undefined && clock.monotonic() - cachedEntry.atMs < maxAgeMs)
-      return (await cachedEntry.value) as T;
+    if (cachedEntry !== undefined && clock.monotonic() - cachedEntry.atMs < maxAgeMs) return cachedEntry.value as T;
     const value = load();
+    value.catch(() => cachedEntries.delete(name));
     cachedEntries.delete(name);
     cachedEntries.set(name, { atMs: clock.monotonic(), value });
-    for (const oldestName of cachedEntries.keys()) {
-      if (cachedEntries.size <= MAX_CACHED_NAMES) break;
-      cachedEntries.delete(oldestName);
-    }
-    try {
-      return await value;
-    } catch (error) {
-      cachedEntries.delete(name);
-      throw error;
-    }
+    const [oldestName = name] = cachedEntries.keys();
+    if (cachedEntries.size > MAX_CACHED_NAMES) cachedEntries.delete(oldestName);
+    return value;
   };
 }

@@ -36,28 +36,26 @@ const UNSTARTED_SINK_STATE = {
   ...{ deadLetters: null, dropped: null, remembered: null, ended: null },
 };
 
-export function sinkReports(lags: readonly SinkLag[], running: readonly RunningSink[], configured: readonly string[]) {
+export function sinkReports(
+  lags: readonly SinkLag[],
+  running: readonly RunningSink[],
+  configured: readonly string[],
+): readonly SinkReport[] {
   const startedSinkLags = lags.filter(({ sink, deadLetters }) => configured.includes(sink) || deadLetters > 0);
   const unstartedSinks = configured.filter((name) => !lags.some(({ sink }) => sink === name));
   const runningSinkByName = new Map(running.map((sink) => [sink.name, sink]));
-  function buildSinkReport(
-    name: string,
-    idleState: string,
-    lag: Omit<SinkReport, "sink" | "connector" | "state" | "since" | "problem">,
-  ) {
-    const runningSink = runningSinkByName.get(name);
-    return {
-      ...{ sink: name, connector: runningSink?.connector ?? null, since: runningSink?.since ?? null },
-      ...{ problem: runningSink?.lastError ?? null, state: runningSink?.state ?? idleState, ...lag },
-    };
-  }
+  const describeSink = (name: string, idleState: string) => {
+    const sink = runningSinkByName.get(name);
+    const [connector, since, problem] = [sink?.connector ?? null, sink?.since ?? null, sink?.lastError ?? null];
+    return { sink: name, connector, since, problem, state: sink?.state ?? idleState };
+  };
   return [
-    ...startedSinkLags.map(({ position: _, sink, ...lag }): SinkReport => {
-      const undeliveredCount = lag.depth + (runningSinkByName.get(sink)?.waiting ?? 0);
-      const report = buildSinkReport(sink, "not running", { ...lag, depth: undeliveredCount });
-      return lag.ended === null ? report : { ...report, state: "ended", problem: lag.ended };
-    }),
-    ...unstartedSinks.map((name) => buildSinkReport(name, "never started", UNSTARTED_SINK_STATE)),
+    ...startedSinkLags.map(({ position: _, sink, ...lag }) => ({
+      ...describeSink(sink, "not running"),
+      ...{ ...lag, depth: lag.depth + (runningSinkByName.get(sink)?.waiting ?? 0) },
+      ...(lag.ended === null ? {} : { state: "ended", problem: lag.ended }),
+    })),
+    ...unstartedSinks.map((sink) => ({ ...describeSink(sink, "never started"), ...UNSTARTED_SINK_STATE })),
   ];
 }
 
@@ -66,14 +64,10 @@ export function backlogText({ depth, again, exact }: Pick<SinkReport, "depth" | 
   return `${exact ? "" : "at most "}${depth + again}`;
 }
 
-/** Columns of a plot by rising time. A null is a gap in the line. */
+/** Columns of a plot by rising time, in seconds since 1970. A null is a gap in the line. */
 export interface PlotColumns {
   readonly t: readonly number[];
-  /** Last value within a time step; false and true are 0 and 1. */
   readonly value: readonly (number | null)[];
-  /** Lowest and highest value within a time step; absent when each step has one value. */
-  readonly low?: readonly (number | null)[];
-  readonly high?: readonly (number | null)[];
 }
 
 export type SinkResponse = Awaited<ReturnType<typeof sinkResponse>>;
