@@ -199,14 +199,13 @@ export function BeginSilenceForm({ what, name, done }) {
 
 /** Asks for confirmation, because notifications about active alarms are sent when the silence ends. */
 function EndSilenceButton({ id, done }) {
-  if (needsPassword())
-    return html`<${CommandHint} name=${t("end")} command=${`plenum silence end ${shellArgument(id)}`} />`;
+  const command = `plenum silence end ${shellArgument(id)}`;
   const endSilence = async () => {
     const { message } = await post(`/api/silences/${encodeURIComponent(id)}/end`);
     done();
     return message;
   };
-  return html`<${ConfirmButton} name=${t("end")} again=${t("click again to end")} done=${endSilence} />`;
+  return html`<${ConfirmButton} name=${t("end")} again=${t("click again to end")} command=${command} done=${endSilence} />`;
 }
 
 export function SilencesPanel({ silences, done }) {

@@ -101,10 +101,15 @@ export const siteAddress = (source, id) => viewAddress("site", [source, id]);
 export const alarmAddress = (source, id, episode = null) =>
   viewAddress("alarm", episode === null ? [source, id] : [source, id, episode]);
 
-/** Button that asks for confirmation. `done` performs the change and returns the reason of a failure. */
-export function ConfirmButton({ name, again, done, kind = "mute" }) {
+/**
+ * Button that asks for confirmation. `done` performs the change and returns the reason of a failure. `command` makes the same
+ * change; it is shown instead while a password is needed.
+ */
+export function ConfirmButton({ name, again, done, command, kind = "mute" }) {
   const [isConfirming, setConfirming] = useState(false);
   const [failure, setFailure] = useState("");
+  if (command !== undefined && isPasswordNeeded)
+    return html`<${CommandHint} kind=${kind} name=${name} command=${command} />`;
   const confirmOrRun = async () => {
     if (!isConfirming) return setConfirming(true);
     setConfirming(false);

@@ -1,11 +1,9 @@
 import { Chart, pointTimeText } from "/chart.mjs";
 import {
-  CommandHint,
   ConfirmButton,
   CopyAddress,
   CopyButton,
   NotFound,
-  needsPassword,
   Panel,
   PasswordHint,
   StaleWarning,
@@ -65,22 +63,16 @@ function DeadLettersPanel({ sink: { sink, dead, deadTotal }, done }) {
     ({ id, at, type, gist, reason }) => html`<tr key=${id}>
       <td class="when"><${At} time=${at} /></td><td class="minor">${type}</td><td>${gist}</td>
       <td class="problem" lang="en">${reason}</td>
-      <td class="n">${
-        needsPassword()
-          ? html`<${CommandHint} name=${t("send again")} command=${`${resendCommand} ${shellArgument(id)}`} />`
-          : html`<${ConfirmButton} name=${t("send again")} again=${t("click again")} done=${() => resendDeadLetters([id])} />`
-      }</td></tr>`,
+      <td class="n"><${ConfirmButton} name=${t("send again")} again=${t("click again")}
+        command=${`${resendCommand} ${shellArgument(id)}`} done=${() => resendDeadLetters([id])} /></td></tr>`,
   );
   const tableHead = [[t("time")], [t("kind"), "minor"], [t("what")], [t("why")], [null]];
   return html`<${Panel} kind="dead" level="h3" title=${t("Dead letters")} note=${`${valueText(deadTotal)} · ${t("events that the sink rejected permanently")}`}>
     ${
       deadTotal > 0 &&
       html`<${PasswordHint} command=${resendCommand} />
-      <p class="ask">${
-        needsPassword()
-          ? html`<${CommandHint} kind="button" name=${t("send all again")} command=${resendCommand} />`
-          : html`<${ConfirmButton} kind="button" name=${t("send all again")} again=${sendAllLabel} done=${() => resendDeadLetters()} />`
-      }</p>`
+      <p class="ask"><${ConfirmButton} kind="button" name=${t("send all again")} again=${sendAllLabel}
+        command=${resendCommand} done=${() => resendDeadLetters()} /></p>`
     }
     ${resendResult !== "" && html`<p class="good" role="status">${resendResult}</p>`}
     ${(deadTotal === 0 || dead.length > 0) && html`<${Table} rows=${rows} head=${tableHead} none=${t("None.")} scroll=${t("Dead letters")} />`}
