@@ -2,13 +2,15 @@ import { setNeedsPassword } from "/components.mjs";
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from "/htm.mjs";
 import { agoText, at, countText, hourAndMinute, LanguageButton, loadLanguage, t, valueText } from "/language.mjs";
 import { Overview, sitesOfSources } from "/overview.mjs";
-import { lostWorkerSince, usePolledData, useReportChangeTime } from "/requests-to-worker.mjs";
+import { usePolledData } from "/requests-to-worker.mjs";
 import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
 import { amendViewQuery, useViewAddress } from "/view-url.mjs";
 import { CurrentTimeText, setWorkerClock } from "/worker-clock.mjs";
 
 const STATUS_POLL_MS = 2000;
 const WORKER_CHECK_MS = 1000;
+/** A worker that has reported an unchanged time for this long counts as lost. */
+const STALE_REPORT_AGE_MS = 10_000;
 
 const VIEW_LOADERS = {
   tag: () => import("/tag-view.mjs"),
@@ -19,6 +21,23 @@ const VIEW_LOADERS = {
   commands: () => import("/commands-view.mjs"),
   fleet: () => import("/fleet-view.mjs"),
 };
+
+/** Sets the worker's clock by each new report. Returns when the last one came, by the browser's clock. */
+function useReportChangeTime(report, atMs) {
+  const lastChange = useRef({ now: null, atMs: null });
+  if (report !== null && report.now !== lastChange.current.now) {
+    lastChange.current = { now: report.now, atMs };
+    setWorkerClock(report.now, atMs);
+  }
+  return lastChange.current.atMs;
+}
+
+/** Returns why and since when the worker counts as lost; null while it sends current reports. */
+function lostWorkerSince({ failed, heard }, changedAtMs, atMs) {
+  if (failed !== null) return { sinceMs: changedAtMs, what: "away" };
+  const isReportStale = heard.current - changedAtMs > STALE_REPORT_AGE_MS && atMs - changedAtMs > STALE_REPORT_AGE_MS;
+  return isReportStale ? { sinceMs: changedAtMs, what: "old" } : null;
+}
 
 function useLostWorker(status, changedAtMs) {
   const [lostWorker, setLostWorker] = useState(null);
@@ -69,11 +88,6 @@ function StatusPage() {
   const polledStatus = usePolledData("/api/status", null, STATUS_POLL_MS);
   const report = polledStatus.data;
   const reportChangedAtMs = useReportChangeTime(report, polledStatus.atMs);
-  const lastReportTime = useRef(null);
-  if (report !== null && lastReportTime.current !== report.now) {
-    setWorkerClock(report.now, reportChangedAtMs);
-    lastReportTime.current = report.now;
-  }
   setNeedsPassword(report?.needsPassword === true);
   const lostWorker = useLostWorker(polledStatus, reportChangedAtMs);
   const isWorkerLost = lostWorker !== null || (report === null && polledStatus.failed !== null);

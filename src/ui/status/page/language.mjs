@@ -119,16 +119,9 @@ export const fullTimeText = (iso) => formatTime(Date.parse(iso), { dateStyle: "f
 
 /** Reason why a counted number may be wrong; null for a reliable number. `what`: noun in the plural. */
 export function unreliableCountReason({ state, at: lastReadAt, held }, what, nowMs) {
-  switch (state) {
-    case "whole":
-      return null;
-    case "part":
-      return t("a part of the list cannot be read; there may be more {what}", { what: t(what) });
-    case "old":
-      return t("{count} when last read, {ago}", { count: valueText(held), ago: agoText(lastReadAt, nowMs) });
-    case "off":
-      return t("not read");
-    default:
-      return t("the list was not read yet");
-  }
+  if (state === "whole") return null;
+  if (state === "part") return t("a part of the list cannot be read; there may be more {what}", { what: t(what) });
+  if (state === "old")
+    return t("{count} when last read, {ago}", { count: valueText(held), ago: agoText(lastReadAt, nowMs) });
+  return state === "off" ? t("not read") : t("the list was not read yet");
 }

@@ -4,8 +4,6 @@ import { holdUpdatesDuring, msUntilNextInterval, queueUpdate } from "/worker-clo
 
 /** Limits a request, because a suspended worker accepts requests and never responds. */
 const REQUEST_TIMEOUT_MS = 5000;
-/** A worker that has reported an unchanged time for this long counts as lost. */
-const STALE_REPORT_AGE_MS = 10_000;
 /** Maximum number of cached responses; a view that is opened again shows its cached response at once. */
 const MAX_CACHED_RESPONSES = 20;
 const cachedResponses = new Map();
@@ -87,19 +85,6 @@ export function usePolledData(path, initialData, pollMs) {
     };
   }, [path, pollMs]);
   return { ...answer, heard: lastHeardAtMs, again: () => void pollNow.current() };
-}
-
-export function useReportChangeTime(report, atMs) {
-  const lastChange = useRef({ now: null, atMs: null });
-  if (report !== null && report.now !== lastChange.current.now) lastChange.current = { now: report.now, atMs };
-  return lastChange.current.atMs;
-}
-
-/** Returns why and since when the worker counts as lost; null while it sends current reports. */
-export function lostWorkerSince({ failed, heard }, changedAtMs, atMs) {
-  if (failed !== null) return { sinceMs: changedAtMs, what: "away" };
-  const isReportStale = heard.current - changedAtMs > STALE_REPORT_AGE_MS && atMs - changedAtMs > STALE_REPORT_AGE_MS;
-  return isReportStale ? { sinceMs: changedAtMs, what: "old" } : null;
 }
 
 /** Posts a change. Returns the response, or `{ message }` with the reason of a failure. */
