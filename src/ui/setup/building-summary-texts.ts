@@ -41,37 +41,26 @@ export function buildingSummaryLines(building: BuildingSummary, nowMs: number): 
 
 export function buildingWarnings({ isEstimate, listed, tags, token, sites }: BuildingSummary): readonly PageMessage[] {
   const hasAbility = (ability: string) => token.abilities.includes(ability);
-  const count = sites.length;
-  const possibleWarnings: readonly (readonly [applies: boolean, PageMessage])[] = [
-    [
-      isEstimate,
+  const noTagMessage =
+    sites.length === 1
+      ? message(
+          "There is no tag in this site: a user who has permission for components only sees tags through the views.",
+        )
+      : message(
+          "There is no tag in these {count} sites: a user who has permission for components only sees tags through the views.",
+          { count: sites.length },
+        );
+  return [
+    isEstimate &&
       message("{listed} tags were looked at; units and numbers of the others are assumed to be alike.", { listed }),
-    ],
-    [
-      !hasAbility("read:tags"),
+    !hasAbility("read:tags") &&
       message("The token may not read tags (read:tags): alarms are followed, and no value is read."),
-    ],
-    [
-      !hasAbility("read:alarms"),
+    !hasAbility("read:alarms") &&
       message("The token may not read alarms (read:alarms): values are read, and no alarm is followed."),
-    ],
-    [
-      hasAbility("read:tags") && tags === 0,
-      count === 1
-        ? message(
-            "There is no tag in this site: a user who has permission for components only sees tags through the views.",
-          )
-        : message(
-            "There is no tag in these {count} sites: a user who has permission for components only sees tags through the views.",
-            { count },
-          ),
-    ],
-    [
-      hasAbility("write:tags"),
+    hasAbility("read:tags") && tags === 0 && noTagMessage,
+    hasAbility("write:tags") &&
       message("The token may write tags. Writing stays off; a token without write:tags is safer."),
-    ],
-  ];
-  return possibleWarnings.filter(([applies]) => applies).map(([, warning]) => warning);
+  ].filter((warning) => warning !== false);
 }
 
 /** Returns a text such as `Token "Plenum" of Kari Nordmann, valid until 2027-11-02`. */

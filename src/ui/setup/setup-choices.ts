@@ -19,7 +19,6 @@ export const SetupChoices = z.strictObject({
   polite: z.number().min(0.05).max(1),
 });
 export type SetupChoices = z.infer<typeof SetupChoices>;
-export type TagGroup = keyof SetupChoices["every"];
 
 /** Units of meters, whose values only grow, so that rare reads miss nothing. */
 const METER_UNITS = /^(([kMG]?(Wh|VArh|varh|cal|J))|m3|m³|Sm3|Sm³|Nm3|Nm³|l|L|liter|pulses?|imp|pulser)$/;
@@ -30,7 +29,7 @@ const MAX_UNITS_PER_CLASS = 24;
 
 /** Groups the units of a building into readings, meters and `rest` (no unit, and units beyond 24 per group). */
 export function unitGroups({ units }: Pick<BuildingSummary, "units">) {
-  const groups: Record<TagGroup, UnitTagCount[]> = { readings: [], meters: [], rest: [] };
+  const groups: Record<keyof SetupChoices["every"], UnitTagCount[]> = { readings: [], meters: [], rest: [] };
   for (const unitCount of units) {
     const group =
       unitCount.unit === "" ? groups.rest : groups[METER_UNITS.test(unitCount.unit) ? "meters" : "readings"];
@@ -118,6 +117,7 @@ export function quotaMessage({ load, quota, lanes, fits, classes }: PlanReport):
 export const quotaUseText = (plan: PlanReport): string => englishText(quotaMessage(plan));
 
 export function planMessages({ classes, history, backfill }: PlanReport): readonly PageMessage[] {
+  const rows = classes.reduce((sum, { rowsPerDay }) => sum + rowsPerDay, 0);
   return [
     ...classes.map(({ name, tags, promisedSeconds, stretch }) => {
       const values = { name, tags, age: formatSeconds(promisedSeconds) };
@@ -125,9 +125,7 @@ export function planMessages({ classes, history, backfill }: PlanReport): readon
         ? message("{name}: {tags} tags, a value every {age}, less often than configured", values)
         : message("{name}: {tags} tags, a value every {age}", values);
     }),
-    ...(classes.length === 0
-      ? []
-      : [message("A database or data lake stores {rows} rows of values a day", { rows: sumOfRowsPerDay(classes) })]),
+    ...(classes.length === 0 ? [] : [message("A database or data lake stores {rows} rows of values a day", { rows })]),
     ...history.map(({ name, tags, resolution }) => {
       const values = { name, tags, resolution };
       if (backfill === null) return message("history {name}: {tags} tags at {resolution}", values);
@@ -137,8 +135,5 @@ export function planMessages({ classes, history, backfill }: PlanReport): readon
     }),
   ];
 }
-
-const sumOfRowsPerDay = (classes: PlanReport["classes"]) =>
-  classes.reduce((sum, { rowsPerDay }) => sum + rowsPerDay, 0);
 
 const percentText = (share: number): string => `${Math.max(share > 0 ? 1 : 0, Math.round(share * 100))} %`;

@@ -59,10 +59,8 @@ export const NORWEGIAN = {
   "Measured values": "Måleverdier",
   "temperatures, flows, powers …": "temperaturer, mengder, effekter …",
   ...{ Meters: "Målere", "counters that only increase": "tellere som bare øker" },
-  ...{
-    "The rest": "Resten",
-    "states, modes and values without a unit": "tilstander, moduser, det som er uten enhet",
-  },
+  "The rest": "Resten",
+  "states, modes and values without a unit": "tilstander, moduser, det som er uten enhet",
   "not read": "leses ikke",
   "Logged history, by the hour": "Logget historikk, time for time",
   ...{ "not fetched": "hentes ikke", "from now on": "fra nå av" },

@@ -165,20 +165,12 @@ function SetupChoicesForm({ looked, done, back }) {
       ${
         looked.groups.length > 0 &&
         html`<h3>${t("How old may values become?")}</h3>
-        ${looked.groups.map(
-          ({
-            group,
-            tags,
-            units,
-          }) => html`<${Slider} key=${group} id=${group} label=${`${TAG_GROUP_LABELS[group]()[0]}, ${tags}`}
-            help=${
-              units
-                .filter((unit) => unit !== "")
-                .slice(0, 6)
-                .join(", ") || TAG_GROUP_LABELS[group]()[1]
-            }
-            steps=${looked.steps} value=${choices.every[group]} none=${t("not read")} text=${valueAgeText} change=${changeGroupInterval(group)} />`,
-        )}
+        ${looked.groups.map(({ group, tags, units }) => {
+          const [label, explanation] = TAG_GROUP_LABELS[group]();
+          const firstUnits = units.filter((unit) => unit !== "").slice(0, 6);
+          return html`<${Slider} key=${group} id=${group} label=${`${label}, ${tags}`} help=${firstUnits.join(", ") || explanation}
+            steps=${looked.steps} value=${choices.every[group]} none=${t("not read")} text=${valueAgeText} change=${changeGroupInterval(group)} />`;
+        })}
         <${HistorySlider} choices=${choices} setChoices=${setChoices} />
         <${Slider} id="share" label=${t("Share of the quota")} help=${t("a smaller share leaves requests for your other programs")}
           steps=${QUOTA_SHARE_STEPS} value=${choices.polite} text=${(share) => `${new Intl.NumberFormat(currentRegion()).format(share * 100)} %`}
