@@ -3,12 +3,11 @@ import { Config } from "#src/app/config/config.ts";
 import { toPageConfig } from "#src/app/status-page-settings.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { documentSet, type Store } from "#src/engine/store/store.ts";
+import { documentSet } from "#src/engine/store/store.ts";
 import { type StoredJob, syncSet } from "#src/engine/sync/stored-documents.ts";
 import { refreshMetricGauges } from "#src/ui/status/health.ts";
 import { createStatus, type Status } from "#src/ui/status/status-report.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
-import type { VirtualClock } from "../virtual-clock.ts";
 import { counting, fillSource, NOW, statusBuilding, WORKER } from "./status-building.ts";
 
 const MINUTE = 60_000;
@@ -21,18 +20,22 @@ const CONFIG = Config.parse({
   sinks: { lake: { file: { folder: "events" }, filter: { kinds: ["alarm-*"] } } },
 });
 
-function statusWith(store: Store, clock: VirtualClock, heard: Readonly<Record<string, string>> = {}): Status {
-  // The worker has only just started: what it has not done yet is not late.
-  const liveParts = counting({ ...WORKER, startedAtMs: Date.parse(NOW) }, store, clock, heard);
-  return createStatus({ version: "1", clock, store, ...toPageConfig(CONFIG), live: liveParts });
+/** Status of a worker that has only just started: what it has not done yet is not late. */
+async function startNorth(
+  filled?: Parameters<typeof fillSource>[2],
+  polls: Readonly<Record<string, StoredJob>> = {},
+  heard: Readonly<Record<string, string>> = {},
+) {
+  const { store, clock } = await statusBuilding();
+  if (filled !== undefined) await fillSource(store, "north", filled);
+  await store.commit({ documents: [{ set: documentSet("poll", "north"), put: Object.entries(polls) }] });
+  const live = counting({ ...WORKER, startedAtMs: Date.parse(NOW) }, store, clock, heard);
+  return { store, clock, status: createStatus({ version: "1", clock, store, ...toPageConfig(CONFIG), live }) };
 }
 
 const poll = (lastSuccess: string | null, more: Partial<StoredJob> = {}): StoredJob => ({
   ...{ lastSuccess, lastAttempt: lastSuccess ?? NOW, problem: null, ...more },
 });
-
-const commitPolls = (store: Store, polls: Readonly<Record<string, StoredJob>>) =>
-  store.commit({ documents: [{ set: documentSet("poll", "north"), put: Object.entries(polls) }] });
 
 async function northReport(status: Status) {
   const [source] = (await status.report()).sources;
@@ -48,18 +51,12 @@ async function scrapeMetrics(status: Status): Promise<string> {
 
 describe("a worker that has just started", () => {
   test("reports unknown counts and all jobs, and sets no gauge", async () => {
-    const { store, clock } = await statusBuilding();
-    const status = statusWith(store, clock);
+    const { status } = await startNorth();
     const { counts, jobs, readings } = await northReport(status);
     expect(counts).toEqual({ sites: null, tags: null, values: 0, bad: 0, alarms: null });
     expect(Object.values(readings).map(({ state }) => state)).toEqual(["never", "never", "never", "never"]);
-    expect(jobs.map(({ name, lastSuccess, late }) => [name, lastSuccess, late])).toEqual(
-      ["token", "sites", "alarms", "resolved_sweep", "gateways", "systems", "tags", "live"].map((name) => [
-        name,
-        null,
-        false,
-      ]),
-    );
+    const jobNames = ["token", "sites", "alarms", "resolved_sweep", "gateways", "systems", "tags", "live"];
+    expect(jobs).toMatchObject(jobNames.map((name) => ({ name, lastSuccess: null, late: false })));
     const metricsText = await scrapeMetrics(status);
     for (const name of ["alarms_active", "poll_last_success", "outbox_", "audit_log"]) {
       expect(metricsText).not.toContain(`plenum_${name}`);
@@ -67,17 +64,11 @@ describe("a worker that has just started", () => {
   });
 
   test("reports a job that never succeeds as late", async () => {
-    const { store, clock } = await statusBuilding();
-    const status = statusWith(store, clock);
+    const { clock, status } = await startNorth();
     await clock.advance(10 * MINUTE);
     const { notices, sources } = await status.report();
-    expect(sources[0]?.jobs.filter(({ late }) => late).map(({ name }) => name)).toEqual([
-      "sites",
-      "alarms",
-      "resolved_sweep",
-      "gateways",
-      "live",
-    ]);
+    const lateJobs = sources[0]?.jobs.filter(({ late }) => late).map(({ name }) => name);
+    expect(lateJobs).toEqual(["sites", "alarms", "resolved_sweep", "gateways", "live"]);
     expect(notices).toContainEqual(
       expect.stringMatching(
         /^north, alarms: no poll has succeeded yet, and the next was due by 2026-11-21T10:0[3-5]:\S+Z at the latest\.$/,
@@ -88,9 +79,7 @@ describe("a worker that has just started", () => {
 
 describe("the count of a list", () => {
   test("is 0 when the list is empty, also in the metrics", async () => {
-    const { store, clock } = await statusBuilding();
-    await fillSource(store, "north", { tagNames: ["a"] });
-    const status = statusWith(store, clock);
+    const { status } = await startNorth({ tagNames: ["a"] });
     expect((await northReport(status)).counts).toEqual({ sites: 1, tags: 1, values: 1, bad: 0, alarms: 0 });
     const metricsText = await scrapeMetrics(status);
     for (const priority of ["A", "B", "C"]) {
@@ -103,9 +92,7 @@ describe("the count of a list", () => {
   });
 
   test("becomes unknown with the last known count when the next poll is late", async () => {
-    const { store, clock } = await statusBuilding();
-    await fillSource(store, "north", { tagNames: ["a"], alarms: [{}] });
-    const status = statusWith(store, clock);
+    const { clock, status } = await startNorth({ tagNames: ["a"], alarms: [{}] });
     expect((await northReport(status)).counts).toMatchObject({ alarms: 1 });
     await clock.advance(5 * MINUTE);
     const { counts, readings, sites, jobs } = await northReport(status);
@@ -118,9 +105,7 @@ describe("the count of a list", () => {
   });
 
   test("becomes unknown as soon as the service rejects the list", async () => {
-    const { store, clock } = await statusBuilding();
-    await fillSource(store, "north", { tagNames: ["a"] });
-    const status = statusWith(store, clock);
+    const { store, clock, status } = await startNorth({ tagNames: ["a"] });
     const unavailability = { since: NOW, reason: "forbidden: 403." };
     const set = syncSet("availability", "north");
     await store.commit({ documents: [{ set, put: [["feature/alarms", unavailability]] }] });
@@ -133,59 +118,53 @@ describe("the count of a list", () => {
   });
 
   test("becomes unknown with a lower bound when the list was incomplete", async () => {
-    const { store, clock } = await statusBuilding();
-    await fillSource(store, "north", { tagNames: ["a"], alarms: [{}] });
-    await commitPolls(store, { alarms: poll(NOW, { problem: "Left out: site 2." }) });
-    const { counts, readings, sites } = await northReport(statusWith(store, clock));
+    const polls = { alarms: poll(NOW, { problem: "Left out: site 2." }) };
+    const { status } = await startNorth({ tagNames: ["a"], alarms: [{}] }, polls);
+    const { counts, readings, sites } = await northReport(status);
     expect(readings.alarms).toEqual({ state: "part", at: NOW, held: 1 });
     expect([counts.alarms, sites[0]?.alarms]).toEqual([null, { A: 1 }]);
   });
 
   test("is unknown and marked as never read when the only poll was incomplete and had no result", async () => {
-    const { store, clock } = await statusBuilding();
     const noSite = poll(NOW, { problem: "No site is known yet." });
-    await commitPolls(store, { tags: noSite, gateways: noSite, live: poll(NOW) });
-    const { counts, jobs, readings } = await northReport(statusWith(store, clock));
+    const { status } = await startNorth(undefined, { tags: noSite, gateways: noSite, live: poll(NOW) });
+    const { counts, jobs, readings } = await northReport(status);
     expect([counts.tags, readings.tags.state, readings.gateways.state]).toEqual([null, "never", "never"]);
     expect(jobs.find(({ name }) => name === "tags")).toMatchObject({ partly: true });
     const liveJob = jobs.find(({ name }) => name === "live");
     expect(liveJob, "a run that read nothing").toMatchObject({ lastSuccess: null });
-    expect(await scrapeMetrics(statusWith(store, clock))).not.toMatch(/poll_last_success.*job="live"/);
+    expect(await scrapeMetrics(status)).not.toMatch(/poll_last_success.*job="live"/);
   });
 
   test("of gateways includes a gateway without a state neither as online nor as offline", async () => {
-    const { store, clock } = await statusBuilding();
-    await fillSource(store, "north", { tagNames: [] });
+    const { store, status } = await startNorth({ tagNames: [] });
     const storedGateway = { value: { id: "8", online: null }, siteId: 1, since: NOW, missingSince: null };
     await store.commit({ documents: [{ set: documentSet("gateway", "north"), put: [["8", storedGateway]] }] });
-    const { sites } = await northReport(statusWith(store, clock));
+    const { sites } = await northReport(status);
     expect(sites[0]?.gateways).toEqual({ online: 0, all: 2, unclear: 1 });
   });
 });
 
 describe("the last successful poll", () => {
   test("is the latest of the stored poll, the worker's poll and the newest value", async () => {
-    const { store, clock } = await statusBuilding();
-    await fillSource(store, "north", { tagNames: ["a"] });
-    await commitPolls(store, { alarms: poll("2026-11-21T09:59:10.000Z"), live: poll("2026-11-21T09:55:00.000Z") });
-    const { jobs } = await northReport(statusWith(store, clock, { alarms: "2026-11-21T09:59:40.000Z" }));
+    const polls = { alarms: poll("2026-11-21T09:59:10.000Z"), live: poll("2026-11-21T09:55:00.000Z") };
+    const { status } = await startNorth({ tagNames: ["a"] }, polls, { alarms: "2026-11-21T09:59:40.000Z" });
+    const { jobs } = await northReport(status);
     const lastSuccessOf = (name: string) => jobs.find((job) => job.name === name)?.lastSuccess;
     expect(lastSuccessOf("alarms")).toBe("2026-11-21T09:59:40.000Z");
     expect(lastSuccessOf("live"), "the time of the newest value").toBe(NOW);
   });
 
   test("of a disabled job is not reported and causes no warning", async () => {
-    const { store, clock } = await statusBuilding();
-    await commitPolls(store, { hosts: poll(null, { problem: "forbidden" }) });
-    const { notices, sources } = await statusWith(store, clock).report();
+    const { status } = await startNorth(undefined, { hosts: poll(null, { problem: "forbidden" }) });
+    const { notices, sources } = await status.report();
     expect(sources[0]?.jobs.map(({ name }) => name)).not.toContain("hosts");
     expect(notices).toEqual([]);
   });
 });
 
 test("the report contains the service's health check, also in the warning about an unavailable service", async () => {
-  const { store, clock } = await statusBuilding();
-  const status = statusWith(store, clock);
+  const { store, clock, status } = await startNorth();
   expect((await northReport(status)).health).toBeNull();
   const health = { status: "unhealthy", time: null, askedAt: NOW };
   const unavailability = { since: NOW, reason: "unreachable: no answer." };
@@ -202,11 +181,10 @@ test("the report contains the service's health check, also in the warning about 
 });
 
 test("the lag of a sink counts only events that pass its filter", async () => {
-  const { store, clock } = await statusBuilding();
+  const { store, status } = await startNorth();
   await store.outbox.register("lake", "now");
   const values = Array.from({ length: 40 }, (_, n) => valueEvent(n));
   await store.commit({ events: [...values, sampleEvent("alarm-raised", {}, 1)] });
-  const status = statusWith(store, clock);
   expect((await status.report()).sinks).toMatchObject([{ sink: "lake", depth: 1, exact: true }]);
   const metricsText = await scrapeMetrics(status);
   expect(metricsText).toContain('plenum_outbox_depth{sink="lake"} 1\n');
