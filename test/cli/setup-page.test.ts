@@ -5,8 +5,7 @@ import { describe, expect, test } from "vitest";
 import { suggestNextCommands } from "#src/cli/running/write-first-configuration.ts";
 import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { absent } from "../real-servers.ts";
-import { findings } from "../status/accessibility.ts";
-import { browserOfTests } from "../status/page-in-browser.ts";
+import { browserOfTests, findings } from "../status/page-in-browser.ts";
 import { servedWorkplace } from "./plenum.ts";
 
 async function setUp() {

@@ -78,30 +78,19 @@ describe("the plenum commands in the hints of errors", () => {
   test("work with and without a worker", async () => {
     const service = await simulatedServer();
     const workspace = workplace(service.url);
-    workspace.configure({ sources: { main: source(service.url) } });
+    workspace.configure({ source: { read: [{ name: "all", every: "1m" }] } });
     for (const command of ["check", "plan", "sites", "alarms"]) {
       expect((await workspace.plenum(command)).code, command).toBe(0);
     }
     const write = await workspace.plenum("write", "10001", "1");
     expect(write.stderr).toContain("`plenum run`");
-    const worker = workspace.start("run");
-    await worker.waitForOutput("Plenum is running");
+    const worker = await workspace.run();
     for (const command of ["status", "backfill", "plan", "silence", "outbox"]) {
       expect((await workspace.plenum(command)).code, command).toBe(0);
     }
-    worker.signal("SIGTERM");
-    expect((await worker.ended).code).toBe(0);
+    await worker.stop();
     expect((await workspace.plenum("state", "check")).code).toBe(0);
   });
-
-  function source(url: string) {
-    return {
-      base_url: url,
-      token: { file: "token" },
-      time_zone: "Europe/Oslo",
-      read: [{ name: "all", every: "1m" }],
-    };
-  }
 });
 
 type Proposal = { readonly value: unknown } | { readonly key: string };

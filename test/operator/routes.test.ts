@@ -86,31 +86,23 @@ describe("workRoutes (plan and requests of a source)", () => {
     message: null,
     tookMs: 100,
   });
-  const workRoutes = () =>
-    serve({
-      work: new Map([
-        [
-          "main",
-          {
-            plan: async () => reportPlan(PLAN_FACTS),
-            liveTagState: () => null,
-            tagReadClass: () => null,
-            historyStarvesSince: () => null,
-            suddenChanges: () => [],
-            firstInventory: () => ({ pagesRead: 0, pagesTotal: null, done: true, message: null }),
-            counts: () => ({
-              ...{ activeAlarms: new Map(), siteIds: [], tagsWithoutValue: null },
-              lastPolls: new Map([["alarms", { atMs: Date.parse("2026-11-21T10:00:00Z"), monotonicMs: 0 }]]),
-              inventoryPageMs: null,
-            }),
-            requests: () => [request(1, ["1", "2"]), request(2, ["3"]), request(3, ["1"])],
-          },
-        ],
-      ]),
-    });
+  const activity: SourceActivity = {
+    plan: async () => reportPlan(PLAN_FACTS),
+    liveTagState: () => null,
+    tagReadClass: () => null,
+    historyStarvesSince: () => null,
+    suddenChanges: () => [],
+    firstInventory: () => ({ pagesRead: 0, pagesTotal: null, done: true, message: null }),
+    counts: () => ({
+      ...{ activeAlarms: new Map(), siteIds: [], tagsWithoutValue: null },
+      lastPolls: new Map([["alarms", { atMs: Date.parse("2026-11-21T10:00:00Z"), monotonicMs: 0 }]]),
+      inventoryPageMs: null,
+    }),
+    requests: () => [request(1, ["1", "2"]), request(2, ["3"]), request(3, ["1"])],
+  };
 
   test("return the plan, the last polls and the requests of a tag", async () => {
-    const { get } = workRoutes();
+    const { get } = serve({ work: new Map([["main", activity]]) });
     expect(await get("/work/main/plan")).toMatchObject({ status: 200, result: { source: "north", fits: true } });
     expect(await get("/work/main/tags/1")).toMatchObject({
       status: 200,

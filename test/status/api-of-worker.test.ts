@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import type { SinkResponse } from "#src/ui/status/sink-reports.ts";
 import type { SourceResponse } from "#src/ui/status/source-reports.ts";
@@ -8,23 +8,20 @@ import type { PlotResponse } from "#src/ui/status/tag-history-plot.ts";
 import type { TagListResponse } from "#src/ui/status/tag-index.ts";
 import type { TagResponse } from "#src/ui/status/tag-response.ts";
 import { temporaryFolder } from "../real-servers.ts";
-import { START_MS, startVirtualWorker } from "../virtual-worker.ts";
+import { START_MS, type VirtualWorkerOptions } from "../virtual-worker.ts";
+import { basic, JSON_TYPE } from "./status-building.ts";
+import { MINUTE, workerOverHttp } from "./worker-over-http.ts";
 
 /** The page's questions over HTTP, to a worker that has followed the simulated service in virtual time. */
 
-const MINUTE = 60_000;
 const SIMULATOR = { sites: [4], alarms: { recorded: false } };
 
-async function followSimulator(more: Partial<Parameters<typeof startVirtualWorker>[0]> = {}) {
-  const started = await startVirtualWorker({
-    simulator: SIMULATOR,
-    source: { read: [{ name: "all", every: "2m", fresher: true }] },
-    ...more,
-  });
-  onTestFinished(() => started.clear());
-  const ask = async (path: string, options: RequestInit = {}) => {
-    const response = await fetch(`${started.worker.statusUrl()}${path}`, options);
-    return { status: response.status, body: await response.json() };
+async function followSimulator(more: Partial<VirtualWorkerOptions> = {}) {
+  const source = { read: [{ name: "all", every: "2m", fresher: true }] };
+  const worker = await workerOverHttp({ simulator: SIMULATOR, source, ...more });
+  const ask = async (...request: Parameters<typeof worker.ask>) => {
+    const { status, text } = await worker.ask(...request);
+    return { status, body: JSON.parse(text) };
   };
   const answer = async <T>(path: string): Promise<T> => {
     const { body, status } = await ask(path);
@@ -32,7 +29,7 @@ async function followSimulator(more: Partial<Parameters<typeof startVirtualWorke
     return body as T;
   };
   const firstTag = async () => (await answer<TagListResponse>("/api/tags?limit=1&sort=-value")).rows[0]?.tag.id ?? "";
-  return { ...started, started, ask, answer, firstTag };
+  return { ...worker, ask, answer, firstTag };
 }
 
 const knownCount = ({ value }: Pick<PlotResponse, "value">) => value.filter((each) => each !== null).length;
@@ -41,7 +38,7 @@ describe("a worker that has run for a while", () => {
   test("returns all stored readings for a plot, also after a stop and after a crash", {
     timeout: 120_000,
   }, async () => {
-    const { answer, clock, firstTag, started } = await followSimulator({
+    const { answer, clock, firstTag, virtual } = await followSimulator({
       source: { quota: { requests_per_minute: 2 }, read: [{ name: "all", every: "2m", fresher: true }] },
     });
     await clock.advance(65 * MINUTE);
@@ -52,13 +49,13 @@ describe("a worker that has run for a while", () => {
     expect(knownCount(plotBefore)).toBeGreaterThanOrEqual(30);
     expect(plotBefore.t).toEqual(plotBefore.t.toSorted((a, b) => a - b));
     expect(plotBefore.stepSeconds).toBe(30);
-    await started.restart("crash");
+    await virtual.restart("crash");
     await clock.advance(3 * MINUTE);
     const plotAfter = await plot();
     expect(knownCount(plotAfter)).toBeGreaterThanOrEqual(knownCount(plotBefore));
     const missingTimes = plotBefore.t.filter((t) => !plotAfter.t.includes(t));
     expect(missingTimes).toEqual([]);
-    await started.restart("stop");
+    await virtual.restart("stop");
     await clock.advance(1 * MINUTE);
     expect(knownCount(await plot())).toBeGreaterThanOrEqual(knownCount(plotAfter));
     const month = await answer<PlotResponse>(`/api/plot?source=main&tag=${id}&span=30d`);
@@ -110,12 +107,12 @@ describe("a worker that has run for a while", () => {
   test("stores no time series and deletes earlier ones when plots are switched off", {
     timeout: 120_000,
   }, async () => {
-    const { answer, clock, firstTag, worker } = await followSimulator({ state: { plots: false } });
+    const { answer, clock, firstTag, virtual } = await followSimulator({ state: { plots: false } });
     await clock.advance(12 * MINUTE);
     const id = await firstTag();
     const plot = await answer<PlotResponse>(`/api/plot?source=main&tag=${id}&span=6h`);
     expect(plot).toMatchObject({ origin: "none", t: [] });
-    expect((await worker.store.documents("plot/main")).size).toBe(0);
+    expect((await virtual.worker.store.documents("plot/main")).size).toBe(0);
     expect((await answer<SinkResponse>("/api/sink?name=files")).rate.value.every((each) => each === null)).toBe(true);
   });
 });
@@ -134,11 +131,7 @@ test("a write from the page goes through the gate to the service and into the au
     commands: { enabled: true, allow: [{ tag_id: tag, site_id: 4, type: "number", min: 0, max: 100 }] },
   });
   await clock.advance(3 * MINUTE);
-  const headers = {
-    authorization: `Basic ${Buffer.from("plenum:a long password").toString("base64")}`,
-    "content-type": "application/json",
-    "x-plenum": "status-page",
-  };
+  const headers = { ...JSON_TYPE, authorization: basic("plenum:a long password"), "x-plenum": "status-page" };
   const { body } = await ask(`/api/tag?source=main&id=${tag}`, { headers });
   expect((body as TagResponse).writable).toEqual({ type: "number", min: 0, max: 100, step: null, closed: null });
   const postWrite = (wish: object) => ask("/api/write", { method: "POST", headers, body: JSON.stringify(wish) });

@@ -1,5 +1,5 @@
 import { DatabaseSync } from "node:sqlite";
-import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { DocumentKeyConflict, documentSet, type Store } from "#src/engine/store/store.ts";
@@ -7,10 +7,9 @@ import { createReadinessCheck, joinMetricTexts, MAX_SINK_BLOCKED_MS, type Readin
 import { failedCommitWarnings, watchFailedWrites } from "#src/ui/status/state-disk-space.ts";
 import { createStatus, type StatusHealth } from "#src/ui/status/status-report.ts";
 import { valueEvent } from "../sample-events.ts";
-import { startVirtualWorker } from "../virtual-worker.ts";
 import { counting, fillSource, NOW, statusBuilding, WORKER } from "./status-building.ts";
+import { MINUTE, workerOverHttp } from "./worker-over-http.ts";
 
-const MINUTE = 60_000;
 const nowMs = Date.parse(NOW);
 
 async function startReadiness(
@@ -164,7 +163,7 @@ describe("the readiness of a worker", () => {
 
 test("/healthz and /readyz report a healthy worker that is not ready while commits fail or the service is unavailable", async () => {
   let isAway = false;
-  const virtual = await startVirtualWorker({
+  const { ask, clock, readyz, virtual } = await workerOverHttp({
     simulator: { sites: [3], alarms: { recorded: false } },
     source: { schedules: { alarms: "*/30 * * * * *" }, read: [{ name: "all", every: "1m", fresher: true }] },
     eventsFolder: null,
@@ -173,29 +172,23 @@ test("/healthz and /readyz report a healthy worker that is not ready while commi
       return transport(request, signal);
     },
   });
-  onTestFinished(() => virtual.clear());
-  const ask = async (path: string) => {
-    const response = await fetch(`${virtual.worker.statusUrl()}${path}`);
-    return { status: response.status, text: await response.text() };
+  const statusAndReasons = async () => {
+    const { status, reasons } = await readyz();
+    return [status, ...new Set(reasons.map(({ reason }) => reason))];
   };
-  const readyz = async () => {
-    const { status, text } = await ask("/readyz");
-    return { status, reasons: new Set((JSON.parse(text) as Readiness).reasons.map(({ reason }) => reason)) };
-  };
-  const { clock, config } = virtual;
   await clock.advance(5 * MINUTE);
-  expect(await readyz()).toEqual({ status: 200, reasons: new Set() });
-  const otherDatabase = new DatabaseSync(`${config.state.folder}/plenum.db`);
+  expect(await statusAndReasons()).toEqual([200]);
+  const otherDatabase = new DatabaseSync(`${virtual.config.state.folder}/plenum.db`);
   otherDatabase.exec("create trigger full before insert on event begin select raise(abort, 'disk I/O error'); end");
   await clock.advance(2 * MINUTE);
-  expect(await readyz()).toEqual({ status: 503, reasons: new Set(["commit-failed"]) });
+  expect(await statusAndReasons()).toEqual([503, "commit-failed"]);
   otherDatabase.exec("drop trigger full");
   otherDatabase.close();
   await clock.advance(2 * MINUTE);
   expect((await readyz()).status).toBe(200);
   isAway = true;
   await clock.advance(10 * MINUTE);
-  expect(await readyz()).toEqual({ status: 503, reasons: new Set(["poll-late"]) });
+  expect(await statusAndReasons()).toEqual([503, "poll-late"]);
   expect(await ask("/healthz")).toEqual({ status: 200, text: "ok\n" });
   isAway = false;
   await clock.advance(5 * MINUTE);

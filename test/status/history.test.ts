@@ -7,7 +7,7 @@ import { sourceUri } from "#src/core/model/event.ts";
 import { statusRoutes } from "#src/ui/status/status-server.ts";
 import { createFetchedHistory, type HistoryRange, type PlotResponse } from "#src/ui/status/tag-history-plot.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { fillSource, NOW, serverOptions, statusBuilding } from "./status-building.ts";
+import { fillSource, LOCALHOST, NOW, serverOptions, statusBuilding } from "./status-building.ts";
 
 const NOW_MS = Date.parse("2026-11-21T10:00:00.500Z");
 const DAY_MS = 86_400_000;
@@ -125,9 +125,8 @@ async function plotFromHistory(span: string, logs: Partial<Record<Resolution, Da
     });
     await building.store.commit({ events: [event] });
   }
-  const headers = { host: "127.0.0.1:9850" };
   const path = `/api/plot?source=north&tag=10001&span=${span}`;
-  const response = await statusRoutes(serverOptions(building)).request(path, { headers });
+  const response = await statusRoutes(serverOptions(building)).request(path, { headers: LOCALHOST });
   const { t, ...plot } = (await response.json()) as PlotResponse;
   return { ...plot, t: t.map((time) => new Date(time * 1_000).toISOString().slice(11, 16)) };
 }

@@ -5,7 +5,7 @@ import { reportPlan } from "#src/engine/sync/plan/report.ts";
 import { syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { RunningWorkerState } from "#src/ui/status/status-report.ts";
 import { absent } from "../real-servers.ts";
-import { pagesInBrowser } from "./page-in-browser.ts";
+import { findings, pagesInBrowser } from "./page-in-browser.ts";
 import { fillSource, LIVE_SOURCE, NOW, PLAN_FACTS, WORKER } from "./status-building.ts";
 
 /** The page in a real browser, while something is unknown or the worker does not respond. */
@@ -58,7 +58,7 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
     expect(await page.locator(".jobs tbody tr").nth(1).innerText()).toBe("alarms: no answer.");
   });
 
-  test("marks the content as old when the worker accepts requests but never responds", async () => {
+  test("turns grey and remains readable when the worker accepts requests but never responds", async () => {
     const { clock, page, open, store } = await openPage();
     await fillSource(store, "north", { tagNames: ["Supply"] });
     await open();
@@ -69,9 +69,11 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
     await page.route("**/api/**", () => {});
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("no response");
     expect(await plainText(page, ".gone")).toMatch(
-      /^The worker has not responded .*The page shows data from that time/,
+      /^The worker has not responded since [\d:]+, \d+ s ago.*The page shows data from that time/,
     );
     expect(await page.locator("main.old").count()).toBe(1);
+    expect(await page.evaluate("getComputedStyle(document.querySelector('.columns')).filter")).toBe("grayscale(1)");
+    expect(await findings(page)).toEqual([]);
     // The title follows what is shown, and not in the same moment.
     await expect.poll(() => page.title()).toBe("✕ no response – Plenum");
     const earlierAge = Number.parseInt(await age(), 10);

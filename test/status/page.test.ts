@@ -6,8 +6,7 @@ import { addSilence, getSilences, type Silence } from "#src/engine/silence/alarm
 import { reportPlan } from "#src/engine/sync/plan/report.ts";
 import { absent } from "../real-servers.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
-import { findings } from "./accessibility.ts";
-import { OPERATOR, pagesInBrowser } from "./page-in-browser.ts";
+import { findings, OPERATOR, pagesInBrowser } from "./page-in-browser.ts";
 import { fillSource, LIVE_SOURCE, NOW, PLAN_FACTS, WORKER } from "./status-building.ts";
 
 const HOSTILE = "<img src=x onerror='window.broken = 1'><script>window.broken = 1</script>";

@@ -8,7 +8,7 @@ import { listen } from "#src/ui/status/connection-limits.ts";
 import { statusRoutes } from "#src/ui/status/status-server.ts";
 import { browserOfTests, OPERATOR } from "./page-in-browser.ts";
 import * as samples from "./sample-responses.ts";
-import { fillSource, serverOptions, statusBuilding } from "./status-building.ts";
+import { basic, fillSource, serverOptions, statusBuilding } from "./status-building.ts";
 
 /** Responses to the requests of the views, by path. */
 export type ResponsesByPath = Readonly<Record<string, (query: URLSearchParams) => unknown>>;
@@ -57,10 +57,9 @@ export function samplePages() {
     }
     const { username, password } = OPERATOR;
     const realRoutes = statusRoutes(serverOptions(building, hasPassword ? { password: new Secret(password) } : {}));
-    const authorization = `Basic ${Buffer.from(`${username}:${password}`).toString("base64")}`;
     app.all("*", (context) => {
       const request = new Request(context.req.raw);
-      if (hasPassword) request.headers.set("authorization", authorization);
+      if (hasPassword) request.headers.set("authorization", basic(`${username}:${password}`));
       return realRoutes.fetch(request, context.env);
     });
     const server = createAdaptorServer({ fetch: app.fetch }) as Server;

@@ -12,23 +12,24 @@ import { StatusConfig } from "#src/ui/status/status-config.ts";
 import { createStatusServer, PAGE_FILES, statusRoutes } from "#src/ui/status/status-server.ts";
 import { ALARM, valueEvent } from "../sample-events.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { fillSource, NOW, serverOptions, statusBuilding } from "./status-building.ts";
+import {
+  basic,
+  FROM_PAGE,
+  fillSource,
+  JSON_TYPE,
+  LOCALHOST,
+  NOW,
+  serverOptions,
+  statusBuilding,
+} from "./status-building.ts";
 
-const LOCALHOST = { host: "127.0.0.1:9850" };
 const PAGE = Object.keys(PAGE_FILES);
 const DATA = ["/api/status", "/api/alarms", "/api/tags", "/api/events", "/metrics"];
 const SILENCES = "/api/silences";
 const READ_PATHS = [...PAGE, ...DATA, SILENCES];
 const OPEN_PATHS = ["/healthz", "/readyz"];
 const PASSWORD = new Secret("correct horse");
-const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
 const OPERATOR = { authorization: basic("plenum:correct horse") };
-
-/** Headers of a request of the page itself. */
-const FROM_PAGE = {
-  ...LOCALHOST,
-  ...{ "x-plenum": "status-page", origin: "http://127.0.0.1:9850", "sec-fetch-site": "same-origin" },
-};
 
 const SILENCE: Silence = {
   ...{ id: "5f1e0c3a", source: null, site: null, priorities: null, name: null, alarm: null },
@@ -65,7 +66,6 @@ describe("the emergency stop", () => {
 });
 
 describe("the silences of the status page", () => {
-  const JSON_TYPE = { "content-type": "application/json" };
   const REQUEST = { source: "north", site: 1, minutes: 240, reason: "The boiler is exchanged" };
   async function silencing() {
     const { app, clock, get, store } = await startRoutes({ password: PASSWORD });
@@ -219,7 +219,7 @@ describe("a status page without a password", () => {
     const { app, store } = await startRoutes();
     await addSilence(store, SILENCE);
     const body = JSON.stringify({ source: "north", site: 1, minutes: 60, reason: "Repair", name: "lake" });
-    const headers = { ...FROM_PAGE, "content-type": "application/json" };
+    const headers = { ...FROM_PAGE, ...JSON_TYPE };
     const response = await app.request(path, { method: "POST", headers, body });
     const message = `This needs a password. Set status.password, or run \`${command}\` as the user of the worker.`;
     expect([response.status, await response.json()]).toEqual([403, { message }]);
@@ -252,7 +252,7 @@ describe("the roles of visitors", () => {
     });
     const body = JSON.stringify({ source: "north", site: 1, minutes: 60, reason: "Repair" });
     const ask = async (method: string, path: string, authorization: string, more = {}, remoteAddress = "192.0.2.9") => {
-      const headers = { ...FROM_PAGE, "content-type": "application/json", authorization, ...more };
+      const headers = { ...FROM_PAGE, ...JSON_TYPE, authorization, ...more };
       const request = { method, headers, ...(method === "POST" && { body }) };
       return (await app.request(path, request, { incoming: { socket: { remoteAddress } } })).status;
     };

@@ -21,7 +21,7 @@ import {
 } from "#src/engine/sync/stored-documents.ts";
 import type { Plots } from "#src/ui/plots/plot-storage.ts";
 import { refreshMetricGauges } from "#src/ui/status/health.ts";
-import { createPageApi, type PageApi } from "#src/ui/status/page-api.ts";
+import { createPageApi } from "#src/ui/status/page-api.ts";
 import type { RunningWorker } from "#src/ui/status/response-context.ts";
 import type { RunningSource } from "#src/ui/status/source-reports.ts";
 import { StatusConfig } from "#src/ui/status/status-config.ts";
@@ -33,6 +33,17 @@ import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 /** A real store with a small building in it, and the status over it. */
 
 export const NOW = "2026-11-21T10:00:00.000Z";
+export const LOCALHOST = { host: "127.0.0.1:9850" };
+
+/** Headers of a request that the page itself sends. */
+export const FROM_PAGE = {
+  ...LOCALHOST,
+  ...{ "x-plenum": "status-page", origin: "http://127.0.0.1:9850", "sec-fetch-site": "same-origin" },
+};
+export const JSON_TYPE = { "content-type": "application/json" };
+
+/** Header value for a user name and a password, such as `plenum:secret`. */
+export const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
 
 export interface StatusBuilding {
   readonly store: Store;
@@ -50,34 +61,19 @@ export async function emptyStore(clock: Clock): Promise<Store> {
   return store;
 }
 
+/** Plan facts of a read class whose values are `valueAgeMs` old. */
+function planClass(name: string, tags: number, everyMs: number, valueAgeMs: number | null) {
+  const settings = { firm: false, importance: 1, fresher: false };
+  return { name, tags, allTagCount: tags, everyMs, valueAgeMs, ...settings };
+}
+
 export const PLAN_FACTS: PollingPlanFacts = {
   source: "north",
   basis: "state",
   nowMs: Date.parse(NOW),
   sites: 1,
   tags: 2_000,
-  classes: [
-    {
-      name: "comfort",
-      tags: 100,
-      allTagCount: 100,
-      everyMs: 60_000,
-      firm: false,
-      importance: 1,
-      fresher: false,
-      valueAgeMs: 58_700,
-    },
-    {
-      name: "meters",
-      tags: 900,
-      allTagCount: 900,
-      everyMs: 900_000,
-      firm: false,
-      importance: 1,
-      fresher: false,
-      valueAgeMs: null,
-    },
-  ],
+  classes: [planClass("comfort", 100, 60_000, 58_700), planClass("meters", 900, 900_000, null)],
   history: [{ name: "all", resolution: "5m", total: false, everyMs: 3_600_000, tags: 2_000, withoutLog: 12 }],
   backfill: { requestsLeft: 1_234, requestsAtBest: 230, paused: false },
   quota: { perMinute: 20, reserve: 0, polite: 1, polls: 20, shared: true, size: 20 },
@@ -236,32 +232,6 @@ export async function fillSource(
 const LISTED_JOBS = ["sites", "tags", "gateways", "alarms"];
 const SUCCESSFUL_POLL: StoredJob = { lastSuccess: NOW, lastAttempt: NOW, problem: null };
 
-export function answersOver(
-  store: Store,
-  clock: Clock,
-  live: Partial<RunningWorker> = {},
-  plots: Plots | null = null,
-): PageApi {
-  return createPageApi({
-    clock,
-    store,
-    status: statusOver(store, clock),
-    plots,
-    sources: ["north", "south"],
-    sinksAndFilters: () => ({ sinks: ["lake"], filterBySink: new Map() }),
-    live: {
-      findReadClass: () => ({ className: "comfort", promisedMs: 60_000 }),
-      findLiveTagState: () => null,
-      sinks: WORKER.sinks,
-      findSinkAddresses: async () => [],
-      findWritableTag: async () => null,
-      allowedRequestsPerMinute: () => 20,
-      fetchHistory: () => null,
-      ...live,
-    },
-  });
-}
-
 export async function statusBuilding(live: RunningWorkerState | null = WORKER): Promise<StatusBuilding> {
   const clock = createVirtualClock(Date.parse(NOW));
   const store = await emptyStore(clock);
@@ -293,7 +263,24 @@ export function serverOptions(
     findSilenceStore: () => store,
     endSilence: (...which) => endSilence(store, ...which),
     status,
-    pageApi: answersOver(store, clock, more.things, more.plots),
+    pageApi: createPageApi({
+      clock,
+      store,
+      status,
+      plots: more.plots ?? null,
+      sources: ["north", "south"],
+      sinksAndFilters: () => ({ sinks: ["lake"], filterBySink: new Map() }),
+      live: {
+        findReadClass: () => ({ className: "comfort", promisedMs: 60_000 }),
+        findLiveTagState: () => null,
+        sinks: WORKER.sinks,
+        findSinkAddresses: async () => [],
+        findWritableTag: async () => null,
+        allowedRequestsPerMinute: () => 20,
+        fetchHistory: () => null,
+        ...more.things,
+      },
+    }),
     actions: { write: more.write ?? (async () => {}), notReadyReason: () => null },
     outbox: store.outbox,
     metrics: metrics.registry,

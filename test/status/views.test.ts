@@ -5,7 +5,7 @@ import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 import { addSilence } from "#src/engine/silence/alarm-silences.ts";
 import { absent } from "../real-servers.ts";
-import { findings } from "./accessibility.ts";
+import { findings } from "./page-in-browser.ts";
 import { DEFAULT_RESPONSES, samplePages } from "./sample-pages.ts";
 import * as samples from "./sample-responses.ts";
 import { NOW } from "./status-building.ts";
@@ -97,20 +97,6 @@ describe.skipIf(absent("chromium"))("each view of the status page", () => {
     }
     expect(await page.evaluate("window.broken")).toBeUndefined();
     expect(complaints).toEqual([]);
-  });
-
-  test("turns grey and shows the time while the worker does not respond, and remains readable", async () => {
-    const { page, url } = await openPage();
-    await page.goto(`${url}#/tag/north/10001`);
-    await page.locator(".uplot canvas").waitFor();
-    await page.route("**/api/**", (route) => route.abort());
-    await expect.poll(() => page.locator("main.old").count()).toBe(1);
-    expect(await page.locator(".gone").innerText()).toMatch(/has not responded since [\d:]+, \d+ s ago/);
-    const filter = "getComputedStyle(document.querySelector('.halves')).filter";
-    expect(await page.evaluate(filter)).toBe("grayscale(1)");
-    expect(await findings(page)).toEqual([]);
-    await page.unroute("**/api/**");
-    await expect.poll(() => page.locator("main.old").count()).toBe(0);
   });
 
   test("reports that the requested tag or alarm does not exist", async () => {

@@ -1,30 +1,12 @@
 import { StatementSync } from "node:sqlite";
-import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { PollTime } from "#src/engine/sync/live-tag-state.ts";
-import type { Readiness } from "#src/ui/status/health.ts";
 import { jobReports } from "#src/ui/status/job-reports.ts";
-import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
+import { MINUTE, workerOverHttp } from "./worker-over-http.ts";
 
 const SECOND = 1_000;
-const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
-let virtual: VirtualWorker;
-afterEach(async () => {
-  const { clear } = virtual;
-  virtual = { ...virtual, clear: async () => undefined };
-  await clear();
-});
-
-async function fetchPath(path: string): Promise<{ readonly status: number; readonly text: string }> {
-  const response = await fetch(`${virtual.worker.statusUrl()}${path}`);
-  return { status: response.status, text: await response.text() };
-}
-
-async function readyz(): Promise<Readiness & { readonly status: number }> {
-  const { status, text } = await fetchPath("/readyz");
-  return { ...(JSON.parse(text) as Readiness), status };
-}
 
 /** Values of the statements that SQLite runs from now on. */
 function watchStatements(): unknown[] {
@@ -44,14 +26,14 @@ function watchStatements(): unknown[] {
 }
 
 test("/readyz and /metrics read no tags, values, alarms or history from the state", async () => {
-  virtual = await startVirtualWorker({
+  const { clock, metrics, readyz } = await workerOverHttp({
     simulator: { sites: [3], alarms: { recorded: true } },
     source: { read: [{ name: "all", every: "5m" }], history: [{ name: "all", resolution: "5m", every: "1h" }] },
   });
-  await virtual.clock.advance(30 * MINUTE);
+  await clock.advance(30 * MINUTE);
   const bound = watchStatements();
   const { status } = await readyz();
-  const { text } = await fetchPath("/metrics");
+  const text = await metrics();
   const readSets = bound.filter((value) => /^(tag|value|alarm|history|quarantine|left-out)\//.test(String(value)));
   expect(readSets).toEqual([]);
   expect(bound).toContain("poll/main");
@@ -60,37 +42,30 @@ test("/readyz and /metrics read no tags, values, alarms or history from the stat
 });
 
 test("the metric of active alarms equals the report, also after alarms end and after a restart", async () => {
-  virtual = await startVirtualWorker({
+  const { clock, metrics, report, simulator, virtual } = await workerOverHttp({
     simulator: { sites: [3], alarms: { recorded: true } },
     source: { read: [], schedules: { alarms: "* * * * *", resolved_sweep: "* * * * *" } },
   });
   const compareCounts = async () => {
-    const sources = (JSON.parse((await fetchPath("/api/status")).text) as ShownReport).sources;
+    const { sources } = await report();
     const reportCounts = Object.entries(sources[0]?.sites[0]?.alarms ?? {}).filter(([, count]) => count > 0);
-    const { text } = await fetchPath("/metrics");
-    const counted = [...text.matchAll(/^plenum_alarms_active\{.*priority="(.)"\} ([1-9]\d*)$/gm)];
+    const counted = [...(await metrics()).matchAll(/^plenum_alarms_active\{.*priority="(.)"\} ([1-9]\d*)$/gm)];
     return { shown: reportCounts, counted: counted.map(([, priority, count]) => [priority, Number(count)]) };
   };
   const seenCounts = new Set<string>();
-  const { control } = virtual.simulator;
+  const { control } = simulator;
   const ids: string[] = [];
   for (let step = 0; step < 6; step++) {
     if (step < 3) for (const siteId of [3, 3, 3]) ids.push(control.raiseAlarm({ siteId }));
     else for (const id of ids.splice(0, 2)) control.resolveAlarm(id);
     if (step === 4) await virtual.restart("stop");
-    await virtual.clock.advance(10 * MINUTE);
+    await clock.advance(10 * MINUTE);
     const { counted, shown } = await compareCounts();
     expect(counted.toSorted()).toEqual(shown.toSorted());
     seenCounts.add(JSON.stringify(shown));
   }
   expect(seenCounts.size, "different counts").toBe(5);
 });
-
-interface ShownReport {
-  readonly sources: readonly {
-    readonly sites: readonly { readonly alarms: Record<string, number> | null }[];
-  }[];
-}
 
 describe("the age of a poll", () => {
   const dueTimes = new Map([["alarms", (lastMs: number) => lastMs + 10 * MINUTE] as const]);
@@ -136,7 +111,7 @@ describe("the age of a poll", () => {
 
 describe("the first inventory", () => {
   const startLongInventory = (isBroken: () => boolean = () => false) =>
-    startVirtualWorker({
+    workerOverHttp({
       simulator: { sites: [1], alarms: { recorded: false } },
       source: {
         read: [{ name: "all", every: "1m" }],
@@ -151,8 +126,8 @@ describe("the first inventory", () => {
     });
 
   test("keeps the worker ready while its pages arrive, with a note in /readyz", async () => {
-    virtual = await startLongInventory();
-    await virtual.clock.advance(5 * MINUTE + 30 * SECOND);
+    const { clock, readyz } = await startLongInventory();
+    await clock.advance(5 * MINUTE + 30 * SECOND);
     const readyState = await readyz();
     expect(readyState.reasons).toEqual([]);
     expect(readyState.status).toBe(200);
@@ -161,10 +136,10 @@ describe("the first inventory", () => {
 
   test("does not keep the worker ready after its pages stop arriving", async () => {
     let isBroken = false;
-    virtual = await startLongInventory(() => isBroken);
-    await virtual.clock.advance(MINUTE);
+    const { clock, readyz } = await startLongInventory(() => isBroken);
+    await clock.advance(MINUTE);
     isBroken = true;
-    await virtual.clock.advance(20 * MINUTE);
+    await clock.advance(20 * MINUTE);
     const { notes, reasons } = await readyz();
     expect(notes).toBeUndefined();
     expect(reasons.map(({ subject }) => subject)).toContain("source/main/live");
