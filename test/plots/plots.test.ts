@@ -13,7 +13,7 @@ import {
   DAY_MINUTES,
 } from "#src/ui/plots/worker-time-series.ts";
 import { sampleEvent } from "../sample-events.ts";
-import { emptyStore } from "../status/status-building.ts";
+import { emptyStore, NO_NUMBERS } from "../status/status-building.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -52,12 +52,11 @@ test("ByteWriter and ByteReader return every written number unchanged", () => {
 });
 
 describe("a stored chunk of plot samples", () => {
-  const chunk = fc.dictionary(fc.integer({ min: 0, max: 49 }).map(String), samples);
+  const chunk = fc.array(fc.tuple(fc.integer({ min: 0, max: 49 }), samples)).map((parts) => new Map(parts));
 
   test("returns the samples of all tags or of one tag", () => {
     fc.assert(
-      fc.property(chunk, (byIndex) => {
-        const parts = new Map(Object.entries(byIndex).map(([index, value]) => [Number(index), value]));
+      fc.property(chunk, (parts) => {
         const text = encodeChunk(SAMPLE_FORMAT, BEGIN, parts);
         expect(decodeChunk(SAMPLE_FORMAT, BEGIN, text)).toEqual(parts);
         for (const [index, value] of parts)
@@ -70,11 +69,8 @@ describe("a stored chunk of plot samples", () => {
   test("returns hourly values rounded to eight digits", () => {
     fc.assert(
       fc.property(number, number, number, (low, high, last) => {
-        const storedHour = decodeChunk(
-          HOUR_FORMAT,
-          BEGIN,
-          encodeChunk(HOUR_FORMAT, BEGIN, new Map([[7, { low, high, last }]])),
-        ).get(7);
+        const text = encodeChunk(HOUR_FORMAT, BEGIN, new Map([[7, { low, high, last }]]));
+        const storedHour = decodeChunk(HOUR_FORMAT, BEGIN, text).get(7);
         const roundTo8 = (value: number) => Number(value.toPrecision(8));
         expect(storedHour).toEqual({ low: roundTo8(low), high: roundTo8(high), last: roundTo8(last) });
       }),
@@ -84,8 +80,7 @@ describe("a stored chunk of plot samples", () => {
 
   test("returns fewer samples without an error when the chunk is damaged", () => {
     fc.assert(
-      fc.property(chunk, fc.nat(), fc.nat(255), (byIndex, at, byte) => {
-        const parts = new Map(Object.entries(byIndex).map(([index, value]) => [Number(index), value]));
+      fc.property(chunk, fc.nat(), fc.nat(255), (parts, at, byte) => {
         const bytes = Buffer.from(encodeChunk(SAMPLE_FORMAT, BEGIN, parts), "base64");
         bytes[at % bytes.length] = byte;
         const cut = bytes.subarray(0, at % bytes.length).toString("base64");
@@ -228,11 +223,6 @@ describe("createTagPlots", () => {
   });
 });
 
-const NO_NUMBERS: WorkerPlotNumbers = {
-  currentGaugeValues: async () => new Map(),
-  totalCounts: async () => new Map(),
-  noteRefusedRequests: async () => {},
-};
 const SILENT = pino({ level: "silent" });
 
 describeService("plots", async () => {
@@ -302,10 +292,8 @@ describe("the plotted series about the worker", () => {
     await refusals.writeRefusals();
     const reloadedRefusals = createRefusedRequests("own", store);
     await reloadedRefusals.loadRefusals();
-    expect([reloadedRefusals.refusalsOf("north").length, reloadedRefusals.refusalsOf("north")[0]?.words]).toEqual([
-      50,
-      "HTTP 79",
-    ]);
+    const northRefusals = reloadedRefusals.refusalsOf("north");
+    expect([northRefusals.length, northRefusals[0]?.words]).toEqual([50, "HTTP 79"]);
     expect(reloadedRefusals.refusalsOf("south")).toEqual([]);
   });
 });

@@ -19,6 +19,7 @@ import {
   fillSource,
   JSON_TYPE,
   LOCALHOST,
+  NO_NUMBERS,
   NOW,
   type StatusBuilding,
   serverOptions,
@@ -201,15 +202,8 @@ describe("an alarm", () => {
 
   test("is counted on the day on which the alarm was raised", async () => {
     const building = await statusBuilding();
-    const plots = createPlots({
-      ...building,
-      ...{ sources: ["north"], log: createLog({ level: "silent" }) },
-      numbers: {
-        currentGaugeValues: async () => new Map(),
-        totalCounts: async () => new Map(),
-        noteRefusedRequests: async () => {},
-      },
-    });
+    const log = createLog({ level: "silent" });
+    const plots = createPlots({ ...building, sources: ["north"], log, numbers: NO_NUMBERS });
     const { answer, store } = await openApi({ plots }, building);
     await store.commit({ events: [alarmEvent("alarm-raised", "e0")] });
     const { byPriority, days } = await answer<AlarmDayCounts>("/api/alarm-days?source=north");

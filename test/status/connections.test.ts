@@ -44,6 +44,8 @@ async function flood(count: number, port: number, said: string, addressOf: (n: n
   };
 }
 
+const statusUrlOf = async ({ waitForOutput }: ReturnType<ReturnType<typeof workplace>["start"]>) =>
+  /"status":"(http:[^"]+)"/.exec(await waitForOutput('"Plenum is running"'))?.[1] ?? "";
 const onLinux = test.skipIf(process.platform !== "linux");
 
 onLinux(
@@ -52,8 +54,7 @@ onLinux(
     const service = await simulatedServer();
     const place = workplace(service.url);
     const worker = place.start("run");
-    const started = await worker.waitForOutput('"Plenum is running"');
-    const url = /"status":"(http:[^"]+)","msg":"Plenum is running"/.exec(started)?.[1] ?? "";
+    const url = await statusUrlOf(worker);
     const descriptors = () => readdirSync(`/proc/${worker.pid}/fd`).length;
     const descriptorsBefore = descriptors();
     const halfOpen = await flood(1_100, Number(new URL(url).port), "GET / HTTP/1.1\r\n");
@@ -62,8 +63,7 @@ onLinux(
     expect(descriptors()).toBeLessThan(descriptorsBefore + 200);
     await halfOpen.atMost(0);
     await expect.poll(async () => (await fetch(`${url}/readyz`)).status).toBe(200);
-    worker.signal("SIGTERM");
-    expect((await worker.ended).code).toBe(0);
+    await worker.stop();
     expect(readdirSync(join(place.folder, "state")).length).toBeGreaterThan(0);
   },
   60_000,
@@ -81,7 +81,7 @@ onLinux("a worker without file descriptors for 10 s polls again within seconds a
     },
   });
   const worker = place.startWithin(DESCRIPTORS, "run");
-  const url = /"status":"(http:[^"]+)"/.exec(await worker.waitForOutput('"Plenum is running"'))?.[1] ?? "";
+  const url = await statusUrlOf(worker);
   await expect.poll(polls, { timeout: 20_000 }).toBeGreaterThan(1);
   const halfOpen = await flood(DESCRIPTORS, Number(new URL(url).port), "GET / HTTP/1.1\r\n");
   const requestsDuring = polls();
@@ -134,12 +134,8 @@ async function health(port: number): Promise<number> {
 describe("the connection limits", () => {
   function limitedServer(nearAddress: string | null = null) {
     const server = Object.assign(new EventEmitter(), { setTimeout: () => undefined });
-    limitConnections(server as unknown as Server, nearAddress, {
-      maxTotal: 7,
-      others: 4,
-      perAddress: 2,
-      localAndProxy: 5,
-    });
+    const limits = { maxTotal: 7, others: 4, perAddress: 2, localAndProxy: 5 };
+    limitConnections(server as unknown as Server, nearAddress, limits);
     const arrive = (remoteAddress: string) => {
       let closed = false;
       const socket = Object.assign(new EventEmitter(), {

@@ -95,15 +95,10 @@ describe("the status report", () => {
       ],
     });
     // Written by an earlier version, whose ranges had no reason.
-    const legacyLedger = {
-      state: "following",
-      since,
-      watermark: "2026-11-21T09:50:00.000Z",
-      reached: begin,
-      target: begin,
-    };
+    const watermark = "2026-11-21T09:50:00.000Z";
+    const legacyLedger = { state: "following", since, watermark, reached: begin, target: begin };
     const put = [
-      ["1 5m", series("following", "2026-11-21T09:50:00.000Z", "null")],
+      ["1 5m", series("following", watermark, "null")],
       ["2 5m", series("following", "2026-11-21T09:40:00.000Z", "refused")],
       ["4 5m", legacyLedger],
       ["3 5m", series("no-log", since)],

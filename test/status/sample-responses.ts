@@ -52,12 +52,7 @@ export function tagList(query: URLSearchParams, size: number, names?: readonly s
   const shownFilter = (query.get("show") ?? "all") as keyof typeof filters;
   const sort = query.get("sort") ?? "name";
   const rows = all.filter(filters[shownFilter]);
-  const key = (row: TagRow) =>
-    sort.endsWith("value")
-      ? Number(row.value)
-      : sort.endsWith("age")
-        ? -Date.parse(row.time ?? iso(0))
-        : row.tag.displayName;
+  const key = (row: TagRow) => (sort.endsWith("value") ? Number(row.value) : row.tag.displayName);
   const sign = sort.startsWith("-") ? -1 : 1;
   const sortedRows = rows.toSorted((a, b) => (key(a) < key(b) ? -sign : key(a) > key(b) ? sign : 0));
   const offset = Number(query.get("offset") ?? 0);

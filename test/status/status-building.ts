@@ -19,7 +19,7 @@ import {
   type StoredValue,
   syncSet,
 } from "#src/engine/sync/stored-documents.ts";
-import type { Plots } from "#src/ui/plots/plot-storage.ts";
+import type { Plots, WorkerPlotNumbers } from "#src/ui/plots/plot-storage.ts";
 import { refreshMetricGauges } from "#src/ui/status/health.ts";
 import { createPageApi } from "#src/ui/status/page-api.ts";
 import type { RunningWorker } from "#src/ui/status/response-context.ts";
@@ -66,6 +66,13 @@ function planClass(name: string, tags: number, everyMs: number, valueAgeMs: numb
   const settings = { firm: false, importance: 1, fresher: false };
   return { name, tags, allTagCount: tags, everyMs, valueAgeMs, ...settings };
 }
+
+/** Numbers of a worker whose plots know nothing about it. */
+export const NO_NUMBERS: WorkerPlotNumbers = {
+  currentGaugeValues: async () => new Map(),
+  totalCounts: async () => new Map(),
+  noteRefusedRequests: async () => {},
+};
 
 export const PLAN_FACTS: PollingPlanFacts = {
   source: "north",

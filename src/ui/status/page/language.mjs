@@ -3,6 +3,7 @@
 import { html } from "/htm.mjs";
 
 const LANGUAGE_NAMES = { en: "English", nb: "Norsk" };
+const LANGUAGE_BY_CODE = { en: "en", nb: "nb", nn: "nb", no: "nb" };
 const LANGUAGE_STORAGE_KEY = "plenum.language";
 let language = "en";
 let translations = {};
@@ -20,12 +21,8 @@ function preferredLanguage() {
     // The browser stores nothing.
   }
   if (storedLanguage !== null && storedLanguage in LANGUAGE_NAMES) return storedLanguage;
-  for (const browserLanguage of navigator.languages) {
-    const languageCode = browserLanguage.slice(0, 2).toLowerCase();
-    if (["nb", "nn", "no"].includes(languageCode)) return "nb";
-    if (languageCode === "en") return "en";
-  }
-  return "en";
+  const browserCodes = navigator.languages.map((name) => name.slice(0, 2).toLowerCase());
+  return LANGUAGE_BY_CODE[browserCodes.find((code) => Object.hasOwn(LANGUAGE_BY_CODE, code))] ?? "en";
 }
 
 export async function loadLanguage(newLanguage = preferredLanguage()) {
