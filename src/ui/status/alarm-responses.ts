@@ -16,6 +16,7 @@ import { type CachedDocuments, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./c
 import type { AlarmQuery, AlarmsQuery } from "./query-parameters.ts";
 import type { ResponseContext } from "./response-context.ts";
 import { type AppliedSilence, longestSilenceFor } from "./silence-routes.ts";
+import { countBy } from "./source-reports.ts";
 
 export interface AlarmRow {
   readonly source: string;
@@ -69,9 +70,7 @@ export function filterAlarmRows(allRows: readonly AlarmRow[], { limit, priority,
   const alarmsInScope = allRows.filter(
     (row) => (source ?? row.source) === row.source && (site ?? row.alarm.site.id) === row.alarm.site.id,
   );
-  const priorities: Record<string, number> = {};
-  for (const { alarm } of alarmsInScope)
-    priorities[alarm.trigger.priority] = (priorities[alarm.trigger.priority] ?? 0) + 1;
+  const priorities = Object.fromEntries(countBy(alarmsInScope, ({ alarm }) => alarm.trigger.priority));
   const rows = alarmsInScope.filter(({ alarm }) => (priority ?? alarm.trigger.priority) === alarm.trigger.priority);
   return { priorities, rows: rows.slice(0, limit) };
 }

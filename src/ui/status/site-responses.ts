@@ -6,6 +6,7 @@ import { activeAlarms } from "./alarm-responses.ts";
 import { SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cache-of-stored-documents.ts";
 import type { ScopeQuery } from "./query-parameters.ts";
 import type { ResponseContext } from "./response-context.ts";
+import { countBy } from "./source-reports.ts";
 
 export type SiteResponse = NonNullable<Awaited<ReturnType<typeof siteResponse>>>;
 
@@ -78,10 +79,7 @@ export async function siteResponse(context: ResponseContext, source: string, id:
 async function countTagsBySystem({ cache, tags }: ResponseContext, source: string, siteId: number) {
   const systemsOfTags = await cache.documents<StoredTagSystems>(syncSet("tag-system", source), SLOW_DATA_AGE_MS);
   if (systemsOfTags.size === 0) return null;
-  const tagCountBySystem = new Map<string, number>();
-  for (const { tag } of await tags.tagsOfSite(source, siteId)) {
-    for (const system of systemsOfTags.get(tag.id)?.systemIds ?? [])
-      tagCountBySystem.set(system, (tagCountBySystem.get(system) ?? 0) + 1);
-  }
-  return tagCountBySystem;
+  const siteTags = await tags.tagsOfSite(source, siteId);
+  const systemIds = siteTags.flatMap(({ tag }) => systemsOfTags.get(tag.id)?.systemIds ?? []);
+  return countBy(systemIds, (system) => system);
 }

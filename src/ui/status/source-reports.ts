@@ -271,7 +271,7 @@ function unreadableSeriesReport(series: string, { spans = [], refusal }: StoredL
   return since === null ? null : { series, since, said: unreadableEntries.find(({ at }) => at === since)?.said ?? "" };
 }
 
-function countBy<T, K>(items: Iterable<T>, keyOf: (item: T) => K): Map<K, number> {
+export function countBy<T, K>(items: Iterable<T>, keyOf: (item: T) => K): Map<K, number> {
   const counts = new Map<K, number>();
   for (const item of items) counts.set(keyOf(item), (counts.get(keyOf(item)) ?? 0) + 1);
   return counts;
