@@ -4,9 +4,7 @@ import type { CliContext } from "./shell/command-context.ts";
 import { EXIT_CODES_TEXT } from "./shell/exit-codes.ts";
 import { createParserOutput } from "./shell/terminal-output.ts";
 
-interface CommandModule {
-  defineCommand(command: Command, context: CliContext): void;
-}
+type DefineCommand = (command: Command, context: CliContext) => void;
 
 const COMMAND_DESCRIPTIONS = {
   demo: "run a demo: simulator, broker, worker and page in one process, without a configuration",
@@ -48,48 +46,48 @@ const COMMAND_DESCRIPTIONS = {
 } as const;
 
 /** Commands are imported when they run, so that a worker does not hold the other commands in memory. */
-const COMMAND_MODULES: Readonly<Record<keyof typeof COMMAND_DESCRIPTIONS, () => Promise<CommandModule>>> = {
-  demo: () => import("./running/demo-command.ts"),
-  "init [address]": () => import("./running/init-command.ts"),
-  run: () => import("./running/run-command.ts"),
-  reload: () => import("./running/reload-command.ts"),
-  check: () => import("./checking/check-command.ts"),
-  doctor: () => import("./doctor/doctor-command.ts"),
-  sites: async () => (await import("./building/list-commands.ts")).sitesCommand,
-  alarms: async () => (await import("./building/list-commands.ts")).alarmsCommand,
-  "tags [id...]": () => import("./building/tags-command.ts"),
-  names: () => import("./building/tag-names-file-command.ts"),
-  "gateways [id...]": async () => (await import("./building/list-commands.ts")).gatewaysCommand,
-  "hosts [id...]": async () => (await import("./building/list-commands.ts")).hostsCommand,
-  "systems [id...]": async () => (await import("./building/list-commands.ts")).systemsCommand,
-  "read <tag...>": async () => (await import("./building/read-and-history-commands.ts")).readTagsCommand,
-  "history <tag...>": async () => (await import("./building/read-and-history-commands.ts")).historyCommand,
-  "write <tag> <value>": () => import("./writing/write-tag-command.ts"),
-  events: () => import("./watching/events-command.ts"),
-  outbox: async () => (await import("./watching/outbox-and-sink-commands.ts")).outboxCommand,
-  sink: async () => (await import("./watching/outbox-and-sink-commands.ts")).sinkCommand,
-  silence: () => import("./watching/silence-command.ts"),
-  status: () => import("./watching/status-command.ts"),
-  writes: () => import("./writing/writing-control-command.ts"),
-  audit: () => import("./writing/audit-command.ts"),
-  simulate: () => import("./running/simulate-command.ts"),
-  plan: () => import("./watching/quota-plan-command.ts"),
-  "gaps [tag...]": () => import("./past/history-gaps-command.ts"),
-  "silent-sensors": () => import("./past/silent-sensors-command.ts"),
-  complete: () => import("./past/day-completeness-command.ts"),
-  "backfill [tag...]": () => import("./past/backfill-command.ts"),
-  "export [tag...]": () => import("./past/export-command.ts"),
-  "explain <id>": () => import("./watching/explain-tag-or-alarm-command.ts"),
-  state: () => import("./watching/state-store-command.ts"),
-  fleet: () => import("./watching/fleet-command.ts"),
-  "completion [shell]": () => import("./manual/shell-completion.ts"),
-  man: async () => (await import("./manual/man-and-schema-commands.ts")).manCommand,
-  schema: async () => (await import("./manual/man-and-schema-commands.ts")).schemaCommand,
+const COMMAND_DEFINITIONS: Readonly<Record<keyof typeof COMMAND_DESCRIPTIONS, () => Promise<DefineCommand>>> = {
+  demo: async () => (await import("./running/demo-command.ts")).defineCommand,
+  "init [address]": async () => (await import("./running/init-command.ts")).defineCommand,
+  run: async () => (await import("./running/run-command.ts")).defineCommand,
+  reload: async () => (await import("./running/reload-command.ts")).defineCommand,
+  check: async () => (await import("./checking/check-command.ts")).defineCommand,
+  doctor: async () => (await import("./doctor/doctor-command.ts")).defineCommand,
+  sites: async () => (await import("./building/list-commands.ts")).defineSitesCommand,
+  alarms: async () => (await import("./building/list-commands.ts")).defineAlarmsCommand,
+  "tags [id...]": async () => (await import("./building/tags-command.ts")).defineCommand,
+  names: async () => (await import("./building/tag-names-file-command.ts")).defineCommand,
+  "gateways [id...]": async () => (await import("./building/list-commands.ts")).defineGatewaysCommand,
+  "hosts [id...]": async () => (await import("./building/list-commands.ts")).defineHostsCommand,
+  "systems [id...]": async () => (await import("./building/list-commands.ts")).defineSystemsCommand,
+  "read <tag...>": async () => (await import("./building/read-and-history-commands.ts")).defineReadTagsCommand,
+  "history <tag...>": async () => (await import("./building/read-and-history-commands.ts")).defineHistoryCommand,
+  "write <tag> <value>": async () => (await import("./writing/write-tag-command.ts")).defineCommand,
+  events: async () => (await import("./watching/events-command.ts")).defineCommand,
+  outbox: async () => (await import("./watching/outbox-and-sink-commands.ts")).defineOutboxCommand,
+  sink: async () => (await import("./watching/outbox-and-sink-commands.ts")).defineSinkCommand,
+  silence: async () => (await import("./watching/silence-command.ts")).defineCommand,
+  status: async () => (await import("./watching/status-command.ts")).defineCommand,
+  writes: async () => (await import("./writing/writing-control-command.ts")).defineCommand,
+  audit: async () => (await import("./writing/audit-command.ts")).defineCommand,
+  simulate: async () => (await import("./running/simulate-command.ts")).defineCommand,
+  plan: async () => (await import("./watching/quota-plan-command.ts")).defineCommand,
+  "gaps [tag...]": async () => (await import("./past/history-gaps-command.ts")).defineCommand,
+  "silent-sensors": async () => (await import("./past/silent-sensors-command.ts")).defineCommand,
+  complete: async () => (await import("./past/day-completeness-command.ts")).defineCommand,
+  "backfill [tag...]": async () => (await import("./past/backfill-command.ts")).defineCommand,
+  "export [tag...]": async () => (await import("./past/export-command.ts")).defineCommand,
+  "explain <id>": async () => (await import("./watching/explain-tag-or-alarm-command.ts")).defineCommand,
+  state: async () => (await import("./watching/state-store-command.ts")).defineCommand,
+  fleet: async () => (await import("./watching/fleet-command.ts")).defineCommand,
+  "completion [shell]": async () => (await import("./manual/shell-completion.ts")).defineCommand,
+  man: async () => (await import("./manual/man-and-schema-commands.ts")).defineManCommand,
+  schema: async () => (await import("./manual/man-and-schema-commands.ts")).defineSchemaCommand,
 };
 
 export function createProgram(signal: AbortSignal, environment: Readonly<Record<string, string | undefined>>): Command {
   const usageByCommand = new WeakMap<Command, string>();
-  const pendingModuleLoads = new WeakMap<Command, () => Promise<CommandModule>>();
+  const pendingDefinitions = new WeakMap<Command, () => Promise<DefineCommand>>();
   const program = new Command("plenum")
     .description("Connects a building-automation monitoring service to MQTT, InfluxDB, webhooks and files.")
     .version(VERSION)
@@ -118,14 +116,14 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
     )
     .hook("preSubcommand", (_, command) => defineCommandOnce(command));
   async function defineCommandOnce(command: Command): Promise<void> {
-    const loadModule = pendingModuleLoads.get(command);
-    if (loadModule === undefined) return;
-    pendingModuleLoads.delete(command);
-    const [{ createCliContext }, commandModule] = await Promise.all([
+    const loadDefinition = pendingDefinitions.get(command);
+    if (loadDefinition === undefined) return;
+    pendingDefinitions.delete(command);
+    const [{ createCliContext }, defineCommand] = await Promise.all([
       import("./shell/command-context.ts"),
-      loadModule(),
+      loadDefinition(),
     ]);
-    commandModule.defineCommand(command, createCliContext(program, command.name(), signal, defineAllCommands));
+    defineCommand(command, createCliContext(program, command.name(), signal, defineAllCommands));
   }
   /** Defines nested commands such as `outbox dead`; returns false for an unknown command. */
   async function defineNestedCommand(commandNames: readonly string[]): Promise<boolean> {
@@ -142,11 +140,11 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
     for (const command of program.commands) await defineCommandOnce(command);
     return program;
   }
-  for (const [usage, loadModule] of Object.entries(COMMAND_MODULES)) {
+  for (const [usage, loadDefinition] of Object.entries(COMMAND_DEFINITIONS)) {
     const [name = ""] = usage.split(" ");
     const command = program.command(name).description(COMMAND_DESCRIPTIONS[usage as keyof typeof COMMAND_DESCRIPTIONS]);
     usageByCommand.set(command, usage);
-    pendingModuleLoads.set(command, loadModule);
+    pendingDefinitions.set(command, loadDefinition);
   }
   program
     .command("help")

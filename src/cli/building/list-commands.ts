@@ -16,7 +16,7 @@ import {
   showObjects,
 } from "./building-inventory.ts";
 
-export const gatewaysCommand = createInventoryListCommand<Gateway>("gateway", "a gateway", {
+export const defineGatewaysCommand = inventoryListDefinition<Gateway>("gateway", "a gateway", {
   online: "online",
   version: "version",
   hardware: "hardware",
@@ -24,26 +24,27 @@ export const gatewaysCommand = createInventoryListCommand<Gateway>("gateway", "a
   location: "location",
 });
 
-export const hostsCommand = createInventoryListCommand<Host>("host", "a host", {
+export const defineHostsCommand = inventoryListDefinition<Host>("host", "a host", {
   type: "type",
   model: "modelName",
   address: "ip",
   gateway: (host) => host.gateway?.displayName ?? null,
 });
 
-export const systemsCommand = createInventoryListCommand<System>("system", "a system", {
+export const defineSystemsCommand = inventoryListDefinition<System>("system", "a system", {
   code: "code",
   discipline: "discipline",
   "data points": "datapointsCount",
   location: "location",
 });
 
-function createInventoryListCommand<T extends { readonly id: string; readonly displayName: string }>(
+/** Returns a function that defines a command which lists objects of a kind. */
+function inventoryListDefinition<T extends { readonly id: string; readonly displayName: string }>(
   kind: Exclude<ObjectKind, "tag">,
   nounWithArticle: string,
   columns: TableColumns<T>,
 ) {
-  const defineCommand = (command: Command, context: CliContext) =>
+  return (command: Command, context: CliContext) =>
     addInventoryOptions(command)
       .argument("[id...]", `only ${nounWithArticle} with one of these ids`)
       .addHelpText("after", `\nExample:\n  plenum ${kind}s --search north --json`)
@@ -57,25 +58,22 @@ function createInventoryListCommand<T extends { readonly id: string; readonly di
           printListOrigin(context.terminal(), kind, selectedItems.length, inventory);
         });
       });
-  return { defineCommand };
 }
 
-export const sitesCommand = {
-  defineCommand(command: Command, context: CliContext): void {
-    command
-      .option("--source <name>", "which source, when there are several")
-      .option("--search <text>", "only names that contain this")
-      .addHelpText("after", "\nExample:\n  plenum sites --search school --json")
-      .action(async ({ source, search }: Pick<InventoryOptions, "source" | "search">) => {
-        const terminal = context.terminal();
-        const siteFilter = search === undefined ? {} : { search };
-        const foundSites = await context.withReader(source, (reader, signal) =>
-          terminal.progress("Listing sites", () => collectPageItems(reader.sites(siteFilter, signal))),
-        );
-        terminal.printRows(foundSites, { id: "id", name: "displayName" });
-      });
-  },
-};
+export function defineSitesCommand(command: Command, context: CliContext): void {
+  command
+    .option("--source <name>", "which source, when there are several")
+    .option("--search <text>", "only names that contain this")
+    .addHelpText("after", "\nExample:\n  plenum sites --search school --json")
+    .action(async ({ source, search }: Pick<InventoryOptions, "source" | "search">) => {
+      const terminal = context.terminal();
+      const siteFilter = search === undefined ? {} : { search };
+      const foundSites = await context.withReader(source, (reader, signal) =>
+        terminal.progress("Listing sites", () => collectPageItems(reader.sites(siteFilter, signal))),
+      );
+      terminal.printRows(foundSites, { id: "id", name: "displayName" });
+    });
+}
 
 interface AlarmListOptions {
   readonly source?: string;
@@ -84,29 +82,27 @@ interface AlarmListOptions {
   readonly priority?: "A" | "B" | "C";
 }
 
-export const alarmsCommand = {
-  defineCommand(command: Command, context: CliContext): void {
-    command
-      .option("--source <name>", "which source, when there are several")
-      .option("--site <id>", "only this site", parseInteger)
-      .addOption(new Option("--status <status>", "which").choices(["active", "resolved", "all"]).default("active"))
-      .addOption(new Option("--priority <letter>", "only this priority").choices(["A", "B", "C"]))
-      .addHelpText("after", "\nExample:\n  plenum alarms --priority A --json")
-      .action(async (options: AlarmListOptions) => {
-        const terminal = context.terminal();
-        terminal.printRows(await terminal.progress("Listing alarms", () => listAlarms(context, options)), {
-          id: "id",
-          priority: (alarm) => alarm.trigger.priority,
-          status: "status",
-          triggered: "triggeredAt",
-          resolved: "resolvedAt",
-          site: (alarm) => alarm.site.displayName,
-          trigger: (alarm) => alarm.trigger.displayName,
-          acknowledged: (alarm) => alarm.acknowledgedBy ?? alarm.acknowledged,
-        });
+export function defineAlarmsCommand(command: Command, context: CliContext): void {
+  command
+    .option("--source <name>", "which source, when there are several")
+    .option("--site <id>", "only this site", parseInteger)
+    .addOption(new Option("--status <status>", "which").choices(["active", "resolved", "all"]).default("active"))
+    .addOption(new Option("--priority <letter>", "only this priority").choices(["A", "B", "C"]))
+    .addHelpText("after", "\nExample:\n  plenum alarms --priority A --json")
+    .action(async (options: AlarmListOptions) => {
+      const terminal = context.terminal();
+      terminal.printRows(await terminal.progress("Listing alarms", () => listAlarms(context, options)), {
+        id: "id",
+        priority: (alarm) => alarm.trigger.priority,
+        status: "status",
+        triggered: "triggeredAt",
+        resolved: "resolvedAt",
+        site: (alarm) => alarm.site.displayName,
+        trigger: (alarm) => alarm.trigger.displayName,
+        acknowledged: (alarm) => alarm.acknowledgedBy ?? alarm.acknowledged,
       });
-  },
-};
+    });
+}
 
 function listAlarms(context: CliContext, { source, site, status, priority }: AlarmListOptions) {
   return context.withReader(source, async (reader, signal) => {

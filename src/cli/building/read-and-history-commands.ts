@@ -13,24 +13,22 @@ interface ReadTagsOptions {
   readonly ask?: boolean;
 }
 
-export const readTagsCommand = {
-  defineCommand(command: Command, context: CliContext): void {
-    command
-      .argument("<tag...>", "tag ids")
-      .option("--source <name>", "which source, when there are several")
-      .option("--ask", "ask the service also for tags that the state does not know")
-      .addHelpText("after", "\nExample:\n  plenum read 10001 10002 --json")
-      .action(async (tagIds: string[], { ask, source }: ReadTagsOptions) => {
-        const terminal = context.terminal();
-        const ids = splitCommaSeparatedIds(tagIds);
-        if (ask !== true) await refuseUnlistedTags(context, source, ids);
-        const readings = await context.withReader(source, (reader, signal) =>
-          terminal.progress(`Reading ${ids.length} tags`, () => readTags(reader, ids, signal)),
-        );
-        terminal.printRows(readings, { id: "id", value: "value", unit: "unit", name: "displayName" });
-      });
-  },
-};
+export function defineReadTagsCommand(command: Command, context: CliContext): void {
+  command
+    .argument("<tag...>", "tag ids")
+    .option("--source <name>", "which source, when there are several")
+    .option("--ask", "ask the service also for tags that the state does not know")
+    .addHelpText("after", "\nExample:\n  plenum read 10001 10002 --json")
+    .action(async (tagIds: string[], { ask, source }: ReadTagsOptions) => {
+      const terminal = context.terminal();
+      const ids = splitCommaSeparatedIds(tagIds);
+      if (ask !== true) await refuseUnlistedTags(context, source, ids);
+      const readings = await context.withReader(source, (reader, signal) =>
+        terminal.progress(`Reading ${ids.length} tags`, () => readTags(reader, ids, signal)),
+      );
+      terminal.printRows(readings, { id: "id", value: "value", unit: "unit", name: "displayName" });
+    });
+}
 
 async function readTags(
   reader: SourceReader,
@@ -72,35 +70,33 @@ interface HistoryCommandOptions extends ReadTagsOptions {
   readonly total?: boolean;
 }
 
-export const historyCommand = {
-  defineCommand(command: Command, context: CliContext): void {
-    command
-      .argument("<tag...>", "tag ids, at most 20")
-      .option("--source <name>", "which source, when there are several")
-      .addOption(createTimeOption("--from <time>", "start: ISO 8601, or an age such as 24h", "24h"))
-      .addOption(createTimeOption("--to <time>", "end: ISO 8601, or an age", "0s"))
-      .addOption(new Option("--resolution <size>", "bucket").choices(RESOLUTIONS).default("1h"))
-      .option("--zone <name>", "IANA time zone of the buckets; the source's own by default", parseTimeZone)
-      .option("--total", "last minus first, one number for each tag")
-      .option("--ask", "ask the service also for tags that the state does not know")
-      .addHelpText("after", "\nExample:\n  plenum history 10001 --from 7d --resolution 1d --json")
-      .action(async (tagIds: string[], { source, ask, total, zone, ...range }: HistoryCommandOptions) => {
-        const terminal = context.terminal();
-        const ids = splitCommaSeparatedIds(tagIds);
-        if (ids.length > TAGS_PER_REQUEST) throw new InvalidArgumentError("At most 20 tags at once.");
-        if (ask !== true) await refuseUnlistedTags(context, source, ids);
-        const { rows, unreadable } = await context.withReader(source, (reader, signal, sourceZone) => {
-          const historyQuery = { tagIds: ids, ...range, timeZone: zone ?? sourceZone };
-          const fetchHistoryRows = total === true ? fetchTagTotals : fetchLoggedValues;
-          return terminal.progress("Fetching history", () => fetchHistoryRows(reader, historyQuery, signal));
-        });
-        if (!terminal.json) terminal.info(...unreadable.map((problem) => `Unreadable: ${problem}`));
-        if (rows.length === 0 && unreadable.length === 0 && !terminal.json)
-          terminal.info("The service has nothing logged in this time.");
-        else terminal.printRows(rows, { id: "id", time: "time", value: "value" });
+export function defineHistoryCommand(command: Command, context: CliContext): void {
+  command
+    .argument("<tag...>", "tag ids, at most 20")
+    .option("--source <name>", "which source, when there are several")
+    .addOption(createTimeOption("--from <time>", "start: ISO 8601, or an age such as 24h", "24h"))
+    .addOption(createTimeOption("--to <time>", "end: ISO 8601, or an age", "0s"))
+    .addOption(new Option("--resolution <size>", "bucket").choices(RESOLUTIONS).default("1h"))
+    .option("--zone <name>", "IANA time zone of the buckets; the source's own by default", parseTimeZone)
+    .option("--total", "last minus first, one number for each tag")
+    .option("--ask", "ask the service also for tags that the state does not know")
+    .addHelpText("after", "\nExample:\n  plenum history 10001 --from 7d --resolution 1d --json")
+    .action(async (tagIds: string[], { source, ask, total, zone, ...range }: HistoryCommandOptions) => {
+      const terminal = context.terminal();
+      const ids = splitCommaSeparatedIds(tagIds);
+      if (ids.length > TAGS_PER_REQUEST) throw new InvalidArgumentError("At most 20 tags at once.");
+      if (ask !== true) await refuseUnlistedTags(context, source, ids);
+      const { rows, unreadable } = await context.withReader(source, (reader, signal, sourceZone) => {
+        const historyQuery = { tagIds: ids, ...range, timeZone: zone ?? sourceZone };
+        const fetchHistoryRows = total === true ? fetchTagTotals : fetchLoggedValues;
+        return terminal.progress("Fetching history", () => fetchHistoryRows(reader, historyQuery, signal));
       });
-  },
-};
+      if (!terminal.json) terminal.info(...unreadable.map((problem) => `Unreadable: ${problem}`));
+      if (rows.length === 0 && unreadable.length === 0 && !terminal.json)
+        terminal.info("The service has nothing logged in this time.");
+      else terminal.printRows(rows, { id: "id", time: "time", value: "value" });
+    });
+}
 
 async function fetchTagTotals(reader: SourceReader, query: HistoryQuery, signal: AbortSignal) {
   const tagTotals = await reader.totals(query, "on-demand", signal);

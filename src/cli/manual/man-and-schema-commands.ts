@@ -5,15 +5,13 @@ import type { CliContext } from "../shell/command-context.ts";
 import { EXIT_CODE, EXIT_CODE_NAMES, EXIT_MEANINGS } from "../shell/exit-codes.ts";
 import { type CommandDescription, describeCommands, type OptionDescription } from "./command-tree.ts";
 
-function defineManCommand(command: Command, context: CliContext): void {
+export function defineManCommand(command: Command, context: CliContext): void {
   command
     .addHelpText("after", "\nExamples:\n  plenum man > /usr/local/share/man/man1/plenum.1\n  plenum man | man -l -")
     .action(async () => {
       context.terminal().printText(buildManualPage(describeCommands(await context.allCommands()), RELEASE_VERSION));
     });
 }
-
-export const manCommand = { defineCommand: defineManCommand };
 
 export function buildManualPage(descriptions: readonly CommandDescription[], version: string): readonly string[] {
   const [rootCommand, ...commands] = descriptions;
@@ -96,7 +94,7 @@ function escapeRoff(line: string): string {
     .replace(/^\./, "\\&.");
 }
 
-function defineSchemaCommand(command: Command, context: CliContext): void {
+export function defineSchemaCommand(command: Command, context: CliContext): void {
   command.addHelpText("after", "\nExample:\n  plenum schema > schema.json").action(() => {
     const configSchema = configJsonSchema();
     const terminal = context.terminal();
@@ -104,5 +102,3 @@ function defineSchemaCommand(command: Command, context: CliContext): void {
     else terminal.printText(JSON.stringify(configSchema, null, 2).split("\n"));
   });
 }
-
-export const schemaCommand = { defineCommand: defineSchemaCommand };

@@ -1,5 +1,6 @@
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
+import { parseArgs } from "node:util";
 import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { connectToWorker, findControlSocket } from "../../ui/operator/control-socket-path.ts";
 import { trustedPointers } from "./worker-pointer-file.ts";
@@ -24,16 +25,11 @@ export async function isWorkerReady(args: readonly string[], environment: Proces
 }
 
 function probedConfigFile(args: readonly string[], environment: ProcessEnv): string | null {
-  let file = environment.PLENUM_CONFIG ?? "plenum.yaml";
-  const otherArguments: string[] = [];
-  for (let n = 0; n < args.length; n++) {
-    const [name, value] = args[n]?.split(/=(.*)/s) ?? [];
-    if (name === "--config" || args[n] === "-c") {
-      file = value ?? args[n + 1] ?? "";
-      if (value === undefined) n += 1;
-    } else otherArguments.push(args[n] ?? "");
-  }
-  return file !== "" && otherArguments.toSorted().join(" ") === "--probe status" ? file : null;
+  const options = { config: { type: "string", short: "c" }, probe: { type: "boolean" } } as const;
+  const { values, positionals } = parseArgs({ args: [...args], options, strict: false });
+  const { config: file = environment.PLENUM_CONFIG ?? "plenum.yaml", probe, ...otherOptions } = values;
+  const isProbe = probe === true && positionals.join(" ") === "status" && Object.keys(otherOptions).length === 0;
+  return isProbe && typeof file === "string" && file !== "" ? file : null;
 }
 
 export function listSubfolders(folder: string): readonly string[] {

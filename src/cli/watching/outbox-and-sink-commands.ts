@@ -13,7 +13,7 @@ import type { CliContext } from "../shell/command-context.ts";
 import { createStandaloneSink } from "../shell/connect-without-worker.ts";
 import { useStateStore } from "../shell/open-worker-state.ts";
 
-function defineOutboxCommand(outbox: Command, context: CliContext): void {
+export function defineOutboxCommand(outbox: Command, context: CliContext): void {
   outbox
     .addHelpText(
       "after",
@@ -158,11 +158,9 @@ function parseAgeToTime(text: string): string {
   return new Date(systemClock.now() - ageMs).toISOString();
 }
 
-export const outboxCommand = { defineCommand: defineOutboxCommand };
-
 const SINK_TEST_TIMEOUT_MS = 60_000;
 
-function defineSinkCommand(sink: Command, context: CliContext): void {
+export function defineSinkCommand(sink: Command, context: CliContext): void {
   sink.addHelpText("after", "\nExample:\n  plenum sink test chat");
 
   sink
@@ -196,5 +194,3 @@ async function testSink(context: CliContext, name: string): Promise<void> {
     await sink?.close();
   }
 }
-
-export const sinkCommand = { defineCommand: defineSinkCommand };
