@@ -163,54 +163,39 @@ export function findYamlSyntaxProblems(document: Document.Parsed, text: string) 
 function toYamlSyntaxProblem(document: Document.Parsed, text: string, error: YAMLParseError) {
   const offset = error.pos[0];
   const isMissingQuote = /Missing closing/.test(error.message);
-  const unclosedStartOffset = findUnclosedTextStart(document, offset, isMissingQuote);
-  if (isMissingQuote && unclosedStartOffset !== null)
-    return {
-      offset: unclosedStartOffset,
-      message: `This ${text[unclosedStartOffset]} is not closed: write another one at the end of the text.`,
-    };
-  if (/must be sufficiently indented and end with/.test(error.message) && unclosedStartOffset !== null) {
-    const closingBracket = text[unclosedStartOffset] === "[" ? "]" : "}";
-    return {
-      offset: unclosedStartOffset,
-      message: `This ${text[unclosedStartOffset]} is not closed: write ${closingBracket} at its end.`,
-    };
-  }
-  return { offset, message: yamlSyntaxMessage(error, text) };
+  const isMissingBracket = /must be sufficiently indented and end with/.test(error.message);
+  const startOffset = findUnclosedTextStart(document, offset, isMissingQuote);
+  if (startOffset === null || !(isMissingQuote || isMissingBracket))
+    return { offset, message: yamlSyntaxMessage(error, text) };
+  const bracketAdvice = `write ${text[startOffset] === "[" ? "]" : "}"} at its end`;
+  const advice = isMissingQuote ? "write another one at the end of the text" : bracketAdvice;
+  return { offset: startOffset, message: `This ${text[startOffset]} is not closed: ${advice}.` };
 }
+
+const NO_TABS_TEXT = "Indent with spaces; YAML does not allow tabs.";
+
+const YAML_SYNTAX_MESSAGES: Readonly<Partial<Record<YAMLParseError["code"], string>>> = {
+  DUPLICATE_KEY: "This key stands here twice; keep one of them.",
+  MULTIPLE_DOCS: "The file holds several documents, separated by ---; keep one of them.",
+  TAB_AS_INDENT: NO_TABS_TEXT,
+  MULTILINE_IMPLICIT_KEY:
+    "A colon and a space are missing behind a key: write `key: value`, or `key:` above a section.",
+  BLOCK_AS_IMPLICIT_KEY:
+    "This value is followed by what looks like another key: indent the next line as the line of this key, or put a value with `: ` in it into quotes.",
+  BAD_DQ_ESCAPE: "In double quotes a backslash begins an escape: use single quotes, or write it twice.",
+};
 
 function yamlSyntaxMessage({ code, message, pos }: YAMLParseError, text: string): string {
   const character = text[pos[0]] ?? "";
-  switch (code) {
-    case "DUPLICATE_KEY":
-      return "This key stands here twice; keep one of them.";
-    case "MULTIPLE_DOCS":
-      return "The file holds several documents, separated by ---; keep one of them.";
-    case "TAB_AS_INDENT":
-      return "Indent with spaces; YAML does not allow tabs.";
-    case "MULTILINE_IMPLICIT_KEY":
-      return "A colon and a space are missing behind a key: write `key: value`, or `key:` above a section.";
-    case "BLOCK_AS_IMPLICIT_KEY":
-      return "This value is followed by what looks like another key: indent the next line as the line of this key, or put a value with `: ` in it into quotes.";
-    case "BAD_INDENT":
-    case "UNEXPECTED_TOKEN":
-      return unexpectedTokenMessage(message, character);
-    case "BAD_SCALAR_START":
-      return `A text that begins with ${character} needs quotes: write "${character}…".`;
-    case "BAD_DQ_ESCAPE":
-      return "In double quotes a backslash begins an escape: use single quotes, or write it twice.";
-    case "MISSING_CHAR":
-      return /Comments/.test(message) ? "Put a space in front of the #." : unexpectedTokenMessage(message, character);
-    default:
-      return `Not valid YAML: ${message}.`;
-  }
-}
-
-function unexpectedTokenMessage(message: string, character: string): string {
+  const knownMessage = YAML_SYNTAX_MESSAGES[code];
+  if (knownMessage !== undefined) return knownMessage;
+  if (code === "BAD_SCALAR_START") return `A text that begins with ${character} needs quotes: write "${character}…".`;
+  if (code === "MISSING_CHAR" && /Comments/.test(message)) return "Put a space in front of the #.";
+  if (!["BAD_INDENT", "UNEXPECTED_TOKEN", "MISSING_CHAR"].includes(code)) return `Not valid YAML: ${message}.`;
   if (/alias/.test(message)) return 'A text that begins with * needs quotes: write "*…".';
   if (/indicator|same column|indent/i.test(message))
     return "This line is indented otherwise than those that it belongs to: begin the keys of one section, and the dashes of one list, in the same column.";
-  return character === "\t" ? "Indent with spaces; YAML does not allow tabs." : `Not valid YAML: ${message}.`;
+  return character === "\t" ? NO_TABS_TEXT : `Not valid YAML: ${message}.`;
 }
 
 /** Finds the start of the innermost quoted text, list or map in braces that contains an offset. */

@@ -118,11 +118,7 @@ function checkAccessToken(
   if (token.sites.length > 0) topic.ok(`the token sees ${token.sites.length} sites: ${siteTexts}`);
   else topic.wrong("the token sees 0 sites; have it scoped to at least one");
   topic.ok(`the token may ${joinWords(token.abilities) || "nothing"}`);
-  for (const { ability, purpose, disablingOptions } of neededAbilities(entry, config, source))
-    if (!token.abilities.includes(ability))
-      topic.wrong(
-        `the token lacks ${ability}, which ${purpose} need; have it added, or do without: ${disablingOptions}`,
-      );
+  checkNeededAbilities(topic, source, entry, config, token);
   if (!config.commands.enabled && token.abilities.includes("write:tags"))
     topic.warn("the token may write tags, and writing is off: a smaller one is safer");
 }
@@ -137,42 +133,27 @@ function checkTokenExpiry(topic: CheckTopic, { name, user, expiresAt }: TokenInf
   else topic.warn(`${detail}: have a new one made, and put it where \`token\` says`);
 }
 
-function neededAbilities({ schedules, read, history }: SourceConfigEntry, { commands }: Config, source: string) {
-  const abilityRules: readonly (readonly [
-    isNeeded: boolean,
-    ability: string,
-    purpose: string,
-    disablingOptions: string,
-  ])[] = [
-    [
-      schedules.alarms !== false || schedules.resolved_sweep !== false,
-      "read:alarms",
-      "the lists of alarms",
-      `sources.${source}.schedules: { alarms: false, resolved_sweep: false }`,
-    ],
-    [
-      schedules.tags !== false || read.length > 0 || history.length > 0,
-      "read:tags",
-      "values, history and the list of tags",
-      `sources.${source}.schedules: { tags: false }, and neither read nor history`,
-    ],
-    ...(["gateways", "hosts", "systems"] as const).map(
-      (listName) =>
-        [
-          schedules[listName] !== false,
-          `read:${listName}`,
-          `the lists of ${listName}`,
-          `sources.${source}.schedules: { ${listName}: false }`,
-        ] as const,
-    ),
-    [
-      commands.enabled && commands.allow.some((tag) => (tag.source ?? source) === source),
-      "write:tags",
-      "writes",
-      "commands.enabled: false",
-    ],
-  ];
-  return abilityRules.flatMap(([isNeeded, ability, purpose, disablingOptions]) =>
-    isNeeded ? [{ ability, purpose, disablingOptions }] : [],
-  );
+function checkNeededAbilities(
+  topic: CheckTopic,
+  source: string,
+  { schedules, read, history }: SourceConfigEntry,
+  { commands }: Config,
+  { abilities }: TokenInfo,
+): void {
+  const requireAbility = (ability: string, purpose: string, disablingOptions: string) => {
+    if (abilities.includes(ability)) return;
+    topic.wrong(`the token lacks ${ability}, which ${purpose} need; have it added, or do without: ${disablingOptions}`);
+  };
+  const option = `sources.${source}.schedules`;
+  if (schedules.alarms !== false || schedules.resolved_sweep !== false)
+    requireAbility("read:alarms", "the lists of alarms", `${option}: { alarms: false, resolved_sweep: false }`);
+  if (schedules.tags !== false || read.length > 0 || history.length > 0) {
+    const disablingOptions = `${option}: { tags: false }, and neither read nor history`;
+    requireAbility("read:tags", "values, history and the list of tags", disablingOptions);
+  }
+  for (const list of ["gateways", "hosts", "systems"] as const)
+    if (schedules[list] !== false)
+      requireAbility(`read:${list}`, `the lists of ${list}`, `${option}: { ${list}: false }`);
+  if (commands.enabled && commands.allow.some((tag) => (tag.source ?? source) === source))
+    requireAbility("write:tags", "writes", "commands.enabled: false");
 }

@@ -24,62 +24,50 @@ export type DoctorFindings = Omit<DoctorReport, "format" | "madeAt" | "troubles"
 
 /** Lists problems, the likely causes first: a failed start, then this machine, then the servers. */
 export function diagnoseProblems(findings: DoctorFindings): readonly string[] {
-  const diagnosisFunctions = [
-    diagnoseConfiguration,
-    diagnoseState,
-    diagnoseDisks,
-    diagnoseClock,
-    diagnoseWorker,
-    diagnoseReachability,
-    diagnoseTokenAccess,
-    listWorkerWarnings,
+  const problems = [
+    ...diagnoseConfiguration(findings),
+    ...diagnoseState(findings),
+    ...diagnoseDisks(findings),
+    ...diagnoseClock(findings),
+    ...diagnoseWorker(findings),
+    ...diagnoseReachability(findings),
+    ...diagnoseTokenAccess(findings),
+    ...listWorkerWarnings(findings),
   ];
-  return [...new Set(diagnosisFunctions.flatMap((diagnose) => diagnose(findings)))];
+  return [...new Set(problems)];
 }
 
 /** A disk with fewer free bytes counts as full, because the write-ahead log alone can take 16 MiB. */
 const MIN_FREE_DISK_BYTES = 64 * 1024 ** 2;
 const MEBIBYTE_BYTES = 1024 ** 2;
 
-function diagnoseConfiguration({
-  configuration: { file, found, problems, secrets },
-}: DoctorFindings): readonly string[] {
+function* diagnoseConfiguration({ configuration }: DoctorFindings): Generator<string> {
+  const { file, found, problems, secrets } = configuration;
   const [firstProblem = "", ...otherProblems] = problems;
   const moreText = otherProblems.length === 0 ? "" : ` (${otherProblems.length} more; \`plenum check\` shows them all)`;
-  switch (found) {
-    case "missing":
-      return [
-        `There is no configuration at ${file}: name the one that the worker uses with --config, or make one with plenum init.`,
-      ];
-    case "unreadable":
-      return [`The configuration cannot be read: ${firstProblem}`];
-    case "wrong":
-      return [`A worker does not start with this configuration; correct it: ${firstProblem}${moreText}`];
-    default:
-      return secrets.map((problem) => `A secret cannot be used: ${problem}`);
-  }
+  if (found === "missing")
+    yield `There is no configuration at ${file}: name the one that the worker uses with --config, or make one with plenum init.`;
+  if (found === "unreadable") yield `The configuration cannot be read: ${firstProblem}`;
+  if (found === "wrong")
+    yield `A worker does not start with this configuration; correct it: ${firstProblem}${moreText}`;
+  if (found === "good") for (const problem of secrets) yield `A secret cannot be used: ${problem}`;
 }
 
-function diagnoseState({ state: { folder, found, problems } }: DoctorFindings): readonly string[] {
+function* diagnoseState({ state: { folder, found, problems } }: DoctorFindings): Generator<string> {
   const [firstProblem = ""] = problems;
   if (found === "damaged")
-    return [
-      `The state in ${folder} is damaged: restart the worker, which quarantines the damaged data and continues (\`plenum state check\` says more). ${firstProblem}`,
-    ];
-  return found === "unusable" ? [`The state in ${folder} cannot be used: ${firstProblem}`] : problems;
+    yield `The state in ${folder} is damaged: restart the worker, which quarantines the damaged data and continues (\`plenum state check\` says more). ${firstProblem}`;
+  else if (found === "unusable") yield `The state in ${folder} cannot be used: ${firstProblem}`;
+  else yield* problems;
 }
 
-function diagnoseDisks(findings: DoctorFindings): readonly string[] {
-  return findings.disks.flatMap(({ where, freeBytes, freeFiles }) => {
+function* diagnoseDisks({ disks }: DoctorFindings): Generator<string> {
+  for (const { where, freeBytes, freeFiles } of disks)
     if (freeBytes !== null && freeBytes < MIN_FREE_DISK_BYTES)
-      return [
-        `The disk of the ${where} has only ${Math.floor(freeBytes / MEBIBYTE_BYTES)} MiB left, so Plenum cannot store or send new events: free some space.`,
-      ];
+      yield `The disk of the ${where} has only ${Math.floor(freeBytes / MEBIBYTE_BYTES)} MiB left, so Plenum cannot store or send new events: free some space.`;
     // File systems without a limit on the number of files report 0.
-    if (freeFiles !== null && freeFiles > 0 && freeFiles < 100)
-      return [`The disk of the ${where} has no room for more files, though it may have space: remove some files.`];
-    return [];
-  });
+    else if (freeFiles !== null && freeFiles > 0 && freeFiles < 100)
+      yield `The disk of the ${where} has no room for more files, though it may have space: remove some files.`;
 }
 
 function diagnoseClock({ state: { content }, reach: reachResults }: DoctorFindings): readonly string[] {

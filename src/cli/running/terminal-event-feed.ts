@@ -50,9 +50,8 @@ export function createTerminalFeed(printLine: (line: string) => void, now: () =>
         return;
       }
       printInitialAlarmCount();
-      const line = describeEvent(event);
-      if (line !== null)
-        printLine(`${formatClockTime(now())} ${line.mark} ${line.text}: ${eventSummary(loggedEvent).gist}`);
+      const text = describeEvent(event);
+      if (text !== null) printLine(`${formatClockTime(now())} ${text}: ${eventSummary(loggedEvent).gist}`);
     },
     printReadiness(reasons: readonly string[]) {
       printInitialAlarmCount();
@@ -103,33 +102,28 @@ function capitalize(text: string): string {
   return /^[a-z]+([.!?]$|[.!?]? )/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
 }
 
-function describeEvent(event: AnyEvent): { readonly mark: " " | "!"; readonly text: string } | null {
-  const alarmText = event.priority === undefined ? "Alarm" : `Alarm ${event.priority}`;
-  switch (event.type) {
-    case "alarm-raised":
-    case "alarm-retriggered":
-      return { mark: "!", text: `${alarmText}${event.data.late ? " (found late)" : ""}` };
-    case "alarm-resolved":
-      return { mark: " ", text: `${alarmText} over` };
-    case "alarm-acknowledged":
-      return { mark: " ", text: `${alarmText} acknowledged` };
-    case "alarm-vanished":
-      return { mark: "!", text: `${alarmText} is no longer listed, and its end was not reported` };
-    case "gateway-offline":
-      return { mark: "!", text: "Gateway offline" };
-    case "gateway-online":
-      return { mark: " ", text: "Gateway online" };
-    case "command-result": {
-      const isWriteSuccessful = ["confirmed", "accepted-unverified"].includes(event.data.outcome);
-      return { mark: isWriteSuccessful ? " " : "!", text: `Write to ${event.data.tagId ?? "a tag"}` };
-    }
-    case "command-not-restored":
-      return { mark: "!", text: "An old value could not be put back" };
-    case "token-expiring":
-      return { mark: "!", text: "The token expires" };
-    default:
-      return null;
+/** Texts of the feed by event kind; `{alarm}` is the alarm with its priority. */
+const EVENT_TEXTS: Readonly<Partial<Record<AnyEvent["type"], string>>> = {
+  "alarm-raised": "! {alarm}{late}",
+  "alarm-retriggered": "! {alarm}{late}",
+  "alarm-resolved": "  {alarm} over",
+  "alarm-acknowledged": "  {alarm} acknowledged",
+  "alarm-vanished": "! {alarm} is no longer listed, and its end was not reported",
+  "gateway-offline": "! Gateway offline",
+  "gateway-online": "  Gateway online",
+  "command-not-restored": "! An old value could not be put back",
+  "token-expiring": "! The token expires",
+};
+
+/** Returns null for a kind of event that the feed does not print. */
+function describeEvent({ type, data, priority }: AnyEvent): string | null {
+  if (type === "command-result") {
+    const isWriteSuccessful = ["confirmed", "accepted-unverified"].includes(data.outcome);
+    return `${isWriteSuccessful ? " " : "!"} Write to ${data.tagId ?? "a tag"}`;
   }
+  const alarmText = priority === undefined ? "Alarm" : `Alarm ${priority}`;
+  const lateText = "late" in data && data.late ? " (found late)" : "";
+  return EVENT_TEXTS[type]?.replace("{alarm}", alarmText).replace("{late}", lateText) ?? null;
 }
 
 const EVENTS_PER_PAGE = 250;
