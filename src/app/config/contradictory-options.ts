@@ -20,130 +20,118 @@ export function findContradictions(config: ConfigSections): readonly ConfigContr
   ];
 }
 
+type Contradictions = Generator<ConfigContradiction>;
+
 const SENSOR_TAG_LISTS = ["exclude", "may_rest"] as const;
 
-function findUnknownReadClasses({ sources }: ConfigSections): readonly ConfigContradiction[] {
-  return Object.entries(sources).flatMap(([name, { read, silent_sensors: sensors }]) => {
-    if (sensors === false) return [];
+function* findUnknownReadClasses({ sources }: ConfigSections): Contradictions {
+  for (const [name, { read, silent_sensors: sensors }] of Object.entries(sources)) {
+    if (sensors === false) continue;
     const classNames = read.map((readClass) => readClass.name);
-    return SENSOR_TAG_LISTS.flatMap((listName) =>
-      findUnknownNames(sensors[listName].classes, classNames, "There is no class of this name under read.", [
-        ...["sources", name, "silent_sensors", listName, "classes"],
-      ]),
-    );
-  });
+    for (const listName of SENSOR_TAG_LISTS) {
+      const path = ["sources", name, "silent_sensors", listName, "classes"];
+      const messageStart = "There is no class of this name under read.";
+      yield* findUnknownNames(sensors[listName].classes, classNames, messageStart, path);
+    }
+  }
 }
 
 /** Finds selections by system although the option `inventory.tags_of_systems` is off. */
-function findUnavailableSystems({ sources }: ConfigSections): readonly ConfigContradiction[] {
+function* findUnavailableSystems({ sources }: ConfigSections): Contradictions {
   const message = "To select by system, set inventory.tags_of_systems: true for this source.";
-  return Object.entries(sources).flatMap(([name, { read, history, inventory, silent_sensors: sensors }]) => {
-    if (inventory.tags_of_systems) return [];
-    const classSelections = Object.entries({ read, history }).flatMap(([listName, entries]) =>
-      entries.flatMap(({ select }, n) => [
-        { select, path: [listName, n, "select"] },
-        { select: select.exclude ?? {}, path: [listName, n, "select", "exclude"] },
-      ]),
-    );
-    const sensorListSelections =
-      sensors === false
-        ? []
-        : SENSOR_TAG_LISTS.map((listName) => ({ select: sensors[listName], path: ["silent_sensors", listName] }));
-    return [...classSelections, ...sensorListSelections]
-      .filter(({ select }) => select.systems !== undefined)
-      .map(({ path }) => ({ path: ["sources", name, ...path, "systems"], message }));
-  });
+  for (const [name, { read, history, inventory, silent_sensors: sensors }] of Object.entries(sources)) {
+    if (inventory.tags_of_systems) continue;
+    for (const [listName, classes] of Object.entries({ read, history }))
+      for (const [n, { select }] of classes.entries()) {
+        const path = ["sources", name, listName, n, "select"];
+        if (select.systems !== undefined) yield { path: [...path, "systems"], message };
+        if (select.exclude?.systems !== undefined) yield { path: [...path, "exclude", "systems"], message };
+      }
+    for (const listName of SENSOR_TAG_LISTS)
+      if (sensors !== false && sensors[listName].systems !== undefined)
+        yield { path: ["sources", name, "silent_sensors", listName, "systems"], message };
+  }
 }
 
-function findUnknownCommandOrigins({ sources, sinks, commands }: ConfigSections): readonly ConfigContradiction[] {
+function* findUnknownCommandOrigins({ sources, sinks, commands }: ConfigSections): Contradictions {
   const names = Object.keys(sources);
   const commandOrigins = [...Object.keys(sinks), "operator"];
-  return commands.allow.flatMap(({ source, from }, index) => {
+  for (const [index, { source, from }] of commands.allow.entries()) {
     const path = ["commands", "allow", index];
     const isKnown = source === undefined ? names.length === 1 : names.includes(source);
-    return [
-      ...(isKnown ? [] : [{ path: [...path, "source"], message: `Name the source of this tag: ${names.join(", ")}.` }]),
-      ...findUnknownNames(from, commandOrigins, "There is no sink of this name.", [...path, "from"]),
-    ];
-  });
+    if (!isKnown) yield { path: [...path, "source"], message: `Name the source of this tag: ${names.join(", ")}.` };
+    yield* findUnknownNames(from, commandOrigins, "There is no sink of this name.", [...path, "from"]);
+  }
 }
 
-function findUnknownFilterSources({ sources, sinks }: ConfigSections): readonly ConfigContradiction[] {
-  const sourceNames = Object.keys(sources);
-  return Object.entries(sinks).flatMap(([name, { filter }]) =>
-    findUnknownNames(filter.sources, sourceNames, "There is no source of this name.", [
-      "sinks",
-      name,
-      "filter",
-      "sources",
-    ]),
-  );
+function* findUnknownFilterSources({ sources, sinks }: ConfigSections): Contradictions {
+  for (const [name, { filter }] of Object.entries(sinks)) {
+    const path = ["sinks", name, "filter", "sources"];
+    yield* findUnknownNames(filter.sources, Object.keys(sources), "There is no source of this name.", path);
+  }
 }
 
 /** Finds sinks that write to the local machine although a fleet can move the sink to another machine. */
-function findLocalSinksInFleet({ sinks, state }: ConfigSections): readonly ConfigContradiction[] {
-  if (state.postgres === undefined) return [];
-  return Object.entries(sinks).flatMap(([name, { enabled, file, parquet, stdout }]) => {
-    if (!enabled) return [];
-    const sinkProblem = (message: string, ...path: readonly string[]) => [{ path: ["sinks", name, ...path], message }];
-    const singleMachineWarning =
-      "belongs to one machine, and with state.postgres each source may be at any member: send the events over a network, such as by mqtt, kafka, webhook or postgres";
-    if (file !== undefined) return sinkProblem(`A file ${singleMachineWarning}.`, "file");
-    if (stdout !== undefined) return sinkProblem(`Standard output ${singleMachineWarning}.`, "stdout");
-    if (parquet?.folder !== undefined)
-      return sinkProblem(`A folder ${singleMachineWarning}, or to s3 with table_format: delta.`, "parquet", "folder");
-    if (parquet?.table_format === "plain")
-      return sinkProblem(
-        "With state.postgres several members write the tables at once, which only a Delta table can bear: set table_format: delta.",
-        "parquet",
-        "table_format",
-      );
-    return [];
-  });
+function* findLocalSinksInFleet({ sinks, state }: ConfigSections): Contradictions {
+  if (state.postgres === undefined) return;
+  const singleMachineWarning =
+    "belongs to one machine, and with state.postgres each source may be at any member: send the events over a network, such as by mqtt, kafka, webhook or postgres";
+  for (const [name, { enabled, file, parquet, stdout }] of Object.entries(sinks)) {
+    if (!enabled) continue;
+    const path = ["sinks", name];
+    if (file !== undefined) yield { path: [...path, "file"], message: `A file ${singleMachineWarning}.` };
+    else if (stdout !== undefined)
+      yield { path: [...path, "stdout"], message: `Standard output ${singleMachineWarning}.` };
+    else if (parquet?.folder !== undefined) {
+      const message = `A folder ${singleMachineWarning}, or to s3 with table_format: delta.`;
+      yield { path: [...path, "parquet", "folder"], message };
+    } else if (parquet?.table_format === "plain") {
+      const message =
+        "With state.postgres several members write the tables at once, which only a Delta table can bear: set table_format: delta.";
+      yield { path: [...path, "parquet", "table_format"], message };
+    }
+  }
 }
 
 /** Finds topics that tags of two sources could share: a fleet member does not see the topics of other sources. */
-function findTopicsSharedBySources({ sources, sinks, state }: ConfigSections): readonly ConfigContradiction[] {
-  return Object.entries(sinks).flatMap(([name, { enabled, filter, mqtt }]) => {
+function* findTopicsSharedBySources({ sources, sinks, state }: ConfigSections): Contradictions {
+  const message = "Tags of two sources could have the same topic: add {source}, or use one sink and prefix per source.";
+  for (const [name, { enabled, filter, mqtt }] of Object.entries(sinks)) {
     const levels = mqtt?.topic.split("/") ?? ["{source}"];
     const hasOneSource = (filter.sources ?? Object.keys(sources)).length === 1;
     const mayAppendId = state.postgres === undefined && !(levels.includes("{kind}") && levels.includes("{id}"));
-    if (!enabled || hasOneSource || mayAppendId || levels.includes("{source}")) return [];
-    const message =
-      "Tags of two sources could have the same topic: add {source}, or use one sink and prefix per source.";
-    return [{ path: ["sinks", name, "mqtt", "topic"], message }];
-  });
+    if (!enabled || hasOneSource || mayAppendId || levels.includes("{source}")) continue;
+    yield { path: ["sinks", name, "mqtt", "topic"], message };
+  }
 }
 
-function findUnknownNames(
+function* findUnknownNames(
   usedNames: readonly string[] | undefined,
   knownNames: readonly string[],
   messageStart: string,
-  path: readonly (string | number)[],
-): readonly ConfigContradiction[] {
-  return (usedNames ?? []).flatMap((name, n) =>
-    knownNames.includes(name)
-      ? []
-      : [{ path: [...path, n], message: `${messageStart}${formatWordSuggestion(name, knownNames)}` }],
-  );
+  path: ConfigContradiction["path"],
+): Contradictions {
+  for (const [n, name] of (usedNames ?? []).entries())
+    if (!knownNames.includes(name))
+      yield { path: [...path, n], message: `${messageStart}${formatWordSuggestion(name, knownNames)}` };
 }
 
-function findSharedSinkDestinations({ sinks }: ConfigSections): readonly ConfigContradiction[] {
-  return CONNECTOR_NAMES.flatMap((connector) => {
+/** Reports at most one conflict of each sink. */
+function* findSharedSinkDestinations({ sinks }: ConfigSections): Contradictions {
+  for (const connector of CONNECTOR_NAMES) {
     const { findSharedStore } = getConnector(connector);
-    if (findSharedStore === undefined) return [];
+    if (findSharedStore === undefined) continue;
     const sinksOfConnector = Object.entries(sinks).filter(([, sink]) => sink.enabled && sink[connector] !== undefined);
-    return sinksOfConnector.flatMap(([name, sink], n): readonly ConfigContradiction[] => {
+    for (const [n, [name, sink]] of sinksOfConnector.entries())
       for (const [otherName, otherSink] of sinksOfConnector.slice(0, n)) {
         const sharedTarget = findSharedStore(otherSink[connector], sink[connector]);
         if (sharedTarget === null) continue;
         if (sharedTarget.allowsDistinctFilters === true && !isDeepStrictEqual(otherSink.filter, sink.filter)) continue;
         const message = `The sinks ${otherName} and ${name} would ${sharedTarget.consequence}.`;
-        return [{ path: ["sinks", name, connector, ...sharedTarget.path], message }];
+        yield { path: ["sinks", name, connector, ...sharedTarget.path], message };
+        break;
       }
-      return [];
-    });
-  });
+  }
 }
 
 type ConfigOptionPath = readonly (string | number)[];
@@ -155,18 +143,17 @@ interface FoundSecretReference {
 }
 
 /** Finds options that would send the token of a source to another server. */
-export function findSharedTokens(config: object): readonly ConfigContradiction[] {
+export function* findSharedTokens(config: object): Contradictions {
   const sourceByTokenIdentity = new Map<string, string>();
   const sortedSecrets = findSecrets(config, []).toSorted((a, b) => Number(isSourceToken(b)) - Number(isSourceToken(a)));
-  return sortedSecrets.flatMap(({ path, secretRef, source }): readonly ConfigContradiction[] => {
+  for (const { path, secretRef, source } of sortedSecrets) {
     const identities = listSecretIdentities(secretRef);
     const owningSource = identities
       .map((identity) => sourceByTokenIdentity.get(identity))
       .find((name) => name !== undefined);
-    if (owningSource !== undefined) return [{ path, message: sharedTokenMessage(secretRef, owningSource, source) }];
-    if (source !== null) for (const identity of identities) sourceByTokenIdentity.set(identity, source);
-    return [];
-  });
+    if (owningSource !== undefined) yield { path, message: sharedTokenMessage(secretRef, owningSource, source) };
+    else if (source !== null) for (const identity of identities) sourceByTokenIdentity.set(identity, source);
+  }
 }
 
 function sharedTokenMessage(ref: SecretRef, owner: string, otherSource: string | null): string {
