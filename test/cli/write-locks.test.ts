@@ -4,17 +4,7 @@ import { knowsTags, servedWorkplace, WRITING } from "./plenum.ts";
 test("plenum writes lock rejects other senders' commands until plenum writes unlock", async () => {
   const { cli } = await servedWorkplace();
   cli.configure({ commands: WRITING });
-  const lockTag = [
-    "writes",
-    "lock",
-    "--tag",
-    "10169",
-    "--owner",
-    "anna",
-    "--reason",
-    "The valve is exchanged.",
-    "--for",
-  ];
+  const lockTag = ["writes", "lock", "--tag", "10169", "--owner", "anna", "--reason", "Repair of the valve", "--for"];
   expect(await cli.refusal(...lockTag, "4h")).toMatch(/^(1|75|78) /);
   const worker = await cli.run("--arm-writing");
   await knowsTags(cli);

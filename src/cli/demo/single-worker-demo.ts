@@ -33,7 +33,11 @@ export async function startDemo({ folder }: { readonly folder: string }) {
   const epoch = savedSimulation?.epoch ?? currentSimulationEpoch();
   const options = { epoch, sites: DEMO_SITE_IDS, port: PREFERRED_PORTS.service, state: savedSimulation?.state };
   const service = await startSimulatedService(options);
-  const saveSimulation = () => writeSimulation(simulationFile, { epoch, state: service.simulator.exportState() });
+  const saveSimulation = () => {
+    const simulation: SavedSimulation = { epoch, state: service.simulator.exportState() };
+    writeFileSync(`${simulationFile}.new`, JSON.stringify(simulation), { mode: 0o600 });
+    renameSync(`${simulationFile}.new`, simulationFile);
+  };
   saveSimulation();
 
   const broker = await startMqttBroker({ port: await findFreePort(PREFERRED_PORTS.broker) });
@@ -83,9 +87,4 @@ function prepareDemoFolder(folder: string): void {
       cause: error,
     });
   }
-}
-
-function writeSimulation(file: string, simulation: SavedSimulation): void {
-  writeFileSync(`${file}.new`, JSON.stringify(simulation), { mode: 0o600 });
-  renameSync(`${file}.new`, file);
 }

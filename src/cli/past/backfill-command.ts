@@ -98,17 +98,10 @@ async function requestBackfill(
   const { from, to, resolution } = options;
   const terminal = context.terminal();
   if (from >= to) throw new InvalidArgumentError("--from has to be before --to.");
-  const tagSelection = buildTagSelection(tagIds, options);
-  await refuseUnknownIds(store, [source], "tag", tagSelection.ids ?? []);
-  await refuseUnknownIds(store, [source], "site", (tagSelection.sites ?? []).map(String));
-  const request: StoredBackfill = {
-    from,
-    to,
-    resolution,
-    select: tagSelection,
-    askedAt: isoUtc(systemClock.now()),
-    doneAt: null,
-  };
+  const select = buildTagSelection(tagIds, options);
+  await refuseUnknownIds(store, [source], "tag", select.ids ?? []);
+  await refuseUnknownIds(store, [source], "site", (select.sites ?? []).map(String));
+  const request: StoredBackfill = { from, to, resolution, select, askedAt: isoUtc(systemClock.now()), doneAt: null };
   const id = randomBytes(4).toString("hex");
   const backfillSetName = syncSet("backfill", source);
   await store.commit({ documents: [{ set: backfillSetName, insert: [[id, request]] }] });
@@ -229,14 +222,8 @@ export async function listBackfills(
   });
   const configuredBackfills = progress.resolutions
     .filter(({ total, pendingRanges }) => !total && pendingRanges > 0)
-    .map(({ resolution, tags, requestsLeft, done: doneShare }): BackfillStatus => {
-      const progressFields = {
-        resolution,
-        tags,
-        requestsLeft,
-        done: doneShare,
-        expectedAt: estimateEndAfter(requestsLeft),
-      };
+    .map(({ resolution, tags, requestsLeft, done }): BackfillStatus => {
+      const progressFields = { resolution, tags, requestsLeft, done, expectedAt: estimateEndAfter(requestsLeft) };
       return { id: null, from: null, to: null, ...unfinishedFields, ...progressFields };
     });
   return [...endedBackfills, ...pendingBackfills, ...configuredBackfills];
