@@ -25,26 +25,9 @@ export interface Running {
   kill(): Promise<CommandResult>;
 }
 
-export interface Workplace {
-  readonly folder: string;
-  path(name: string): string;
-  token(name: string): { readonly file: string };
-  /** `sections` replace those of a small valid configuration; `source` adds options to its source `main`. */
-  configure(sections?: Readonly<Record<string, unknown>> & { readonly source?: object }): void;
-  /** Short commands share a process (`hosted.ts`). */
-  plenum(...args: readonly string[]): Promise<CommandResult>;
-  /** Exit code and error message of a command: `78 There is no sink nowhere.` */
-  refusal(...args: readonly string[]): Promise<string>;
-  /** Output of a command with `--json`. */
-  json<T>(...args: readonly string[]): Promise<T>;
-  each(lines: readonly string[]): Promise<readonly CommandResult[]>;
-  start(...args: readonly string[]): Running;
-  /** Starts a worker, and waits until it runs. */
-  run(...args: readonly string[]): Promise<Running>;
-  startWithin(descriptors: number, ...args: readonly string[]): Running;
-}
+export type Workplace = ReturnType<typeof workplace>;
 
-export function workplace(serviceUrl: string, environment: Readonly<Record<string, string>> = {}): Workplace {
+export function workplace(serviceUrl: string, environment: Readonly<Record<string, string>> = {}) {
   const folder = mkdtempSync(join(tmpdir(), "plenum-cli-"));
   const children: ChildProcess[] = [];
   onTestFinished(async () => {
@@ -109,43 +92,46 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     };
   }
 
-  const cli: Workplace = {
-    folder,
-    path,
-    token,
-    start,
-    startWithin,
-    async run(...args) {
+  /** Short commands share a process (`hosted.ts`). */
+  const plenum = (...args: readonly string[]): Promise<CommandResult> =>
+    command({ args, folder, environment: variables() }, () => start(...args).ended);
+
+  /** `sections` replace those of a small valid configuration; `source` adds options to its source `main`. */
+  function configure({ source, ...sections }: Readonly<Record<string, unknown>> & { readonly source?: object } = {}) {
+    const main = { base_url: serviceUrl, token: { file: "token" }, time_zone: "Europe/Oslo", ...source };
+    const config = {
+      state: { folder: "state" },
+      status: { port: 0 },
+      sources: { main },
+      sinks: { files: { file: { folder: "events" }, from: "beginning" } },
+      ...sections,
+    };
+    // A worker refuses a file that a group may write, also with a umask of 002.
+    writeFileSync(path("plenum.yaml"), stringify(config), { mode: 0o644 });
+  }
+  configure();
+
+  return {
+    ...{ folder, path, token, start, startWithin, plenum, configure },
+    /** Starts a worker, and waits until it runs. */
+    async run(...args: readonly string[]): Promise<Running> {
       const worker = start("run", ...args);
       await worker.waitForOutput("Plenum is running");
       return worker;
     },
-    async refusal(...args) {
-      const { code, stderr } = await cli.plenum(...args);
+    /** Exit code and error message of a command: `78 There is no sink nowhere.` */
+    async refusal(...args: readonly string[]): Promise<string> {
+      const { code, stderr } = await plenum(...args);
       return `${code} ${onlyLine(stderr)}`;
     },
-    json: async (...args) => JSON.parse((await cli.plenum(...args, "--json")).stdout),
-    plenum: (...args) => command({ args, folder, environment: variables() }, () => start(...args).ended),
-    async each(lines) {
+    /** Output of a command with `--json`. */
+    json: async <T>(...args: readonly string[]): Promise<T> => JSON.parse((await plenum(...args, "--json")).stdout),
+    async each(lines: readonly string[]): Promise<readonly CommandResult[]> {
       const results: CommandResult[] = [];
-      for (const line of lines) results.push(await cli.plenum(...line.split(" ")));
+      for (const line of lines) results.push(await plenum(...line.split(" ")));
       return results;
     },
-    configure({ source, ...sections } = {}) {
-      const main = { base_url: serviceUrl, token: { file: "token" }, time_zone: "Europe/Oslo", ...source };
-      const config = {
-        state: { folder: "state" },
-        status: { port: 0 },
-        sources: { main },
-        sinks: { files: { file: { folder: "events" }, from: "beginning" } },
-        ...sections,
-      };
-      // A worker refuses a file that a group may write, also with a umask of 002.
-      writeFileSync(path("plenum.yaml"), stringify(config), { mode: 0o644 });
-    },
   };
-  cli.configure();
-  return cli;
 }
 
 /** Section `commands` that allows writes to the set-point of site 6. */
