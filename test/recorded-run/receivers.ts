@@ -1,5 +1,6 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { text } from "node:stream/consumers";
 import { connectAsync } from "mqtt";
 import { Webhook } from "standardwebhooks";
 
@@ -12,18 +13,8 @@ export interface ArrivedEvent {
   readonly data: any;
 }
 
-export interface Receiver {
-  readonly arrived: ArrivedEvent[];
-  close(): Promise<void>;
-}
-
-export interface MqttReceiver extends Receiver {
-  readonly messages: { readonly topic: string; readonly payload: Record<string, unknown> }[];
-  publish(topic: string, payload: string): Promise<void>;
-}
-
 /** A subscriber with a session that the broker keeps, so that it misses nothing itself. */
-export async function receiveMqtt(url: string): Promise<MqttReceiver> {
+export async function receiveMqtt(url: string) {
   const client = await connectAsync(url, { protocolVersion: 5, clientId: "receiver", clean: true });
   const arrived: ArrivedEvent[] = [];
   const messages: { topic: string; payload: Record<string, unknown> }[] = [];
@@ -37,24 +28,17 @@ export async function receiveMqtt(url: string): Promise<MqttReceiver> {
   return {
     arrived,
     messages,
-    publish: async (topic, payload) => {
-      await client.publishAsync(topic, payload, { qos: 1 });
-    },
+    publish: (topic: string, payload: string) => client.publishAsync(topic, payload, { qos: 1 }),
     close: () => client.endAsync(true),
   };
 }
 
-export async function receiveWebhooks(
-  secret: string,
-): Promise<Receiver & { readonly url: string; readonly refused: string[] }> {
+export async function receiveWebhooks(secret: string) {
   const webhook = new Webhook(secret);
   const arrived: ArrivedEvent[] = [];
   const refused: string[] = [];
   const server = createServer((request, response) => {
-    const pieces: Buffer[] = [];
-    request.on("data", (piece: Buffer) => pieces.push(piece));
-    request.on("end", () => {
-      const body = Buffer.concat(pieces).toString();
+    void text(request).then((body) => {
       try {
         webhook.verify(body, request.headers as Record<string, string>);
         arrived.push(JSON.parse(body));
@@ -72,7 +56,7 @@ export async function receiveWebhooks(
     refused,
     url: `http://127.0.0.1:${port}/hook`,
     close: () =>
-      new Promise((resolve) => {
+      new Promise<void>((resolve) => {
         server.close(() => resolve());
         server.closeAllConnections();
       }),

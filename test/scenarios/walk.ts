@@ -3,14 +3,10 @@ import { createMemoryStore } from "../sync/memory-store.ts";
 import { ALARMS_ONLY, createTrial, type TrialSync } from "../sync/trial-sync.ts";
 import type { Step, World } from "./story.ts";
 
-export interface ScenarioStep {
-  readonly told: readonly (readonly string[])[];
-  readonly expected: readonly (readonly string[])[];
-}
-
 const TOKEN = "simulator-token";
 
-export async function playScenario(world: World, steps: readonly Step[]): Promise<ScenarioStep> {
+/** Returns the events that each step emitted, next to the expected ones. */
+export async function playScenario(world: World, steps: readonly Step[]) {
   const ids = new Map<string, string>();
   const openTrial = () =>
     createTrial({
