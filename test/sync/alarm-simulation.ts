@@ -133,10 +133,11 @@ export async function campaign(seed: number): Promise<CampaignResult> {
     ]);
     control.setFaults([{ when: { for_s: 20 + random() * 120 }, fault }]);
   }
-  /** How far lists slow down after a 429 is the source's own matter; two in a schedule leave the lists a pace. */
+  /** A 429 halves the list rate for hours. Small pages then need more lists than the rate permits, so alarms may be late. */
   function refuse() {
     refusals += 1;
     if (refusals > 2) return;
+    disturb(Number.POSITIVE_INFINITY);
     const fault = { kind: "throttled", retry_after_s: 1 + below(40) };
     control.setFaults([{ match: { endpoints: ["alarms", "me", "gateways"] }, when: { count: 1 }, fault }]);
   }
