@@ -71,7 +71,8 @@ test("SERVICES maps every worker service to the test file that runs the shared t
     .map((file) => `src/${file}`);
   const naming = files.filter((file) => {
     const text = readFileSync(join(root, file), "utf8");
-    return /import (type )?\{[^}]*\b(WorkerService|startServiceOnce)\b[^}]*\} from "[./a-z]*lifecycle\.ts"/.test(text);
+    const fromLifecycle = /import (?:type )?\{([^}]*)\} from "[./a-z]*lifecycle\.ts"/.exec(text)?.[1] ?? "";
+    return /\b(WorkerService|startServiceOnce|createLoopService)\b/.test(fromLifecycle);
   });
   expect(naming.toSorted()).toEqual(Object.keys(SERVICES).toSorted());
   for (const file of new Set(Object.values(SERVICES))) {

@@ -23,14 +23,18 @@ import type { Metrics } from "./runtime/metrics.ts";
  *
  * How long the engine waits depends on the error's class (src/core/errors/errors.ts).
  */
-export interface Sink {
+export interface Sink extends RequiredSinkMethods, SinkDeliveryMethods, SinkDiagnostics {}
+
+export interface RequiredSinkMethods {
   /** Maximum events per batch; default: the option `batch`. Example: 1 for a webhook with one event per request. */
   readonly maxBatch?: number;
   open(signal: AbortSignal): Promise<void>;
   /** Called serially with 1 to `maxBatch` events in commit order. `accepted(3)` settles the first three at once. */
   write(batch: readonly Event[], signal: AbortSignal, accepted?: AcceptEvents, batchInfo?: BatchInfo): Promise<Receipt>;
   close(): Promise<void>;
+}
 
+export interface SinkDeliveryMethods {
   /** True if the server replaces a repeated event, e.g. a retained message. A crash may repeat up to 100 events. */
   readonly toleratesRepeats?: true;
   /** True keeps all events in commit order, e.g. for a file. In other sinks, alarms and commands overtake values. */
@@ -39,7 +43,9 @@ export interface Sink {
   tick?(signal: AbortSignal): Promise<TickResult>;
   /** Number of requests that the sink must still send for settled events, e.g. 12 tickets to open. */
   pendingRequests?(): number;
+}
 
+export interface SinkDiagnostics {
   /** Identifies the server, e.g. a hash of its address. A sink that has ended continues if this id changes. */
   readonly serverId?: string;
   /** Tests the connection without writing an event, for `plenum check`. Rejects with the problem. */

@@ -16,9 +16,6 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "connectors/kafka/broker-connections.ts": [
     ["«connectionByBroker.clear(); → ;»", "A connection that has ended is not used again."],
     ["maxInflights: «1 → (1 * 2)»,", "A broker gets the next request after the response to the last."],
-    ["endBrokerConnections, { once: «true → false» });", "A signal aborts once, and the listener is removed."],
-    ['«signal.removeEventListener("abort", destroyConnection); → ;»', "The connection is closed already."],
-    ["destroyConnection, { once: «true → false» });", "A signal aborts once."],
   ],
   "connectors/kafka/broker-failures.ts": [
     ["GenericError «&& → ||» typeof error", "An undefined code is compared with names only."],

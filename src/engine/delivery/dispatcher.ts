@@ -1,4 +1,4 @@
-import { OrderlyStop } from "../../core/runtime/lifecycle.ts";
+import { OrderlyStop, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import { createWakeup, endsWithin, retryUntilDone, runLoop } from "../../core/runtime/waiting.ts";
 import type { SinkLag } from "../store/store.ts";
 import { lagFiltersBySink } from "./filter.ts";
@@ -166,7 +166,7 @@ export function createEventDispatcher(options: EventDispatcherOptions) {
 
   return {
     name: "dispatcher",
-    async start(signal: AbortSignal): Promise<void> {
+    async start(signal) {
       if (storeWatchPromises !== null || deliveryStopPromise !== null) return;
       const abortDelivery = () => {
         deliveryStopController.abort(new OrderlyStop());
@@ -179,7 +179,7 @@ export function createEventDispatcher(options: EventDispatcherOptions) {
       await sinksStartPromise;
       await endUnconfiguredSinks();
     },
-    stop(deadlineMs: number): Promise<void> {
+    stop(deadlineMs) {
       deliveryStopPromise ??= stopDelivery(deadlineMs);
       return deliveryStopPromise;
     },
@@ -191,7 +191,7 @@ export function createEventDispatcher(options: EventDispatcherOptions) {
         waiting: configured.sink.pendingRequests?.() ?? 0,
         lag: lagBySink.get(configured.name) ?? null,
       })),
-  };
+  } satisfies WorkerService & Record<string, unknown>;
 }
 
 function buildSinkLagFilters(sinks: readonly ConfiguredSink[]) {

@@ -12,6 +12,7 @@ import { compress } from "hono/compress";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { EVENT_KINDS, isTelemetry } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
+import type { WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Outbox } from "../../engine/store/store.ts";
 import {
@@ -169,7 +170,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
 export function createStatusServer(options: StatusServerOptions) {
   const { host, port, trusted_proxy } = options.config;
   let address: AddressInfo | undefined;
-  const statusService = createListeningService("status", async () => {
+  const statusService: WorkerService = createListeningService("status", async () => {
     const { fetch } = statusRoutes(options);
     const httpServer = createAdaptorServer({ fetch, serverOptions: REQUEST_TIMEOUTS }) as Server;
     limitConnections(httpServer, trusted_proxy?.address);
