@@ -267,6 +267,11 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
     alarmsOfHiddenSites.some(({ alarm }) => !listedAlarmIds.has(alarm.id)) ||
     followedAlarms.some(({ alarm }) => isSiteRefusal(reading.failures.get(alarm.site.id)));
   const refreshedTokenScope = needsScope ? await finishInTime(state, "scope", () => scope.tryRefresh(signal)) : null;
+  // A scope that arrives too late for this poll is used by the next one: search the same alarms then, not up to 16 polls later.
+  const alarmsAwaitingScope = state.unfinishedWork.has("scope")
+    ? unexplained.filter(({ alarm }) => !foundRecordsById.has(alarm.id))
+    : [];
+  const postponed = alarmSearch.postponed.union(new Set(alarmsAwaitingScope.map(({ alarm }) => alarm.id)));
   const unclearRecords = alarmSearch.found.filter((record) => record.status === "active" && contradictsItself(record));
   // An alarm absent from pages that were read only once may still be active.
   const unconfirmedAlarms = reading.isConfirmed ? [] : absent.filter((stored) => !isAbsenceExplained(stored));
@@ -277,7 +282,7 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
     unverifiedIds: new Set([
       ...records.unverifiedIds,
       ...unclearRecords.map(({ id }) => id),
-      ...alarmSearch.postponed,
+      ...postponed,
       ...unconfirmedAlarms.map(({ alarm }) => alarm.id),
     ]),
     coverage: reading.coverage,
@@ -286,7 +291,7 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
     scope: refreshedTokenScope,
   };
   const failures: ReadonlyMap<number, Failure> = new Map([...endCheck.failures, ...alarmSearch.failures]);
-  return { reading, sorted: records, absent, endCheck, observation, failures, postponed: alarmSearch.postponed };
+  return { reading, sorted: records, absent, endCheck, observation, failures, postponed };
 }
 
 async function searchAbsentAlarms(
