@@ -27,7 +27,7 @@ const MACHINE_ID_PATH = "/etc/machine-id";
 type StoredCopy = StateCopy & { readonly file: string };
 type StateDocumentAccess = Pick<ReturnType<typeof createDocumentStore>, "document" | "change">;
 
-/** Detects a restored or copied file and starts new epochs: receivers may know its next numbers for other events. */
+/** Detects a copied or restored state file. Sequence numbers then start new epochs: the original may have used them. */
 export function detectCopy(
   database: Database,
   documents: StateDocumentAccess,
@@ -55,7 +55,7 @@ const STORE_SESSION_KEY = "session";
 export const LOST_WAL_MESSAGE =
   "The state was in use when its worker ended, and its write-ahead log (plenum.db-wal) is missing or cannot be read: commits since the log was last copied into plenum.db, up to 4 MiB, may be lost. What happened since is sent again with the same ids, and every sink restarts its sequence numbers. Back up plenum.db together with plenum.db-wal, or with SQLite's .backup, after which nothing is missing.";
 
-/** Detects a killed worker whose write-ahead log is lost; then returns the current time. Needs a transaction. */
+/** Starts new epochs and returns the current time if a killed worker's write-ahead log is lost. Needs a transaction. */
 export function detectLostWal(database: Database, documents: StateDocumentAccess, nowMs: number, hasWal: boolean) {
   const isWalLost = !hasWal && documents.document<string>(STATE_FILE_DOCUMENTS, STORE_SESSION_KEY) === "open";
   documents.change({ set: STATE_FILE_DOCUMENTS, put: [[STORE_SESSION_KEY, "open"]] });
@@ -68,7 +68,7 @@ export function recordRegularClose(database: Database, documents: StateDocumentA
   try {
     database.transaction(() => documents.change({ set: STATE_FILE_DOCUMENTS, put: [[STORE_SESSION_KEY, "closed"]] }));
   } catch {
-    // The next start checks the write-ahead log.
+    // Without this record, the next start checks whether the write-ahead log is lost.
   }
 }
 

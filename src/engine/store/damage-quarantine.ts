@@ -39,7 +39,7 @@ export function createDamagedRowQuarantine(database: Database, clock: Clock, log
     return rowCount;
   }
 
-  /** Resets damaged cursors to the beginning, because a cursor must never skip an event. Needs a transaction. */
+  /** Resets damaged sink cursors to the start of the log, so that no event is skipped. Needs a transaction. */
   function repairCursors(): boolean {
     if (copyRowsToQuarantine("sink", "true") === 0) return false;
     const initialCursorValues = { position: "0", dropped: "0", ended: "null", counted: "0", epoch: "?1", urgent: "0" };
@@ -76,7 +76,7 @@ export function createDamagedRowQuarantine(database: Database, clock: Clock, log
         if (copyRowsToQuarantine(table, hasChecksumSql) > 0)
           database.exec(`update ${table} set checksum = null where ${hasChecksumSql} and ${isDamagedSql(table)}`);
       }
-      // A dead letter without its resend mark would stay hidden for ever.
+      // Show dead letters again whose row in `again` is missing: with `resending` set they would stay hidden for ever.
       database.exec(`update dead_letter set resending = 0 where resending <> 0 and not exists
         (select 1 from again where again.sink = dead_letter.sink and again.position = dead_letter.position)`);
       raiseNextEventPosition(database);
@@ -126,7 +126,7 @@ export function createEpoch(): string {
   return randomBytes(8).toString("hex");
 }
 
-/** Starts new epochs, in which sinks count from 1 because an event may be lost. Needs a transaction. */
+/** Starts new sequence epochs: sinks number events from 1 again, because one may be lost. Needs a transaction. */
 export function beginSequenceEpoch(database: Database, whereSql: string, ...values: readonly SqliteValue[]): void {
   const newEpochValues = { counted: "0", epoch: "?1" };
   database

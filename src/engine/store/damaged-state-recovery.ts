@@ -18,7 +18,7 @@ const EVENTS_PER_COMMIT = 100;
 
 export type RecoveryReport = Awaited<ReturnType<typeof recoverEvents>>;
 
-/** Commits undelivered events of a quarantined file to the state in use; documents stay. A worker may run. */
+/** Copies undelivered events, but no documents, from a quarantined file to the state in use. A worker may run. */
 export async function recoverEvents(folder: string, file: string, clock: Clock) {
   const stateFileInUse = stateFilePath(folder);
   if (!existsSync(file)) throw new ConfigError(`There is no file ${file}.`);
@@ -84,7 +84,7 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
 
 /**
  * Finds events that only an index still has, because a page of the table is damaged. `isOrderDamaged`: a page is in
- * the wrong place of the table, so a cursor may have skipped events, and every sink gets the log again.
+ * the wrong place of the table, so a cursor may have skipped events, and every sink gets all events again.
  */
 function findUnreachableEvents(file: string) {
   const lostPositions = new Set<number>();
@@ -103,7 +103,7 @@ function findUnreachableEvents(file: string) {
       .all<{ readonly position: number }>();
     for (const { position } of lostRows) lostPositions.add(position);
   } catch {
-    // A table or an index that cannot be read: the pages are scanned anyway.
+    // Ignore an unreadable table or index, because the caller also scans the pages.
   }
   return { lostPositions, isOrderDamaged };
 }
@@ -208,7 +208,7 @@ function scanSqlitePages(pages: SqlitePages) {
   }
   for (const position of positionsInIdIndex) if (positionsInClassIndex.has(position)) damagedPositions.add(position);
   const damagedEventCount = [...damagedPositions].filter((position) => !pageByPosition.has(position)).length;
-  // An older row of an ended sink may show it as active; delivering events again loses nothing.
+  // Treat a sink as active if any row shows it as active, even an old row: repeated delivery loses no event.
   for (const sink of cursorBySink.keys()) endReasonBySink.delete(sink);
   return {
     ...{ pageByPosition, cursors: cursorBySink, urgentBySink: urgentCursorBySink },

@@ -8,10 +8,10 @@ import { DAMAGED_EVENT_REASON, type EventLog } from "./event-log.ts";
 import { lastPositionWithinBytes } from "./event-log-rows.ts";
 import { type Database, type DatabaseDamageRepair, StateDamaged } from "./sqlite.ts";
 
-/** Limits of rows and bytes per comparison, so that other work waits a few milliseconds at most. */
+/** Limits of rows and bytes that one comparison reads, so that other work waits a few milliseconds at most. */
 const MAX_COMPARED_ROWS = 100;
 const MAX_COMPARED_BYTES = 256 * 1024;
-/** Number of rows that one call compares: a million rows take 50 calls, one a minute. */
+/** Number of rows that one call compares with their indexes: a million rows take 50 calls, one a minute. */
 const MAX_COMPARED_ROWS_PER_CALL = 20_000;
 const EVENT_LOG_CHECK_INTERVAL_MS = 24 * 3_600_000;
 /** Delays the first check after a start, so that a large log does not make the start slower. */
@@ -24,7 +24,7 @@ const COUNT_INDEX_ENTRIES_SQL = `select
     and exists (select 1 from event as entry indexed by sqlite_autoindex_event_1
       where entry.id = row.id and +entry.position = row.position)) as identified`;
 
-/** Compares rows, checksums, indexes and counters of the log daily in small steps: SQLite's own check would block. */
+/** Checks rows, checksums, indexes and counters of the event log daily in small steps: SQLite's check would block. */
 export function createEventLogCheck(database: Database, log: EventLog, clock: Pick<Clock, "monotonic">) {
   let nextCheckMs = clock.monotonic() + FIRST_LOG_CHECK_DELAY_MS;
   let comparedPosition = 0;
@@ -126,7 +126,7 @@ export function createSqliteIndexRepair(
   };
 }
 
-/** Rebuilding drops rows that only the indexes have; they become dead letters of the sinks that had not got them. */
+/** Before a rebuild drops events that only the indexes have, stores them as dead letters of sinks that lack them. */
 function deadLetterUnreachableEvents(database: Database, nowMs: number): number {
   let rows: readonly { readonly position: number; readonly id: string }[];
   try {

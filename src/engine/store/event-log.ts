@@ -41,7 +41,7 @@ function isIntactEventRow({ id, kind, telemetry, committed_ms, bytes, body, chec
 
 export const DAMAGED_EVENT_REASON = "damaged: it was not what had been committed when it was read from the disk";
 
-/** Append-only log of events; changes need a transaction. `epochBegun` is called when damage may begin new epochs. */
+/** Append-only log of events; changes need a transaction. `epochBegun` is called if damage makes sinks start epochs. */
 export function createEventLog(
   database: Database,
   clock: Pick<Clock, "now">,
@@ -75,7 +75,7 @@ export function createEventLog(
     });
   }
 
-  /** Position of the last known urgent event; it saves a query of each sink before each batch. */
+  /** Position of the last urgent event; infinite while unknown. Sinks past it need no query for urgent events. */
   let lastUrgentPosition = Number.POSITIVE_INFINITY;
 
   function readEventsBetween(after: number, through: number, extraConditionSql = "true") {
@@ -251,7 +251,7 @@ export function createEventLog(
     },
   };
 
-  /** Yields to the event loop after each part of the log, because 75,000 events take a tenth of a second. */
+  /** Searches one part of the log at a time and then yields, because 75,000 events take a tenth of a second. */
   async function searchNewestFirst(
     conditions: readonly string[],
     values: readonly (string | number)[],

@@ -15,7 +15,7 @@ const PUBLISHED_GAP_RETENTION_MS = 90 * 24 * 60 * 60_000;
 /** Limits of a transaction that removes events, so that other writers wait a few milliseconds only. */
 const MAX_REMOVED_ROWS = 250;
 const MAX_REMOVED_BYTES = 4 * 1024 ** 2;
-/** Share of its size limit to which a full log is reduced in few large steps. */
+/** Fraction of its size limit to which a full log is reduced, so that few large removals are enough. */
 const PRUNED_LOG_SHARE = 0.95;
 const DEAD_LETTER_LOG_SHARE = 0.1;
 const MAX_REMOVED_DEAD_LETTERS = 500;
@@ -46,7 +46,7 @@ export interface RetainedLog {
   appendWorkerEvents(events: readonly Event[], nowMs: number): SqlSteps<() => void>;
 }
 
-/** Removes settled events after their replay window, and others that are too old or too many, with gap records. */
+/** Removes settled events after their replay window. Removes older or excess unsettled events with gap records. */
 export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCursors, clock: Pick<Clock, "now">) {
   const { dialect, query } = sql;
   const { table: counters, where: isCounterSql } = dialect.counters;
@@ -89,7 +89,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
     return removedCount;
   }
 
-  /** Returns the losses if these events are removed. A sink that was never offered one of them starts a new epoch. */
+  /** Returns the events that each sink loses by a removal. A sink that was never offered one starts a new epoch. */
   function* findLossGaps(
     events: readonly RemovedEvent[],
     reason: DeliveryGap["reason"],
@@ -119,7 +119,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
       const sinksWithoutEvent = sinksInUse.filter((sink) => position > sink.position || isMarkedForSink(sink.sink));
       if (sinksWithoutEvent.length === 0) continue;
       const body = eventBodyByPosition.get(position);
-      // A damaged event is a loss for each sink that has not got it.
+      // Count a damaged event as lost for each sink that has not received it, because no filter can be applied.
       const event = body === undefined ? null : parseEvent(body);
       const time = event?.time ?? isoUtc(committed_ms);
       for (const { sink, position: cursor, urgent } of sinksWithoutEvent) {
@@ -147,7 +147,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
     ];
   }
 
-  /** Stores the end of the log and the slowest cursor; returns positions of old events. Age counts running time. */
+  /** Stores the log's end and the slowest cursor with the running time. Returns up to where events are too old. */
   function* recordAgeMark({
     maxAgeMs,
     ranMs,

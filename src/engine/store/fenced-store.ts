@@ -1,7 +1,7 @@
 import { OrderlyStop } from "../../core/runtime/lifecycle.ts";
 import type { Store } from "./store.ts";
 
-/** Another member holds the source with a later epoch; nothing was committed. Stop without saving anything. */
+/** Thrown by a commit after another fleet member took over the source. Nothing was committed; stop without saving. */
 export class FencedError extends Error {
   readonly source: string;
   constructor(source: string, options?: ErrorOptions) {

@@ -6,7 +6,7 @@ export interface SourceStore {
   readonly store: Store;
 }
 
-/** Joins the states of a fleet's sources. The set `tag/north` is in one source; a change to `silence` goes to all. */
+/** Joins the stores of a fleet's sources. The set `tag/north` is in the store of `north`, `silence` in all stores. */
 export function joinSourceStores(sourceStores: readonly SourceStore[]): Store {
   const [onlySourceStore] = sourceStores;
   if (sourceStores.length === 1 && onlySourceStore !== undefined) return onlySourceStore.store;
@@ -15,7 +15,7 @@ export function joinSourceStores(sourceStores: readonly SourceStore[]): Store {
   const queryStores = <T>(read: (store: Store) => Promise<T>) => Promise.all(stores.map(read));
   const sumOfStores = async (read: (store: Store) => Promise<number>) => sum(await queryStores(read));
 
-  /** Stores that have a set. Sink state is excluded, because a sink may have the name of a source. */
+  /** Returns the stores with a document set. All stores have sink state, even of a sink with the name of a source. */
   function storesWithSet(setName: string): readonly Store[] {
     const slashIndex = setName.lastIndexOf("/");
     const sourceStore = setName.startsWith("memory/") ? undefined : storeBySource.get(setName.slice(slashIndex + 1));

@@ -32,7 +32,7 @@ export interface OutboxEventLog extends RetainedLog {
  *                  ▲           ▲
  *            cursor of b   cursor of a        settle(a, through 12) moves a; nothing else does
  *
- * `next` returns events after the cursor, or events marked to be sent again; `settle` moves the cursor or removes marks.
+ * `next` returns events after the cursor, or events marked to be sent again; `settle` moves the cursor or unmarks them.
  * A deferred cursor (`mayDefer`) moves in memory at once, and in the database with the next transaction.
  */
 export function createOutbox(options: {
@@ -40,7 +40,7 @@ export function createOutbox(options: {
   readonly log: OutboxEventLog;
   readonly clock: Pick<Clock, "now">;
   readonly commitWakeup: Wakeup;
-  /** True if cursors, and the fact that a sink has no marked events, may be cached until `forget`. */
+  /** True if cursors, and the fact that a sink has no events to send again, may be cached until `forget`. */
   readonly isCached: boolean;
   /** Checks for changes by other processes and then calls `forget`. */
   readonly lookForChanges?: () => void;
@@ -68,7 +68,7 @@ export function createOutbox(options: {
     return { position, urgent: stored?.urgent ?? 0, durable: stored?.position ?? 0 };
   }
 
-  /** Reads the sequence number at a sink's cursor; numbers of an old epoch do not count. */
+  /** Reads the sequence number at a sink's cursor; ignores unsaved numbers of an old epoch. */
   async function readSequenceNumber(sink: string): Promise<EventNumber | undefined> {
     const stored = (await sinkCursors.findCursor(sink))?.counted;
     const unsaved = unsavedCursors.get(sink)?.counted;
@@ -158,7 +158,7 @@ export function createOutbox(options: {
     async settle(sink, { isRepeat, urgent = false, through, rejected, counted, documents = [], mayDefer = false }) {
       const cursorColumn = urgent ? "urgent" : "position";
       const movesOnlyCursor = !isRepeat && !urgent && rejected.length === 0 && documents.length === 0;
-      // An operator's replay may have marked older events while this batch was in flight.
+      // An operator's replay may have marked older events to be sent again while the sink received this batch.
       options.lookForChanges?.();
       const currentCursors = await readSinkCursors(sink);
       const isWithinRepeatLimit = through - currentCursors.durable <= MAX_REPEATED_EVENTS;

@@ -6,14 +6,14 @@ export interface DamagedQuota {
   unknownPause(): QuotaPause | undefined;
 }
 
-/** Stores the spent slots and pauses of the quota; `clockStore` stores the clock marks. */
+/** Stores the requests and pauses that count against the quota; `clockStore` stores readings of the clocks. */
 export function createQuotaStore(
   sql: SqlDriver,
   clockStore: Pick<QuotaStore, "loadClock" | "saveClock">,
   damagedQuota?: DamagedQuota,
 ): QuotaStore {
   const { dialect, query } = sql;
-  /** For each bucket, slots before this time are ignored; the next save deletes them. */
+  /** For each quota bucket, stored requests before this time are ignored; the next save deletes them. */
   const ignoredBeforeMs = new Map<string, number>();
 
   const slotColumnValues = { bucket: "$2::text", id: "$3::bigint", sent_ms: "$4::float8", counted_ms: "$5::float8" };

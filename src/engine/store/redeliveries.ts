@@ -13,7 +13,7 @@ import {
 import { runSql, type SqlDriver, type SqlStatement, type SqlValue } from "./sql-driver.ts";
 import type { DeadLetter, LoggedEvent, RejectedEvent } from "./store.ts";
 
-/** Number of positions that one transaction marks, so that a million events do not block other commits. */
+/** Number of positions that one transaction marks to be sent again: a million would block other commits. */
 const POSITIONS_MARKED_AT_ONCE = 5_000;
 
 const IS_EVENT_SETTLED_SQL = `(event.position <= sink.position or event.position <= sink.urgent and ${IS_URGENT_EVENT_SQL})`;
@@ -45,14 +45,14 @@ export function createRedeliveries(
   quarantineEvent?: (sink: string, position: number) => boolean,
 ) {
   const { dialect, query } = sql;
-  /** Last offer of each sink: `settle` must not remove marks that were set after this offer. */
+  /** Marked events that each sink was offered last: `settle` must not remove marks that were set after this offer. */
   const lastOffers = new Map<string, { readonly positions: readonly number[]; readonly forgetCallsBefore: number }>();
   const unmarkedSinks = new Set<string>();
-  /** First position at which a sink may have a marked urgent event. */
+  /** First position at which an urgent event may be marked to be sent to a sink again. */
   const firstUrgentBySink = new Map<string, number>();
   /** Number of `forget` calls: the result of an earlier query must not restore forgotten values. */
   let forgetCalls = 0;
-  /** Transactions in progress that set marks. Until they end, queries do not see those marks. */
+  /** Number of transactions in progress that mark events. Until they end, queries do not see those marks. */
   let activeMarkings = 0;
 
   function forgetCachedMarks(): void {
@@ -63,7 +63,7 @@ export function createRedeliveries(
 
   const mayCacheResult = (previousCalls: number) => isCached && activeMarkings === 0 && previousCalls === forgetCalls;
 
-  /** Marks the settled events of a range that fulfil a condition, slice by slice. */
+  /** Marks settled events of a position range that fulfil a condition to be sent again, 5,000 positions at a time. */
   async function markEvents(
     sink: string,
     after: number,
@@ -85,7 +85,7 @@ export function createRedeliveries(
     for (let from = Math.max(after, firstEvent?.position ?? 0); from < through; from += POSITIONS_MARKED_AT_ONCE) {
       const positionRange = [from, Math.min(from + POSITIONS_MARKED_AT_ONCE, through)];
       activeMarkings += 1;
-      // A settlement during this transaction must not rely on the absence of marks.
+      // A settlement during this transaction must not rely on a cached absence of marked events.
       forgetCachedMarks();
       try {
         const rows = await sql.transaction(() =>
@@ -154,10 +154,10 @@ export function createRedeliveries(
       const selectMarksSql = "select position from again where source = $1 and sink = $2 order by position limit $3";
       return (await hasMarks(sink)) ? readMarkedEvents(sink, selectMarksSql, limit) : [];
     },
-    /** A replay of a million values has few urgent events, so the query starts from urgent events. */
+    /** Returns marked urgent events. The query starts from urgent events: a replay of a million values has few. */
     async nextUrgent(sink: string, limit: number): Promise<readonly LoggedEvent[]> {
       const firstPosition = firstUrgentBySink.get(sink) ?? 0;
-      // Without marks, the query below would read all facts of the log for nothing: 20 ms for 50,000 tags.
+      // Without marked events, the query below would read all events but values for nothing: 20 ms for 50,000 tags.
       if (firstPosition === Number.POSITIVE_INFINITY || !(await hasMarks(sink))) return [];
       const forgetsBefore = forgetCalls;
       const offeredEvents = await readMarkedEvents(
@@ -182,7 +182,7 @@ export function createRedeliveries(
     /** Returns the unsettled positions of the last offer up to a position. */
     offeredPositions: (sink: string, throughPosition: number): readonly number[] =>
       (lastOffers.get(sink)?.positions ?? []).filter((position) => position <= throughPosition),
-    /** Removes marks of the last offer, unless a replay has marked older events since: the newest state must come last. */
+    /** Unmarks the last offered events, unless a replay marked older events since: the newest state must come last. */
     settle(sink: string, positions: readonly number[]): SqlStatement {
       const offer = lastOffers.get(sink);
       const firstOfferedPosition =
@@ -200,17 +200,17 @@ export function createRedeliveries(
       if (offer === undefined) return;
       lastOffers.set(sink, { ...offer, positions: offer.positions.filter((position) => position > throughPosition) });
     },
-    /** Marks settled events that were committed since a time; the sink gets unsettled events anyway. */
+    /** Marks settled events since a commit time to be sent again; the sink gets unsettled events anyway. */
     mark: (sink: string, sinceMs: number, kinds: readonly EventKind[] | undefined, end: number): Promise<number> =>
       kinds === undefined
         ? markEvents(sink, 0, end, "committed_ms >= $5", sinceMs)
         : markEvents(sink, 0, end, `committed_ms >= $5 and ${dialect.isIn("kind", "$6::text[]")}`, sinceMs, kinds),
-    /** Marks settled events of a range of the log; urgent ones only after `urgentAfter`. */
+    /** Marks settled events between two positions to be sent again; urgent events only after `urgentAfter`. */
     markEventsBetween: (sink: string, after: number, through: number, urgentAfter: number): Promise<number> =>
       markEvents(sink, after, through, `(event.position > $5 or not (${IS_URGENT_EVENT_SQL}))`, urgentAfter),
     hasNoMarks: (sink: string): boolean => unmarkedSinks.has(sink),
     /**
-     * Marks the events of a settled batch if a replay marked events of the same class (urgent or not) meanwhile:
+     * Marks a settled batch to be sent again if a replay meanwhile marked events of the same class (urgent or not):
      * otherwise the sink would end with an older state, such as an alarm raised after its end. While only values are
      * replayed, an urgent batch skips the search among a million marks.
      */

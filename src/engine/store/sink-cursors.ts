@@ -18,7 +18,7 @@ interface SinkCursorRow extends SinkPosition {
 }
 
 /**
- * Stores the cursors of sinks. A sink that is behind with values may be ahead with urgent events, up to `urgent`:
+ * Stores the cursors of sinks. A sink may be behind with values (v) and ahead with urgent events (a), up to `urgent`:
  *
  *   log      v1 v2 a3 v4 v5 a6 v7      position 2, urgent 6: v1, v2, a3 and a6 are settled; v4 comes next
  *

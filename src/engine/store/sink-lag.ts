@@ -9,9 +9,9 @@ import { type LagFilter, type SinkLag, type SinkPosition, sinkStateSet } from ".
  * Computes how far sinks are behind. Events that a sink's filter leaves out do not count.
  *
  *   pending events of each class (telemetry, other)        answered by indexes
- *     ├─ the kind alone decides and all kinds pass      →  exact
+ *     ├─ the filter checks only kinds and accepts all   →  exact
  *     ├─ more than 2,000                                →  upper bound
- *     └─ otherwise look at kinds, and at bodies up to 1 MiB
+ *     └─ otherwise filter each kind and up to 1 MiB of bodies
  */
 
 /** Limit of events that are filtered one by one for each sink: about 4 ms. */

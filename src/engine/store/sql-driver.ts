@@ -36,7 +36,7 @@ export type SqlByColumn = Readonly<Record<string, string>>;
 
 /** SQL that differs between the databases. In SQLite each row has a checksum; PostgreSQL checks its pages itself. */
 export interface SqlDialect {
-  /** `fromSql`: the SQL after the selected columns. `copyOf`: the table of the source row, whose damage the copy keeps. */
+  /** `fromSql`: the SQL after the selected columns. `copyOf`: table to copy rows from; damaged rows get no checksum. */
   insert(table: StateTable, cells: SqlByColumn, fromSql?: string, copyOf?: StateTable): string;
   upsert(table: StateTable, keys: readonly string[], cells: SqlByColumn): string;
   /** Builds an update of this source's undamaged rows. */

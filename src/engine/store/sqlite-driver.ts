@@ -113,7 +113,7 @@ export function createDamagedQuota(quarantine: DamagedRowQuarantine, clock: Pick
   };
 }
 
-/** Stores clock marks in the table of pauses. Their keys contain a blank, which keys of pauses never contain. */
+/** Stores readings of wall and boot clock in the table of pauses. Their keys contain a blank, keys of pauses do not. */
 export function createQuotaClockStore(database: Database): Pick<QuotaStore, "loadClock" | "saveClock"> {
   const clockMarkKey = (key: string, boot: string) => `clock ${key} ${boot}`;
   return {

@@ -182,7 +182,7 @@ export function removeStateFiles(path: string): void {
 
 const WAL_COPY_SUFFIX = "-wal-spare";
 
-/** Copies the write-ahead log until the file is known to be sound: SQLite deletes the log of a damaged file. */
+/** Makes a spare copy of the write-ahead log before the file is checked: SQLite deletes the log of a damaged file. */
 export function copyWriteAheadLog(path: string): void {
   if (fileSize(`${path}-wal`) === 0) return;
   try {
@@ -248,7 +248,7 @@ const MoveMarkSchema = z.strictObject({
 /** Marks a folder whose state was moved into a database. Being a file, it also blocks an older backup restored here. */
 export type MoveMark = z.infer<typeof MoveMarkSchema>;
 
-/** Returns null if nothing was moved. Throws `ConfigError` when the mark cannot be read. */
+/** Returns null if the state was not moved to a database. Throws `ConfigError` when the mark cannot be read. */
 export function readMoveMark(folder: string): MoveMark | null {
   const file = join(folder, STATE_MOVE_MARK_FILE);
   try {
@@ -264,7 +264,7 @@ export function readMoveMark(folder: string): MoveMark | null {
   }
 }
 
-/** Writes the mark atomically; it is on the disk when the function returns. */
+/** Writes the mark of the move atomically; it is on the disk when the function returns. */
 export function writeMoveMark(folder: string, mark: MoveMark): void {
   const file = join(folder, STATE_MOVE_MARK_FILE);
   const temporaryFile = `${file}.new`;

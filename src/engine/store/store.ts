@@ -121,9 +121,9 @@ export interface EventQuery {
 
 export interface Outbox {
   register(sink: string, from: "now" | "beginning"): Promise<SinkPosition>;
-  /** Returns marked events, then those after the cursor, at least one. `after` skips events that a filter left out. */
+  /** Returns events to send again, else those after the cursor. `afterPosition` skips events that a filter left out. */
   next(sink: string, limit: number, afterPosition?: number): Promise<OfferedEvents>;
-  /** Returns marked urgent events, then those after `after`. The caller has seen those up to `seenThrough`. */
+  /** Returns urgent events to send again, else urgent events after the cursor, `after` and `seenThrough`. */
   nextUrgent(
     sink: string,
     limit: number,
@@ -137,7 +137,7 @@ export interface Outbox {
   discardDeadLetters(sink: string, ids: readonly number[] | "all"): Promise<number>;
   /** Marks events that were committed since a time (UTC) to be sent again; returns how many. */
   replay(sink: string, since: string, kinds?: readonly EventKind[]): Promise<number>;
-  /** Marks stored events of a range of positions; urgent ones only after `urgentAfter`, if given. */
+  /** Marks stored events between two positions to be sent again; urgent events only after `urgentAfter`, if given. */
   replayBetween(sink: string, afterPosition: number, throughPosition: number, urgentAfter?: number): Promise<number>;
   lag(lagFilters?: ReadonlyMap<string, LagFilter>): Promise<readonly SinkLag[]>;
   pressure(): Promise<EventLogPressure>;
@@ -148,7 +148,7 @@ export interface Outbox {
   latest(limit: number, kinds?: readonly EventKind[], query?: EventQuery): Promise<readonly LoggedEvent[]>;
   /** Returns the events after a position, ascending, settled or not; fewer than `limit` when they are large. */
   after(position: number, limit: number): Promise<readonly LoggedEvent[]>;
-  /** Returns recent events about exactly these subjects, newest first: 75,000 events take 0.1 s, in parts. */
+  /** Returns recent events about exactly these subjects, newest first. Searches in steps: 75,000 events take 0.1 s. */
   recent(query: EventQuery, kinds: readonly EventKind[], bounds: RecentEventBounds): Promise<readonly LoggedEvent[]>;
   /** Resolves when this process commits an event or marks an event to be sent again, or when the signal aborts. */
   waitForChange(signal: AbortSignal): Promise<void>;
