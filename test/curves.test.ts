@@ -80,7 +80,7 @@ describe("the tags of an alarm's time series", () => {
   const newest = [1, 18.4] as const;
   const triggeredOn = (name: string) => ALARM.lastActiveEvent && { ...ALARM.lastActiveEvent, triggeredOn: name };
 
-  test("include the listed tag of the site that the alarm's last event or source names", async () => {
+  test("include the tag of the alarm's site that has the name in the alarm's last event, else in its source field", async () => {
     const tags = await state({
       "1": ["VS1-GT11", { newest }],
       "2": ["VS1-SP01", { newest }],
@@ -105,7 +105,7 @@ describe("the tags of an alarm's time series", () => {
     expect(await tags.names({ source: "VS1", lastActiveEvent: triggeredOn("VS1-GT11") })).toEqual([]);
   });
 
-  test("include up to 19 tags of the same systems with values, sorted by name", async () => {
+  test("include up to 19 other tags with values that share a system with the alarm's tag, sorted by name", async () => {
     const tags = await state({
       "1": ["VS1-GT11", { newest, systems: ["s1", "s2"] }],
       "2": ["VS1-GT2", { newest, systems: ["s2"] }],
@@ -122,7 +122,7 @@ describe("the tags of an alarm's time series", () => {
     expect(await tags.curves({}, later)).toHaveLength(17);
   });
 
-  test("are only the alarm's tag if that tag belongs to no system, and empty for an unknown source", async () => {
+  test("are only the alarm's tag if that tag belongs to no system, and none if the source is unknown", async () => {
     const tags = await state({ "1": ["VS1-GT11", { newest }], "2": ["VS1-GT2", { newest, systems: ["s1"] }] });
     expect(await tags.names()).toEqual(["VS1-GT11"]);
     const building = createBuildingView(tags.store, new Map());
@@ -131,7 +131,7 @@ describe("the tags of an alarm's time series", () => {
 });
 
 describe("the points of a time series", () => {
-  test("are the emitted values of the range and the newest value, in ascending order", async () => {
+  test("are the values emitted in the time range and the newest value, in ascending order of time", async () => {
     const tags = await state({ "1": ["VS1-GT11", { newest: [0.5, 18.4] }] });
     await tags.tell(read("1", 200, 25), read("1", 170, 21), read("1", 90, null), read("1", 10, 18.9));
     await tags.tell(read("11", 20, 1), read("1", 15, 77, "other"));
@@ -145,7 +145,7 @@ describe("the points of a time series", () => {
     ]);
   });
 
-  test("include revised history of the finest resolution where no value was read", async () => {
+  test("include the latest revision of the finest history where no value was read", async () => {
     const tags = await state({ "1": ["VS1-GT11"] });
     await tags.tell(
       history("1", "1d", [[170, 99]]),

@@ -18,7 +18,7 @@ function measureBlock(ms: number): number {
   return performance.now() - startMs;
 }
 
-test("the event loop metrics report a block of 60 ms in the next scrape only, with an error of at most 15 ms", async () => {
+test("the event loop metrics report a 60 ms block of the event loop in the next scrape only, with an error of at most 15 ms", async () => {
   expect(Object.keys(await scrape())).toEqual(["now", "min", "max", "mean", "stddev", "p50", "p90", "p99"]);
   const excessesMs: number[] = [];
   const idleMs: number[] = [];

@@ -5,7 +5,7 @@ import { createVirtualClock } from "./virtual-clock.ts";
 const never = new AbortController().signal;
 
 describe("wholeSecondClock", () => {
-  test("ends each long sleep at the last full second before its end, with one timer per full second", async () => {
+  test("ends each sleep of 1 s or more at the last full second before its requested end, with one timer per second", async () => {
     const clock = createVirtualClock(0);
     const ends: (readonly [string, number])[] = [];
     const sleep = async (name: string, ms: number) => {
@@ -44,7 +44,7 @@ describe("wholeSecondClock", () => {
     await slept;
   });
 
-  test("keeps other sleepers when one aborts, and the timer only while there are sleepers", async () => {
+  test("continues other sleeps when one is aborted, and stops the timer when no sleep is left", async () => {
     const clock = createVirtualClock(0);
     const [one, other] = [new AbortController(), new AbortController()];
     const { sleep } = wholeSecondClock(clock);

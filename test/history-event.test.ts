@@ -98,7 +98,7 @@ describe("the stored text of a history event", () => {
     ["0000-01-01T00:00:00.000Z", true],
     ["9999-12-31T23:59:59.999Z", true],
     ["+010000-01-01T00:00:00.000Z", false],
-  ])("packs only points whose years have four digits (%s)", (end, isPacked) => {
+  ])("stores points in the compact format only if their years have four digits (%s)", (end, isPacked) => {
     const fields = fieldsWith([{ time: end, value: 1 }]);
     const event = makeHistoryEvent(fields);
     expect(JSON.stringify(parseEvent(encodeEvent(event)))).toBe(JSON.stringify(plainEvent(fields)));
@@ -118,7 +118,7 @@ describe("the stored text of a history event", () => {
     expect(parseEvent(encodeEvent(event)).data).toMatchObject({ points: list });
   });
 
-  test("can be split into points and other data, from text or objects", () => {
+  test("can be split into its points and its other fields, whether the event was parsed from text or built in memory", () => {
     fc.assert(
       fc.property(anyFields, (fields) => {
         const plain = plainEvent(fields);

@@ -320,7 +320,7 @@ describe("the first command after an installation", () => {
   test.each([
     ["of a process that was killed", String(2 ** 22 + 1), 0],
     ["of another process with the same number, hours ago", String(process.pid), 3 * 3_600],
-  ])("ignores the lock %s", async (_, owner, agoS) => {
+  ])("ignores the installation lock %s", async (_, owner, agoS) => {
     const cwd = folder();
     const mark = join(cwd, ".installing");
     writeFileSync(mark, owner);

@@ -19,7 +19,7 @@ const MOST_CALLS = 20_000;
 
 const CALLS: readonly (readonly [string, (call: string) => boolean])[] = [
   ["every call", () => true],
-  ["every reading call", (call) => call === "document" || call === "documents"],
+  ["every call that reads documents", (call) => call === "document" || call === "documents"],
   ["every commit", (call) => call === "commit"],
 ];
 

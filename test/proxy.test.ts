@@ -127,30 +127,27 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
   const kerberos = "407 Who are you?\r\nProxy-Authenticate: Negotiate\r\nProxy-Authenticate: NTLM";
 
   test.each<[string, ConnectProxyOptions, boolean, string, string]>([
-    ["another password", otherPassword, true, "config", `${refused} Check proxy.username and proxy.password.`],
-    ["a password without one", otherPassword, false, "config", `${refused} Give proxy.username and proxy.password.`],
-    ["an unsupported scheme", says(kerberos), true, "config", "neither NTLM nor Kerberos."],
-    ["no tunnel", says("403 Forbidden"), true, "config", "The proxy PROXY refuses to connect us to SERVER (403). Ask"],
-    ["another server", says("502 Bad Gateway"), true, "retryable", "PROXY could not connect us to SERVER (502)."],
-    ["to speak first", says("200 OK", "220 mail ESMTP"), true, "malformed", "says more than it was asked for."],
-    ["to hang up", { answer: () => "" }, true, "retryable", "The proxy PROXY could not be reached: it broke"],
-    ["no HTTP", { answer: () => "SSH-2.0-x\r\n\r\n" }, true, "malformed", "PROXY answered is"],
-  ])(
-    "reports one sentence that names the proxy when the proxy wants %s",
-    async (...[, options, known, kind, words]) => {
-      const { far, proxy } = await proxied(options);
-      const error = await attempt(far.url, { url: proxy.url, ...(known ? login() : {}) });
-      const text = errorText(error);
-      expect(text).not.toContain("\n");
-      expect(text).toContain(proxy.url);
-      expect(text.replaceAll(proxy.url, "PROXY").replaceAll(`127.0.0.1:${far.port}`, "SERVER")).toContain(words);
-      // Another reason would mean that the server rejected its token.
-      expect(error).toMatchObject(kind === "config" ? { kind, reason: "settings" } : { kind });
-      expect(far.connections).toBe(0);
-      const inspected = inspect(error, { depth: 9 });
-      for (const secret of [PASSWORD, BASIC.slice(6), TOKEN]) expect(inspected).not.toContain(secret);
-    },
-  );
+    ["rejects a password", otherPassword, true, "config", `${refused} Check proxy.username and proxy.password.`],
+    ["requires a password", otherPassword, false, "config", `${refused} Give proxy.username and proxy.password.`],
+    ["requires an unsupported authentication scheme", says(kerberos), true, "config", "neither NTLM nor Kerberos."],
+    ["sends 403", says("403 Forbidden"), true, "config", "The proxy PROXY refuses to connect us to SERVER (403). Ask"],
+    ["sends 502", says("502 Bad Gateway"), true, "retryable", "PROXY could not connect us to SERVER (502)."],
+    ["speaks first", says("200 OK", "220 mail ESMTP"), true, "malformed", "says more than it was asked for."],
+    ["hangs up", { answer: () => "" }, true, "retryable", "The proxy PROXY could not be reached: it broke"],
+    ["does not respond with HTTP", { answer: () => "SSH-2.0-x\r\n\r\n" }, true, "malformed", "PROXY answered is"],
+  ])("reports one sentence that names the proxy when the proxy %s", async (...[, options, known, kind, words]) => {
+    const { far, proxy } = await proxied(options);
+    const error = await attempt(far.url, { url: proxy.url, ...(known ? login() : {}) });
+    const text = errorText(error);
+    expect(text).not.toContain("\n");
+    expect(text).toContain(proxy.url);
+    expect(text.replaceAll(proxy.url, "PROXY").replaceAll(`127.0.0.1:${far.port}`, "SERVER")).toContain(words);
+    // Another reason would mean that the server rejected its token.
+    expect(error).toMatchObject(kind === "config" ? { kind, reason: "settings" } : { kind });
+    expect(far.connections).toBe(0);
+    const inspected = inspect(error, { depth: 9 });
+    for (const secret of [PASSWORD, BASIC.slice(6), TOKEN]) expect(inspected).not.toContain(secret);
+  });
 
   test("reports an unreachable proxy and never connects directly", async () => {
     const far = await secure();

@@ -32,9 +32,9 @@ describe("regular expressions", () => {
       },
       false,
     ],
-    ["a time of letters", () => normalizeTime("a".repeat(40_000)).isTime, false],
-    ["a message that is almost an address", () => maskCredentials("a.".repeat(30_000)).length, 60_000],
-  ])("cost less than a hundred reference computations for a long text: %s", async (_, run, result) => {
+    ["letters in place of a time", () => normalizeTime("a".repeat(40_000)).isTime, false],
+    ["a log message that resembles an address", () => maskCredentials("a.".repeat(30_000)).length, 60_000],
+  ])("need less time than 100 reference computations for a long input: %s", async (_, run, result) => {
     expect(await effortOf(() => expect(run()).toBe(result))).toBeLessThan(100);
   });
 });

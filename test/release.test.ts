@@ -170,18 +170,18 @@ describe("the version of Plenum", () => {
   });
 
   test.each([
-    ["of a release", `{"version":"1.2.3","gitHead":"${COMMIT}"}`, {}, "1.2.3+0123456789ab"],
-    ["of a trial", `{"version":"1.2.3","gitHead":"${COMMIT}.dirty"}`, {}, "1.2.3+0123456789ab.dirty"],
-    ["where nobody knows the commit", '{"version":"1.2.3"}', {}, "1.2.3"],
-    ["of a clone without a branch", '{"version":"1.2.3"}', { HEAD: `${COMMIT}\n` }, "1.2.3+0123456789ab"],
+    ["in a release", `{"version":"1.2.3","gitHead":"${COMMIT}"}`, {}, "1.2.3+0123456789ab"],
+    ["in a modified release", `{"version":"1.2.3","gitHead":"${COMMIT}.dirty"}`, {}, "1.2.3+0123456789ab.dirty"],
+    ["in a package without a known commit", '{"version":"1.2.3"}', {}, "1.2.3"],
+    ["in a clone without a branch", '{"version":"1.2.3"}', { HEAD: `${COMMIT}\n` }, "1.2.3+0123456789ab"],
     [
-      "of a clone whose branches git has packed",
+      "in a clone whose branches git has packed",
       '{"version":"1.2.3"}',
       { HEAD: "ref: refs/heads/main\n", "packed-refs": `# pack-refs\n${COMMIT} refs/heads/main\n` },
       "1.2.3+0123456789ab",
     ],
-    ["of a clone without a commit", '{"version":"1.2.3"}', { HEAD: "ref: refs/heads/main\n" }, "1.2.3"],
-  ])("%s consists of the version and the known commit", (_, manifest, git, wanted) => {
+    ["in a clone without a commit", '{"version":"1.2.3"}', { HEAD: "ref: refs/heads/main\n" }, "1.2.3"],
+  ])("consists of the package version and the commit, if known: %s", (_, manifest, git, wanted) => {
     const folder = testFolder("version");
     for (const name of ["src", ".git"]) mkdirSync(join(folder, name));
     cpSync(join(ROOT, "src/core/runtime/version.ts"), join(folder, "src/core/runtime/version.ts"));

@@ -31,23 +31,23 @@ function silence(more: Partial<Silence> = {}): Silence {
   };
 }
 
-describe("whether a silence covers an alarm", () => {
+describe("isAlarmSilenced", () => {
   const alarm = { ...ALARM, trigger: { ...ALARM.trigger, displayName: "VS1 (roof) low", priority: "B" } };
 
   test.each<[string, Partial<Silence>, boolean]>([
     ["no condition", {}, true],
-    ["its source", { source: "main" }, true],
+    ["the alarm's source", { source: "main" }, true],
     ["another source", { source: "other" }, false],
-    ["its site", { site: alarm.site.id }, true],
+    ["the alarm's site", { site: alarm.site.id }, true],
     ["another site", { site: 99 }, false],
-    ["its priority", { priorities: ["B", "C"] }, true],
+    ["the alarm's priority", { priorities: ["B", "C"] }, true],
     ["another priority", { priorities: ["C"] }, false],
-    ["its name with a star, in another case", { name: "vs1 (roof)*" }, true],
-    ["a part of its name", { name: "VS1" }, false],
+    ["the start of the alarm's name and a star, in lower case", { name: "vs1 (roof)*" }, true],
+    ["a part of the alarm's name", { name: "VS1" }, false],
     ["a regular expression, which matches literally", { name: ".*" }, false],
-    ["its id", { alarm: alarm.id }, true],
+    ["the alarm's id", { alarm: alarm.id }, true],
     ["two conditions of which one differs", { site: alarm.site.id, alarm: "1" }, false],
-  ])("compares a silence with an alarm by %s", (_, parts, is) => {
+  ])("returns whether an alarm matches a silence with %s", (_, parts, is) => {
     expect(isAlarmSilenced(silence(parts), "main", alarm)).toBe(is);
   });
 });

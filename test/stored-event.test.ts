@@ -37,9 +37,9 @@ const almostGood = fc
 type Value = Event<"tag-value">;
 const otherData: Readonly<Record<string, (data: Value["data"]) => object>> = {
   "at another time than its event": () => ({ time: TIME }),
-  uncertain: () => ({ quality: "uncertain" }),
-  bad: () => ({ quality: "bad", value: null }),
-  "null and good": ({ lastGood }) => ({ value: null, lastGood: { ...lastGood, value: null } }),
+  "that is uncertain": () => ({ quality: "uncertain" }),
+  "that is bad": () => ({ quality: "bad", value: null }),
+  "that is null and good": ({ lastGood }) => ({ value: null, lastGood: { ...lastGood, value: null } }),
   "behind a gateway": () => ({ behindGateway: "7" }),
   "without an earlier good value": () => ({ lastGood: null }),
   "after another good value": ({ lastGood }) => ({ lastGood: { ...lastGood, value: "other" } }),
@@ -49,10 +49,10 @@ const otherData: Readonly<Record<string, (data: Value["data"]) => object>> = {
   "of a tag with another field": ({ tag }) => ({ tag: { ...tag, building: "A" } }),
 };
 const otherEvents: Readonly<Record<string, (event: Value) => object>> = {
-  "of no site": ({ siteid: _, ...event }) => event,
+  "without a site": ({ siteid: _, ...event }) => event,
   "of another site": (event) => ({ ...event, siteid: `${event.siteid}1` }),
   "of another subject": (event) => ({ ...event, subject: `${event.subject}/more` }),
-  "of a snapshot": ({ data, ...event }) => ({ ...event, snapshot: true, data }),
+  "from a snapshot": ({ data, ...event }) => ({ ...event, snapshot: true, data }),
   "of another kind": (event) => ({ ...event, type: "tag-total" }),
   ...Object.fromEntries(
     Object.entries(otherData).map(([name, change]) => [
@@ -97,7 +97,7 @@ describe("the stored text of an event", () => {
     );
   });
 
-  test.each(Object.entries(otherEvents))("is the JSON of the event for a value %s", (_, other) => {
+  test.each(Object.entries(otherEvents))("is plain JSON, without the compact format, for a value %s", (_, other) => {
     fc.assert(
       fc.property(almostGood, (event) => {
         const changedEvent = other(event) as Event;
@@ -108,7 +108,7 @@ describe("the stored text of an event", () => {
     );
   });
 
-  test("is the JSON of the event for any other kind", () => {
+  test("is plain JSON for every other kind of event", () => {
     for (const event of sampleOfEveryKind()) {
       const json = JSON.stringify(event);
       expect({ ...parseEvent(json) }).toEqual(JSON.parse(json));

@@ -75,7 +75,7 @@ describe("the rules in src/packages.json", () => {
   ];
   const problems = (file: string, target: string) => violations(small, new Map([[file, [target]]]));
 
-  test("let a package import its own files and all files below a permitted path", () => {
+  test("permit a package to import its own files and all files below a listed path", () => {
     expect(problems("src/shop/a.ts", "src/shop/shelf/b.ts")).toEqual([]);
     expect(problems("src/shop/a.ts", "src/base/deep/b.ts")).toEqual([]);
     expect(problems("src/shop/a.ts", "node:fs/promises")).toEqual([]);
@@ -124,7 +124,7 @@ const h = [{ title: "from", value: (x) => x.from }, { title: "to" }];`;
   });
 });
 
-describe("the walks through the code in src/README.md", () => {
+describe("the lists of files that data passes through, in src/README.md", () => {
   const sections = textOf("src/README.md").split("\n## ");
 
   const headings = [
@@ -133,7 +133,7 @@ describe("the walks through the code in src/README.md", () => {
     "The walk of a history bucket",
     "The walk of an alarm",
   ];
-  test.each(headings)("%s: names existing files and their number", (heading) => {
+  test.each(headings)("%s: names existing files and states how many there are", (heading) => {
     const section = sections.find((text) => text.startsWith(`${heading}\n`)) ?? "";
     const steps = [...section.matchAll(/^\| [\d–]+ \| ([^|]+) \|/gm)];
     const named = steps.flatMap((step) => [...(step[1] ?? "").matchAll(/`([^`]+)`/g)].map((name) => name[1]));

@@ -11,7 +11,7 @@ const MEBIBYTE = 1024 ** 2;
 let virtual: VirtualWorker;
 afterEach(() => virtual.clear());
 
-test("values behind an offline gateway name it while it is offline and omit it afterwards", async () => {
+test("values behind a gateway name the gateway while it is offline, and no gateway afterwards", async () => {
   virtual = await startVirtualWorker({
     simulator: { sites: [3, 4], alarms: { recorded: false } },
     source: { schedules: { gateways: "0 * * * * *" }, read: [{ name: "all", every: "1m" }] },

@@ -40,7 +40,7 @@ async function createAuditLog() {
   return cli;
 }
 
-test("plenum audit show lists the matching audit records, the latest last", async () => {
+test("plenum audit show lists the audit records that match its filters, oldest first", async () => {
   const cli = await createAuditLog();
   const idsByOptions = {
     "": "a a a b b b c - d d d",

@@ -178,7 +178,7 @@ const CASES: readonly Case[] = [
 ];
 
 test.for(CASES)(
-  "plenum check reports exactly one obstacle to writing for the case: %s",
+  "plenum check reports exactly one obstacle to tag writes for the case: %s",
   async ([, detail, settings, state]) => {
     const obstacles = await findObstacles(settings, state);
     expect(obstacles.map((line) => line.detail)).toEqual([expect.stringMatching(detail)]);
@@ -186,12 +186,12 @@ test.for(CASES)(
   },
 );
 
-test("plenum check reports no obstacle when every condition is met, or when only the operator may write", async () => {
+test("plenum check reports no obstacle to tag writes when every condition is met, or when only the operator may write", async () => {
   expect(await findObstacles({})).toEqual([]);
   expect(await findObstacles({ sinks: {}, tag: { from: ["operator"] } })).toEqual([]);
 });
 
-test("docs/troubleshooting.md quotes each message about writing and names plenum check", async () => {
+test("docs/troubleshooting.md quotes each message of plenum check about blocked tag writes and names the command", async () => {
   const page = readFileSync(join(import.meta.dirname, "../../docs/troubleshooting.md"), "utf8");
   const [, section = ""] = /^## A command has no effect\n([\s\S]*?)^## /m.exec(page) ?? [];
   expect(section).toContain("`plenum check`");
@@ -218,7 +218,7 @@ test("docs/troubleshooting.md quotes each message about writing and names plenum
 });
 
 test.skipIf(absent("mosquitto"))(
-  "plenum check reports that a tag may be written when the last condition is met",
+  "plenum check reports that a tag may be written once the last missing condition is met",
   async () => {
     const [service, broker] = await Promise.all([simulatedServer({ sites: [6] }), startMosquitto()]);
     onTestFinished(() => broker.stop());

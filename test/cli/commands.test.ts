@@ -56,7 +56,7 @@ describe("commands without a worker", () => {
 });
 
 describe("commands with a running worker", () => {
-  test("handle dead letters, tag writes and the stop of writing through the worker", async () => {
+  test("list and resend dead letters, write tags and stop all tag writes through the worker", async () => {
     const { service, cli } = await servedWorkplace();
     const hook = await startStubInTest(() => ({ status: 500 }));
     cli.configure({

@@ -153,7 +153,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect(statusReport.members.map(({ member }) => member)).toEqual(["here"]);
     });
 
-    test("read one source of the fleet, no matter which member owns the source", async ({ expect }) => {
+    test("read the state of one source, no matter which member runs the source", async ({ expect }) => {
       const [own, other] = await Promise.all([sourceHeldBy(local), sourceHeldBy(otherMachine)]);
       const [tag = ""] = findService(other).tags;
       const results = await local.run(
@@ -207,7 +207,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect(await follower.end("SIGINT")).toBe(0);
     });
 
-    test("add up the sink numbers of all sources, and resend dead letters in each source", async ({ expect }) => {
+    test("add up the event counts of all sources, and resend events in each source", async ({ expect }) => {
       const counts = () =>
         readSourceStores(config, SOURCES, (parts) =>
           Promise.all(parts.map(async (store) => (await store.outbox.after(0, 1_000)).length)),
@@ -387,7 +387,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     writeFileSync(file, validText);
   });
 
-  test("verifies the audit log of each source, and the head of one source against an expected head", async () => {
+  test("verifies the audit log of each source, and compares the last hash of one log with an expected hash", async () => {
     const heads = jsonLines<{ source: string; records: number; head: string }>(await local.one("audit verify --json"));
     expect(heads.map(({ source }) => source)).toEqual(SOURCES);
     const [first] = heads.filter(({ records }) => records > 0);

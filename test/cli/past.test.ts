@@ -90,7 +90,7 @@ describe("a backfill request", () => {
   }, 120_000);
 });
 
-test("plenum complete prints each day of a site, and exits with code 3 while a day is incomplete", async () => {
+test("plenum complete prints for each day of a site whether its history is complete, and exits with code 3 while a day is incomplete", async () => {
   const { cli: here } = await createSetup({
     history: [{ name: "log", resolution: "1h", every: "1h", backfill: "3d", look_back: "1h" }],
   });
@@ -124,7 +124,7 @@ test("plenum complete prints each day of a site, and exits with code 3 while a d
   await worker.stop();
 }, 120_000);
 
-test("plenum gaps groups gaps by reason, prints one line for each named tag, and lists all gaps as JSON", async () => {
+test("plenum gaps groups history gaps by reason, prints one line for each named tag, and lists all gaps as JSON", async () => {
   const { cli: here } = await createSetup({
     history: [{ name: "log", resolution: "5m", every: "1h", backfill: "30d" }],
   });

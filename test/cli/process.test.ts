@@ -137,7 +137,7 @@ test.each([
   expect(chooseNodeFlags(sources, givenFlags, environment)?.join(" ") ?? null).toBe(better);
 });
 
-test.each(["plenum", "plenum.cmd", "tools/start.cjs"])("%s starts a worker with the flags for few sources", (file) => {
+test.each(["plenum", "plenum.cmd", "tools/start.cjs"])("%s has the Node.js flags for below ten sources", (file) => {
   expect(readFileSync(join(ROOT, file), "utf8")).toContain(FEW);
 });
 

@@ -73,7 +73,7 @@ test.skipIf(!isThere("bash"))("bash completes commands, options, choices, and na
   expect(complete("plenum", "--config", "x.yaml", "status", "--pro")).toEqual(["--probe"]);
 });
 
-test.skipIf(!isThere("fish"))("fish offers the commands of a group", () => {
+test.skipIf(!isThere("fish"))("fish completes the subcommands of plenum outbox", () => {
   const script = buildCompletionScript("fish", commandDescriptions).join("\n");
   const fishOutput = execFileSync("fish", ["--no-config", "-c", `${script}\ncomplete -C 'plenum outbox re'`]);
   const offeredWords = fishOutput

@@ -41,17 +41,17 @@ describe("the progress line of a command", () => {
     expect([shell.err.text(), shell.out.text()]).toEqual([shown, ""]);
   });
 
-  test("is removed from a terminal at the end", async () => {
+  test("is removed from the terminal when the command ends", async () => {
     const shell = terminal({ isTTY: true });
     await runProgress(shell, 3_500);
     expect(shell.err.text().endsWith("Reading more … 3 s\r\u001b[K")).toBe(true);
   });
 });
 
-describe("rows printed by a command", () => {
+describe("the output of printRows", () => {
   const columns = { id: "id", name: "name" } as const;
 
-  test("are a table without control characters", () => {
+  test("is a table without control characters", () => {
     const shell = terminal();
     shell.printRows(
       [
@@ -66,7 +66,7 @@ describe("rows printed by a command", () => {
   test.each([
     ["one JSON array with --json", true, "[]\n", ""],
     ["the word nothing on standard error", false, "", "nothing\n"],
-  ])("are, for an empty list, %s", (_, json, out, err) => {
+  ])("is, for an empty list, %s", (_, json, out, err) => {
     const shell = terminal({ json });
     shell.printRows([], columns);
     expect([shell.out.text(), shell.err.text()]).toEqual([out, err]);

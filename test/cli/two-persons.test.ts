@@ -23,7 +23,7 @@ function createKey(cli: Workplace, name: string): string {
 const data = (ended: Ended): unknown => JSON.parse(ended.stdout);
 const [TAG] = WRITING.allow;
 
-test("plenum writes approval lists each change, plenum writes approve approves the rules with a key, and the running worker applies them", async () => {
+test("plenum writes approval lists changed write rules, plenum writes approve approves the rules with a key, and the running worker then writes", async () => {
   const { service, cli } = await servedWorkplace();
   const approval = { approvers: { anna: createKey(cli, "anna") } };
   createKey(cli, "mallory");

@@ -24,11 +24,11 @@ describe("writingSettings (the options that an approval covers)", () => {
     ["a proxy", withSource({ proxy: { url: "http://p.example:3128" } })],
     ["another broker", withSinks({ broker: { mqtt: { ...broker.mqtt, url: "mqtts://x" } } })],
     ["another sink for commands", withSinks({ screen: { mqtt: { ...screen.mqtt, commands: { enabled: true } } } })],
-  ])("changes for %s", (_what, changed) => {
+  ])("gives another text to sign for a configuration with %s", (_what, changed) => {
     expect(signedText(changed)).not.toBe(signedText(plainConfig));
   });
 
-  test("excludes options that only read from the service or send events", () => {
+  test("gives the same text to sign when only options for reading or for sending events change", () => {
     const changedConfig = {
       ...plainConfig,
       sinks: { broker: { ...broker, batch: 5 }, other: { stdout: {} } },

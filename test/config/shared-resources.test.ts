@@ -65,7 +65,7 @@ describe("the configuration of two file sinks", () => {
     ["two file names", file("/x"), file("/x", ", name: other")],
     ["two path layouts with different file names", file("/x"), file("/x", ', path: "{date}"')],
     ["a disabled sink", file("/x"), `enabled: false, ${file("/x")}`],
-    ["one file sink and one lake in a folder", file("/x"), parquet("/x")],
+    ["a file sink and a data lake in one folder", file("/x"), parquet("/x")],
   ])("is accepted with %s", (_what, a, b) => {
     expect(conflictOf(a, b)).toBeNull();
   });
@@ -92,7 +92,7 @@ describe("the configuration of two data lakes", () => {
       SAME_PREFIX,
     ],
     ["the same events in one Delta table", s3("prefix: a", "delta"), s3("prefix: a", "delta"), SAME_PREFIX],
-  ])("is rejected with %s", (_what, a, b, said) => {
+  ])("is rejected when the lakes use %s", (_what, a, b, said) => {
     expect(conflictOf(a, b)).toBe(said);
   });
 
@@ -115,7 +115,7 @@ describe("the configuration of two data lakes", () => {
     );
   });
 
-  test("is rejected with the lakes' own errors, and no conflict, when the options of the lakes are invalid", () => {
+  test("is rejected with the errors of each lake, without a conflict error, when options of the lakes are invalid", () => {
     const lakeConflict = conflictOf(s3("endpoint: nonsense"), s3("endpoint: nonsense"));
     expect(lakeConflict).toContain("sinks.a.parquet.s3.endpoint: Write a whole address");
     expect(lakeConflict).not.toContain("The sinks");

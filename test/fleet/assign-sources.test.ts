@@ -77,7 +77,7 @@ describe("assignSources", () => {
     );
   });
 
-  test("assignSources assigns each source to a member that can run it, and leaves a settled assignment unchanged", () => {
+  test("assignSources assigns each source to a member that can run it, and keeps an assignment that it returned before", () => {
     fc.assert(
       fc.property(choosySharers, holders, (members, held) => {
         const shares = assignSources(members, held);

@@ -6,7 +6,7 @@ import { fleetsInPostgres, SOURCES } from "./postgres-fleet.ts";
 describe.skipIf(absent("postgres"))("a fleet with failures", () => {
   const { server, begin } = fleetsInPostgres();
 
-  test("a fleet assigns the sources of a killed member to others after its lease, even with wrong wall clocks", async () => {
+  test("a fleet assigns the sources of a killed member to others after its lease has expired, even with wrong wall clocks", async () => {
     const rig = begin();
     const wrongBy = (ms: number) => ({ clock: { ...systemClock, now: () => systemClock.now() + ms } });
     const [a, b] = [await rig.member("a", wrongBy(300_000)), await rig.member("b", wrongBy(-300_000))];
@@ -35,7 +35,7 @@ describe.skipIf(absent("postgres"))("a fleet with failures", () => {
   });
 
   test.each(["cut", "stall"] as const)(
-    "a fleet stops sources on a member without the database before other members start them (%s)",
+    "a fleet stops the sources of a member that lost the database before others start them (network fault: %s)",
     async (how) => {
       const rig = begin();
       const [a, b] = [await rig.member("a"), await rig.member("b")];

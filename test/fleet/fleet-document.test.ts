@@ -28,7 +28,7 @@ function fleet() {
   };
 }
 
-test("members share the stored approvers, each with its own file path, and a failed write keeps them", async () => {
+test("members share the stored approvers, each with its own file path, and a failed deletion leaves them stored", async () => {
   const { guards, documents } = fleet();
   const [one, two, none] = [await guards("/one/approvals"), await guards("/two/approvals"), await guards()];
   const pinned = { file: "/one/approvals" } as NonNullable<ReturnType<typeof one.approverStore.read>>;

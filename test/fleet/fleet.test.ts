@@ -53,7 +53,7 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
     expect(await count("source where holder is not null")).toEqual([[0]]);
   });
 
-  test("a fleet rejects a running member's name and another configuration, and accepts both once it has ended", async () => {
+  test("a fleet rejects a member with a running member's name or with another configuration until the running member has ended", async () => {
     const rig = begin();
     const refusal = (...options: Parameters<typeof rig.member>) => rig.member(...options).catch(errorText);
     const a = await rig.member("a");

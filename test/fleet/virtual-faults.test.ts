@@ -145,7 +145,7 @@ describe("a member without renewals", () => {
     expect(a.holding()).toHaveLength(9);
   });
 
-  test("a member releases and retakes sources after the response to their takeover was lost", async () => {
+  test("a member releases and retakes sources after the database's response to the takeover was lost", async () => {
     const { clock, tables } = startNewFleet();
     const a = fleet.member("a");
     const wellTransact = a.link.database.transact;

@@ -39,7 +39,7 @@ async function guardsOf(documents: MemoryTables, stateFolder = folder) {
 }
 
 describe("a machine of a fleet", () => {
-  test("a machine of a fleet writes no tag for an armed database before the machine itself was armed for that database", async () => {
+  test("a machine of a fleet writes no tag until its operator arms that machine, even if another machine is armed", async () => {
     const documents = createMemoryTables();
     const { database, guards } = await guardsOf(documents);
     await armThisMachine(database, testFolder("machine"), { by: "another machine", at: AT });
@@ -73,7 +73,7 @@ describe("a machine of a fleet", () => {
     expect(await refusals()).toEqual([false, true]);
   });
 
-  test("a machine of a fleet is not armed by a symbolic link or by a database id from its own folder", async () => {
+  test("a machine of a fleet is not armed if its arming file is a symbolic link, or by a database whose id was copied from that file", async () => {
     const documents = createMemoryTables();
     const { guards, database } = await guardsOf(documents);
     await armThisMachine(database, folder, { by: "the command line", at: AT });

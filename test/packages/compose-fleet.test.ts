@@ -52,7 +52,7 @@ describe("the Compose file of a fleet", () => {
       expect(image).toBe(`plenum:${version}`);
   });
 
-  test("mounts existing files only after prepare, and secrets have mode 600", () => {
+  test("mounts only files that exist after the script prepare ran, with secrets of mode 600", () => {
     const folder = prepared();
     expectPrepared(compose, folder);
     for (const sourceName of ["north", "south", "west"])

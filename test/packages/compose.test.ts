@@ -36,11 +36,11 @@ describe("the Compose file of one worker", () => {
     expect(services.plenum?.image).toBe(`plenum:${version}`);
   });
 
-  test("mounts existing files only after prepare, and secrets have mode 600", () => {
+  test("mounts only files that exist after the script prepare ran, with secrets of mode 600", () => {
     expectPrepared(compose, join(prepared(), FOLDER));
   });
 
-  test("prepare keeps existing passwords and reports a missing token", () => {
+  test("has a script prepare that keeps existing passwords and reports a missing token", () => {
     const folder = join(prepared(), "packages/compose");
     const passwordBefore = readFileSync(join(folder, "secrets/mqtt_password"), "utf8");
     execFileSync(join(folder, "prepare"));
@@ -78,7 +78,7 @@ test.skipIf(absent("victoria-metrics"))("VictoriaMetrics accepts the scrape conf
 });
 
 describe.skipIf(absent("mosquitto") || absent("mosquitto_passwd"))("the MQTT broker of the Compose file", () => {
-  test("accepts only the passwords of prepare for the worker and the viewer", async () => {
+  test("accepts only the passwords that the script prepare generated for the worker and the viewer", async () => {
     const copyRoot = prepared();
     const folder = join(copyRoot, "packages/compose");
     const run = join(copyRoot, "run");

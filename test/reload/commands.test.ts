@@ -66,7 +66,7 @@ async function startWriting(commands: object = {}) {
 }
 
 describe("a changed allow-list", () => {
-  test("applies new, narrower and removed entries to new and waiting commands", async () => {
+  test("applies added, narrowed and removed entries to new and to waiting commands", async () => {
     const { tags, allowed, send, results, posts } = await startWriting({ group_window: "20s" });
     const [a = "", b = "", c = ""] = tags;
     const [stays, narrowed, gone] = [await send(a, 20), await send(b, 28), await send(c, 21)];
@@ -119,7 +119,7 @@ describe("a changed allow-list", () => {
     expect((await results()).get(`${id}/restore`)?.outcome).toBe("confirmed");
   });
 
-  test("closes writing under the two-person rule until the change is approved", async () => {
+  test("rejects commands under the two-person rule while the change is not approved", async () => {
     const { tags, allowed, send, results, posts } = await startWriting();
     const approver = derivePublicKeyText(generateKeyPairSync("ed25519").privateKey);
     const [a = "", b = ""] = tags;

@@ -51,7 +51,7 @@ describe("a reload of the configuration", () => {
     ]);
   });
 
-  test("compares the file with the configuration in force, also after a second change", async () => {
+  test("compares the file with the configuration that the worker uses, also after a second change", async () => {
     const { reloader, world, told } = await startReloader();
     for (const interval of ["5m", "2m"]) {
       world.written = { every: interval };

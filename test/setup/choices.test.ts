@@ -38,7 +38,7 @@ describe("unitGroups (the tags of a building by unit)", () => {
     for (const unit of units.split(" ")) expect(groups({ [unit]: 1 })).toEqual([`${group} 1: ${unit}`]);
   });
 
-  test("moves units beyond the 24 most frequent ones to the group of other units", () => {
+  test("moves all but the 24 most frequent units to the group of other units", () => {
     const units = Object.fromEntries(Array.from({ length: 26 }, (_, n) => [`u${n}`, 100 - n]));
     const [readings, rest] = unitGroups(buildingWith(units));
     expect(readings?.units.map(({ unit }) => unit)).toEqual(Array.from({ length: 24 }, (_, n) => `u${n}`));

@@ -65,7 +65,7 @@ test.each<[string, BuildingSummary, readonly unknown[]]>([
     [expect.stringMatching(/^There is no tag in these 2 sites: /)],
   ],
   [
-    "about missing and superfluous abilities",
+    "about missing and superfluous permissions of the token",
     buildingWith({}, { abilities: ["write:tags"] }),
     [
       "The token may not read tags (read:tags): alarms are followed, and no value is read.",

@@ -49,7 +49,7 @@ describe("the timeline of an alarm", () => {
     ]);
   });
 
-  test("is derived from the alarm when the log no longer has its events", () => {
+  test("is derived from the stored alarm when the event log no longer has events of the alarm", () => {
     const alarm = {
       ...ALARM,
       triggeredAt: timeAt(1),

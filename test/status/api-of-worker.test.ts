@@ -64,7 +64,7 @@ describe("a worker that has run for a while", () => {
     for (const [n, low] of (month.low ?? []).entries()) expect(low ?? 0).toBeLessThanOrEqual(month.high?.[n] ?? 0);
   });
 
-  test("fetches the history of a plotted tag once, in the spare part of the quota", { timeout: 120_000 }, async () => {
+  test("fetches the history of a plotted tag once, with spare requests", { timeout: 120_000 }, async () => {
     const { answer, clock, simulator } = await followSimulator();
     await clock.advance(5 * MINUTE);
     const { hasLog } = simulator.truth;
@@ -82,7 +82,7 @@ describe("a worker that has run for a while", () => {
     expect(requests()).toBe(1);
   });
 
-  test("counts requests by lane, deliveries of its sinks, and rejections", { timeout: 120_000 }, async () => {
+  test("counts requests by purpose, deliveries by sink, and rejected requests", { timeout: 120_000 }, async () => {
     const { answer, clock } = await followSimulator({
       simulator: {
         ...SIMULATOR,
@@ -117,7 +117,7 @@ describe("a worker that has run for a while", () => {
   });
 });
 
-test("a write from the page goes through the gate to the service and into the audit log", {
+test("a write from the status page passes the write checks, reaches the service and is recorded in the audit log", {
   timeout: 120_000,
 }, async () => {
   const folder = temporaryFolder();

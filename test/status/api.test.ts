@@ -154,7 +154,7 @@ describe("a tag", () => {
     expect(await closedReason(VIEWER)).toBe("A viewer may look, and change nothing.");
   });
 
-  test("counts the configured ranges of its history that were not fetched", () => {
+  test("counts the ranges of its configured history that were not fetched", () => {
     const day = (number: number) => `2026-11-${number}T00:00:00.000Z`;
     const gapCount = (...fetched: readonly (readonly [from: number, to: number])[]) => {
       const spans = fetched.map(([from, to]) => ({ from: day(from), to: day(to), why: "points" as const }));
@@ -191,7 +191,7 @@ describe("an alarm", () => {
     expect(before.brief.episode).toBe("earlier");
   });
 
-  test("is read from the log when it is no longer stored", async () => {
+  test("is read from the event log when its state is no longer stored", async () => {
     const { answer, store } = await openApi();
     await fillSource(store, "north", { tagNames: [] });
     await store.commit({ events: [alarmEvent("alarm-raised", "e1"), alarmEvent("alarm-resolved", "e1")] });
@@ -290,7 +290,7 @@ describe("an action of an operator", () => {
   };
   const WRITE = { source: "north", tag: "10001", value: 21 };
 
-  test("passes a write to the gate once and returns its result", async () => {
+  test("passes a write to the write checks once and returns the result of the write", async () => {
     const { post, store, wishes } = await startPosting({
       write: async (wish) => {
         wishes.push(wish);

@@ -101,7 +101,7 @@ describe("the readiness of a worker", () => {
     expect(failedCommitWarnings(trouble())).toEqual([]);
   });
 
-  test("is false when settlements or quota slots cannot be stored", async () => {
+  test("is false when the progress of a sink or the use of the quota cannot be stored", async () => {
     const fault = new Retryable("fsync failed");
     const failingStore = (opened: Store): Store => ({
       ...opened,
@@ -117,7 +117,7 @@ describe("the readiness of a worker", () => {
     expect(reasons(await saving.look())).toEqual(["commit-failed state"]);
   });
 
-  test("is true after a conflict of two commits", async () => {
+  test("is true after a commit that inserts an existing key is rejected", async () => {
     const { look, store } = await startReadiness();
     const insert = { documents: [{ set: "journal", insert: [["a", 1]] as const }] };
     await store.commit(insert);

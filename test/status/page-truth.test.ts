@@ -97,7 +97,7 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 10_000 }).toBe("Plenum works");
   });
 
-  test("names the token buckets of read, write and history when each has its own", async () => {
+  test("shows a separate request quota for reads, writes and history when the service has separate quotas", async () => {
     const [allowance] = LIVE_SOURCE.quota?.buckets ?? [];
     if (allowance === undefined) throw new Error("no allowance");
     const allowances = ["read", "write", "history"].map((name) => ({ ...allowance, name }));
@@ -115,7 +115,7 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
     }
   });
 
-  test("shows values older than their target interval although the plan fits the quota", async () => {
+  test("reports that values are older than their target interval even if the read plan fits the quota", async () => {
     const [comfort, meters] = PLAN_FACTS.classes;
     if (comfort === undefined || meters === undefined) throw new Error("no classes");
     const planFacts = { ...PLAN_FACTS, classes: [{ ...comfort, valueAgeMs: 78_000 }, meters] };

@@ -109,7 +109,7 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
     await expect.poll(() => page.locator(".values").innerText()).toContain("No tag matches.");
   });
 
-  test("opens the alarm that a link in a message names", async () => {
+  test("opens the alarm of the link that a receiver's message contains", async () => {
     const { server, store, page } = await openPage();
     const alarms = Array.from({ length: 120 }, (_, n) => ({ id: `${500_001 + n}` }));
     await fillSource(store, "north", { tagNames: ["Supply"], alarms });
@@ -119,7 +119,7 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
     expect(await head.innerText()).toContain("id 500115");
   });
 
-  test("shows the plan: freshness of each class, requests by lane, full sweep and backfill", async () => {
+  test("shows the read plan: value age of each read class, requests by purpose, time to read all tags, and backfill", async () => {
     const { page, open, complaints } = await openPage();
     await open();
     const plan = page.locator(".plan").first();
@@ -145,7 +145,7 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
   });
 
   test.each([1280, 400])(
-    "shows the smallest change that makes an overloaded read plan fit, at a width of %i",
+    "shows the smallest change that makes an overloaded read plan fit the quota, at a width of %i pixels",
     async (width) => {
       const planFacts = {
         ...PLAN_FACTS,

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { MINUTE, workerOverHttp } from "./worker-over-http.ts";
 
-test("the plan and its metric are updated after a change of the inventory", async () => {
+test("the read plan and its metric are updated after the list of tags changes", async () => {
   const { clock, metrics, report, simulator } = await workerOverHttp({
     simulator: { sites: [1, 6], alarms: { recorded: false } },
     source: {

@@ -182,7 +182,7 @@ describe("the warnings of a source", () => {
     expect(await noticesWith({ clockSkewMs })).toEqual(notice === null ? [] : [notice]);
   });
 
-  test("report an overloaded plan once for all classes", async () => {
+  test("report an overloaded read plan once for all read classes", async () => {
     const classes = PLAN_FACTS.classes.map((each) => ({ ...each, tags: 900, allTagCount: 900 }));
     const plan = async () => reportPlan({ ...PLAN_FACTS, classes });
     expect(await noticesWith({ plan })).toEqual([
@@ -192,7 +192,7 @@ describe("the warnings of a source", () => {
     ]);
   });
 
-  test("report series with unreadable history", async () => {
+  test("name the tag and resolution of unreadable history", async () => {
     const series = { resolution: "5m", timeZone: "UTC", everyMs: 1, backfillMs: 0, graceMs: 0, lookBackMs: 0 } as const;
     const said = 'unreadable: The value at 2026-06-01T00:00:00.000Z is the text "n/a", and no number.';
     const refusal = { from: NOW, to: NOW, why: "refused", reason: "unreadable", at: NOW, said } as const;
@@ -252,7 +252,7 @@ describe("the warnings of a source", () => {
   });
 });
 
-test("the plan is computed at most every 15 s", async () => {
+test("the read plan is computed at most every 15 s", async () => {
   const { store, clock } = await statusBuilding();
   let planCount = 0;
   const plan = async () => {

@@ -52,14 +52,14 @@ describe("the emergency stop", () => {
     ["comes from another site", "stop", { ...FROM_PAGE, origin: "https://evil.example" }, 403],
     ["has a cross-site header", "stop", { ...FROM_PAGE, "sec-fetch-site": "cross-site" }, 403],
     ["has a foreign host name", "stop", { ...FROM_PAGE, host: "evil.example" }, 403],
-  ])("accepts only a request of the page itself; here, one that %s", async (_, action, headers, status) => {
+  ])("is accepted only from the status page; the request %s", async (_, action, headers, status) => {
     const stopWrites = vi.fn();
     const { app } = await startRoutes({ stopWrites });
     expect((await app.request(`/api/writes/${action}`, { method: "POST", headers })).status).toBe(status);
     expect(stopWrites).toHaveBeenCalledTimes(status === 200 ? 1 : 0);
   });
 
-  test("responds 409 when writing is not configured", async () => {
+  test("is answered with 409 when tag writes are not configured", async () => {
     const { app } = await startRoutes();
     expect((await app.request("/api/writes/stop", { method: "POST", headers: FROM_PAGE })).status).toBe(409);
   });

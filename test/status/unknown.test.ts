@@ -50,7 +50,7 @@ async function scrapeMetrics(status: Status): Promise<string> {
 }
 
 describe("a worker that has just started", () => {
-  test("reports unknown counts and all jobs, and sets no gauge", async () => {
+  test("reports unknown counts and all polling jobs, and sets no gauge", async () => {
     const { status } = await startNorth();
     const { counts, jobs, readings } = await northReport(status);
     expect(counts).toEqual({ sites: null, tags: null, values: 0, bad: 0, alarms: null });
@@ -63,7 +63,7 @@ describe("a worker that has just started", () => {
     }
   });
 
-  test("reports a job that never succeeds as late", async () => {
+  test("reports a polling job that never succeeds as late", async () => {
     const { clock, status } = await startNorth();
     await clock.advance(10 * MINUTE);
     const { notices, sources } = await status.report();
@@ -146,7 +146,7 @@ describe("the count of a list", () => {
 });
 
 describe("the last successful poll", () => {
-  test("is the latest of the stored poll, the worker's poll and the newest value", async () => {
+  test("is the latest of the stored time, the worker's latest poll and the newest value", async () => {
     const polls = { alarms: poll("2026-11-21T09:59:10.000Z"), live: poll("2026-11-21T09:55:00.000Z") };
     const { status } = await startNorth({ tagNames: ["a"] }, polls, { alarms: "2026-11-21T09:59:40.000Z" });
     const { jobs } = await northReport(status);
@@ -155,7 +155,7 @@ describe("the last successful poll", () => {
     expect(lastSuccessOf("live"), "the time of the newest value").toBe(NOW);
   });
 
-  test("of a disabled job is not reported and causes no warning", async () => {
+  test("of a disabled polling job is not reported and causes no warning", async () => {
     const { status } = await startNorth(undefined, { hosts: poll(null, { problem: "forbidden" }) });
     const { notices, sources } = await status.report();
     expect(sources[0]?.jobs.map(({ name }) => name)).not.toContain("hosts");

@@ -51,7 +51,7 @@ describe.skipIf(absent("chromium"))("each view of the status page", () => {
     180_000,
   );
 
-  test.each([320, 390, 1280, 3840])("fits a width of %i with long names", async (width) => {
+  test.each([320, 390, 1280, 3840])("fits a width of %i pixels with long names", async (width) => {
     const long = "563.001-RT601_Temperature_Corridor_West_Wing_".repeat(4);
     const longBrief = { ...samples.alarmBrief(0), name: long, site: long };
     const { page, store, url } = await openPage(width, {

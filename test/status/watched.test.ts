@@ -89,7 +89,7 @@ describe("the age of a poll", () => {
   });
 
   test.each(["2016-01-01T00:00:00.000Z", "2026-06-01T11:50:00.000Z"])(
-    "is late only three minutes after a restart when the last stored poll was %s",
+    "makes the poll late only three minutes after a restart when the last stored poll was %s",
     (stored) => {
       expect(isLate(stored, momentAfter(3 * MINUTE))).toBe(false);
       expect(isLate(stored, momentAfter(3 * MINUTE + 1))).toBe(true);

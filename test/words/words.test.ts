@@ -12,11 +12,11 @@ describe("comparing wording findings with the numbers in allowed.json", () => {
   const found = new Map([["src/app", ["src/app/worker.ts:1 “anew”: again"]]]);
 
   test.each<[string, Record<string, number>, string | null]>([
-    ["as many as listed", { "src/app": 1 }, null],
-    ["one more than listed", {}, "src/app has 1 findings and may have 0"],
-    ["one less than listed", { "src/app": 2 }, "lower the number"],
-    ["an entry without findings", { "src/app": 1, "docs/gone.md": 3 }, "docs/gone.md has 0 findings and 3"],
-  ])("%s", (_, list, sentence) => {
+    ["nothing for as many findings as listed", { "src/app": 1 }, null],
+    ["one finding more than listed", {}, "src/app has 1 findings and may have 0"],
+    ["one finding less than listed", { "src/app": 2 }, "lower the number"],
+    ["a listed file without findings", { "src/app": 1, "docs/gone.md": 3 }, "docs/gone.md has 0 findings and 3"],
+  ])("reports %s", (_, list, sentence) => {
     const expected = sentence === null ? [] : [expect.stringContaining(sentence)];
     expect(differences(found, list)).toEqual(expected);
   });
@@ -42,7 +42,7 @@ describe("wording findings in program code", () => {
     ["a clause as the subject", "// Reads it. What is read is stored.", ["1 . What is"]],
     ["a comment behind code", "const a = 1; // nobody reads it", ["1 nobody"]],
     ["two comments next to each other", "a(); // What\n// Of", ["1 What", "2 Of"]],
-  ])("%s", (_, text, expected) => {
+  ])("include %s", (_, text, expected) => {
     expect(wordsIn("src/a.ts", text)).toEqual(expected);
   });
 
