@@ -11,7 +11,7 @@ import type { AlarmReceiver, IncidentMessage } from "../shared/receiver/receiver
 import { createAuthorizationReader } from "../shared/receiver/ticket-receiver.ts";
 import type { AlertmanagerConfig } from "./config.ts";
 
-/** Time after the end of an alert during which Plenum repeats the end, in case Alertmanager was restarted. */
+/** Time after the end of an alert during which Plenum resends the resolved alert, in case Alertmanager restarts. */
 const END_RESEND_PERIOD_MS = 5 * 60_000;
 
 export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: ConnectorContext): AlarmReceiver {

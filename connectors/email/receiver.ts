@@ -12,7 +12,7 @@ import type { EmailConfig } from "./config.ts";
 import { buildIncidentMail } from "./incident-mail.ts";
 import { describeMailServer, mapMailError } from "./mail-failures.ts";
 
-/** A server counts as silent if its connection or its greeting takes longer than this share of the timeout. */
+/** Fraction of the timeout after which a server without a connection or a greeting counts as silent. */
 const SMTP_GREETING_TIMEOUT_SHARE = 0.8;
 
 const FirstMailReference = z.object({ title: z.string() });

@@ -7,7 +7,7 @@ import { syncFolder } from "../../src/core/errors/folder-access.ts";
 
 export type FileAppender = Awaited<ReturnType<typeof openFileAppender>>;
 
-/** Maximum number of lines in one write. After a crash, only this many last lines may be damaged. */
+/** Maximum number of lines in one write. After a crash, at most this many lines at the end of a file are damaged. */
 export const MAX_BATCH_LINES = 1_000;
 
 const FILE_OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW;
@@ -49,7 +49,7 @@ export async function openFileAppender(path: string, fileMode: number, maxLines:
 const NEWLINE_BYTE = 10;
 const READ_CHUNK_BYTES = 64 * 1024;
 
-/** Removes an incomplete last write: text after the last newline or after zeros (missing sectors). */
+/** Removes an incomplete last write: bytes after the last newline, or from a zero byte (a disk sector not written). */
 async function truncateTornWrite(handle: FileHandle, maxLines: number): Promise<number> {
   const { size } = await handle.stat();
   const firstZeroByteOffset = await findFirstZeroByte(handle, await findStartOfLastLines(maxLines, handle, size), size);

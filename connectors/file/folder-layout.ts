@@ -58,7 +58,7 @@ export function splitEventIntoDayLines(event: Event, sequence: EventNumber | nul
   const [firstDay] = pointsByDay.keys();
   if (history === null || pointsByDay.size <= 1) {
     const { type, data, time } = event as AnyEvent;
-    // A total has the time of the end of its period, often midnight of the next day, so use the start.
+    // The time of a `tag-total` event is the end of its period, often midnight of the next day. Use the start.
     const date = firstDay ?? parseUtcDay(type === "tag-total" ? data.from : time);
     return [{ date, texts: cloudEventParts(event, sequenceFields) }];
   }

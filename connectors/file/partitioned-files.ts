@@ -14,7 +14,7 @@ import {
 } from "./durable-file.ts";
 import { buildEventFolderPath, splitEventIntoDayLines } from "./folder-layout.ts";
 
-/** Maximum number of files that one tick finishes: finishing hundreds after a backfill would delay new events. */
+/** Maximum files that one call of the sink's `tick` finishes. Finishing hundreds would delay new events. */
 const MAX_FILES_FINISHED_PER_TICK = 20;
 
 const UNFINISHED_SUFFIX = ".part";

@@ -13,7 +13,7 @@ export const FULL_DISK_ADVICE = "Free some space, or lower max_total_mb";
 export interface EventFileWriter {
   open(signal: AbortSignal): Promise<void>;
   write(batch: readonly Event[], sequences: BatchInfo["sequences"], signal: AbortSignal): Promise<void>;
-  /** Closes old files for good. Returns the milliseconds until the next file is old enough. */
+  /** Finishes files older than `finish_after`. Returns the milliseconds until the next file reaches this age. */
   finishOldFiles?(signal: AbortSignal): Promise<number>;
   close(): Promise<void>;
 }

@@ -40,7 +40,7 @@ export function createBucketClient(config: InfluxConfig, writePath: string, getC
         return false;
       } catch (error) {
         if (!(error instanceof HttpError) || isWrongPathError(error)) throw error;
-        // Some servers respond 400 to an empty body; the database then exists.
+        // Some servers respond 400 to a write with an empty body if the database exists.
         if (error.statusCode === 400 || error.statusCode === 422) return false;
         if (error.statusCode === 404) return true;
         throw error;

@@ -215,7 +215,7 @@ function buildAlarmPoint({ type, data }: AlarmEvent): InfluxPoint {
   };
 }
 
-/** An alarm that vanished or left the token's view still has the status `active`, and needs a point that ends it. */
+/** Returns the alarm's state. A vanished or invisible alarm still has the status `active`, so it gets its own state. */
 function findAlarmState(type: AlarmEvent["type"], status: string): "active" | "resolved" | "vanished" | "out-of-scope" {
   if (type === "alarm-vanished") return "vanished";
   if (type === "alarm-out-of-scope") return "out-of-scope";

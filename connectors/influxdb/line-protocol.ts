@@ -11,7 +11,7 @@ export interface InfluxPointData {
   readonly tags: Readonly<Record<string, string | number | null | undefined>>;
   readonly fields: Readonly<Record<string, string | number | boolean | null | undefined>>;
   readonly timeMs: number;
-  /** Event id that determines the nanoseconds of the time; absent if a later point may replace this one. */
+  /** Event id that determines the nanoseconds of the time; absent if a later point may replace this point. */
   readonly distinguishingId?: string;
 }
 
@@ -155,7 +155,7 @@ function releaseReusableBuffer(buffer: Buffer): void {
 const LINE_BREAK_BYTE = 10;
 const SPACE_BYTE = 32;
 
-/** Writes 13 digits of milliseconds (2001 to 2286) as nanoseconds; returns the next position. */
+/** Writes a time in milliseconds (13 digits: years 2001 to 2286) as nanoseconds. Returns the offset after it. */
 function writeTimestamp(timeMs: number, buffer: Buffer, offset: number): number {
   if (!(timeMs >= 1e12 && timeMs < 1e13)) return writeAscii(`${timeMs}${ZERO_NANOSECONDS}`, buffer, offset);
   const millionsOfMs = Math.floor(timeMs / 1e6);

@@ -30,7 +30,7 @@ interface EventOrigin {
 
 /**
  * Adds names to points as tags, for query languages without joins. Until the sites and systems of a source are listed,
- * its points wait up to `FIRST_INVENTORY_WAIT_MS`, because a name that is added later would begin another series.
+ * its points wait up to `FIRST_INVENTORY_WAIT_MS`, because an InfluxDB tag that is added later starts a new series.
  * A site name that becomes known after this wait is added to points a minute later.
  */
 export function createNameLookup(
@@ -57,7 +57,7 @@ export function createNameLookup(
     return hasWaitEnded;
   }
 
-  /** Looks up a name by `findName` and caches it. Returns null while the points of the source must wait. */
+  /** Looks up a name by `findName` and caches the name. Returns null while the points of the source must wait. */
   async function lookUpObjectName(
     kind: ObjectNameTag,
     source: string,

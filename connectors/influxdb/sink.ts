@@ -58,7 +58,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     return outcome;
   }
 
-  /** Classifies an error of sending. Returns an abort instead of throwing, so lines stored before remain accepted. */
+  /** Classifies a send error. Returns an abort as an outcome, so that lines stored before the abort stay accepted. */
   async function classifySendError(error: unknown, lineCount: number, signal: AbortSignal): Promise<WriteOutcome> {
     if (error instanceof HttpError && !signal.aborted) return classifyWriteError(error, config, lineCount, clock.now());
     const probeServerTls = (timeout: AbortSignal) => probeTlsThroughProxy(proxy, hostAndPortOfUrl(url), timeout);
@@ -91,7 +91,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       connectToInflux();
       if (!config.create_database) return;
       try {
-        // Check first: a user that may write to a database may lack the right to create one.
+        // Create only a missing database: a user that may write to a database may lack the right to create one.
         if (await bucketClient.isBucketMissing(signal)) await bucketClient.createDatabase(signal);
       } catch (error) {
         throw await mapInfluxError(error, signal);
@@ -135,7 +135,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
         return await bucketClient.retentionMs(signal);
       } catch (error) {
         if (signal.aborted) throw signal.reason;
-        // This request fails for a token that may only write, and for VictoriaMetrics and InfluxDB 3, which lack the endpoint.
+        // The token may only write, or the server (VictoriaMetrics, InfluxDB 3) lacks this endpoint.
         log.debug({ err: error }, "the server does not say how long it keeps points");
         return null;
       }

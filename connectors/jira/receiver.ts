@@ -57,7 +57,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     return (await jira.readJson({ method: "GET", path }, TransitionsResponse, signal)).transitions;
   }
 
-  /** Executes a transition. Returns false without a transition, or if a workflow rule rejects it. */
+  /** Executes an issue transition. Returns false for a null `body`, or if a workflow rule rejects the transition. */
   async function executeTransition(id: string, body: TransitionBody | null, signal: AbortSignal): Promise<boolean> {
     if (body === null) return false;
     const path = `/issue/${id}/transitions`;

@@ -66,7 +66,7 @@ export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
     return { tls: { ...VERIFIED_TLS, ca, cert, key }, ...(isIP(host) === 0 ? { tlsServerName: host } : {}) };
   }
 
-  /** Throws before a password goes in plain text to another machine, even if a local broker names that machine. */
+  /** Throws instead of sending a password in plain text to another machine, even if a local broker refers to it. */
   function refuseUnencryptedPassword(address: HostAndPort): void {
     if (sasl === undefined || tls.enabled || config.plain_text || isLoopbackHost(address.host)) return;
     const message = `${describeBroker(address).name} would get our password readable to everybody on the way.`;
@@ -92,7 +92,7 @@ export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
     for (const { connection, broker } of connectionByBroker.values()) {
       broker.catch(() => undefined);
       connection.close().catch(() => undefined);
-      // The library waits for the other side to close, which a stopped broker never does.
+      // The library waits until the broker closes the connection, which a stopped broker never does.
       connection.socket?.destroy();
     }
     connectionByBroker.clear();
@@ -144,7 +144,7 @@ export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
 }
 
 async function connectAndReadVersions(connection: kafka.Connection, address: HostAndPort) {
-  // Store the error, because pending requests fail only with "connection closed". An unhandled error event ends the process.
+  // Store the error: pending requests report only "connection closed". An unhandled error event ends the process.
   let connectionError: Error | null = null;
   connection.on("error", (error) => {
     connectionError ??= error;

@@ -101,7 +101,7 @@ export function createKafkaCluster(config: KafkaConfig, connections: BrokerConne
       return new Map(names.map((name) => [name, topicCache.get(name)?.topic ?? { name, ...missingTopicMetadata }]));
     },
 
-    /** Requests the metadata and our permissions of the given topics, or of all visible topics for null. */
+    /** Requests the metadata and Plenum's permissions for the given topics; null means all visible topics. */
     describeTopics: (names: readonly string[] | null) => requestMetadata(names, false, true),
 
     async requestProducerId(): Promise<ProducerId> {

@@ -61,7 +61,7 @@ export function createKafkaProducer(config: KafkaConfig, connections: BrokerConn
       needsNewId || producer.epoch >= MAX_PRODUCER_EPOCH ? null : { id: producer.id, epoch: producer.epoch + 1 };
   }
 
-  /** Sends records in order and returns outcomes: one request at a time per partition, none after a failure. */
+  /** Sends records in order, one request at a time per partition and none after a failure. Returns the outcomes. */
   async function sendRecords(records: readonly KafkaRecord[]): Promise<readonly RecordOutcome[]> {
     const outcomes: RecordOutcome[] = records.map(() => ({ is: "open" }));
     await ensureProducerId();
@@ -95,7 +95,7 @@ export function createKafkaProducer(config: KafkaConfig, connections: BrokerConn
       }
     }
     if (hasFailed) endProducerEpoch(needsNewId);
-    // Metadata of a topic without a leader may be outdated.
+    // Records stay open if their topic has an error or no leader; the cached metadata may be outdated.
     else if (outcomes.some(({ is }) => is === "open")) cluster.clearCache();
     return outcomes;
   }

@@ -14,7 +14,7 @@ import { createTopicTemplate } from "./topic-template.ts";
 export function createKafkaSink(config: KafkaConfig, context: ConnectorContext): Sink {
   const topicTemplate = createTopicTemplate(config.topic);
   const { connections, cluster, producer } = createKafkaClient(config, context);
-  /** Keys of acknowledged events that follow a failed event. When offered again, these events are not sent again. */
+  /** Keys of events acknowledged after an earlier event failed. The engine offers them again; the sink skips them. */
   let keysToSkip = new Set<string>();
 
   async function deliverBatch(batch: readonly Event[], batchInfo: BatchInfo | undefined) {

@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 import { EVENT_KINDS, type Event, eventSourceName } from "../../src/core/model/event.ts";
 
-/** Nouns in event subjects. Records with one key have one noun, so a topic for each noun keeps their order. */
+/** Nouns of subjects (`tag` in `site/1/tag/7`). Equal keys have one noun, so a topic per noun keeps their order. */
 const TOPIC_SUBJECT_NOUNS = ["alarm", "tag", "gateway", "host", "system", "site", "worker"] as const;
 type TopicSubjectNoun = (typeof TOPIC_SUBJECT_NOUNS)[number];
 

@@ -242,7 +242,7 @@ function createBrokerLink(
     sessionPresent: connack.properties?.sessionExpiryInterval === 0 ? null : connack.sessionPresent,
     /** Aborts, with the reason, when the connection is lost or ended. */
     lossSignal: lossController.signal,
-    /** Time of the last acknowledgement, monotonic; minus infinity before the first. */
+    /** Monotonic time of the last acknowledgement; minus infinity before the first acknowledgement. */
     lastAcknowledgedMs: () => lastAcknowledgedMs,
     rejectPending: rejectPendingMessages,
     publish,
@@ -272,7 +272,7 @@ function createBrokerLink(
   };
 }
 
-/** `rh: 2`: the broker sends no retained messages. `rap`: retained messages keep their flag. */
+/** Subscribes to topics. With `rh: 2`, the broker sends no retained messages; with `rap`, messages keep this flag. */
 async function subscribeToFilter(client: MqttClient, filter: string, retainHandling: 0 | 2): Promise<void> {
   const options = { qos: 1, nl: false, rap: true, rh: retainHandling } as const;
   const granted = await client.subscribeAsync(filter, options).catch((error: unknown) => {

@@ -12,7 +12,7 @@ import type { MqttMessage } from "./publish-packets.ts";
 interface ConnectionOptions extends Pick<LinkOptions, "clientId" | "onMessage"> {
   readonly statusTopic: string;
   readonly prepare?: (link: BrokerLink) => Promise<void>;
-  /** Receives whether the broker still had the session. If this callback is absent, no session is requested. */
+  /** Receives true if the broker still had Plenum's session. If this callback is absent, no session is requested. */
   readonly onSession?: (isSessionPresent: boolean | null) => void;
 }
 

@@ -61,7 +61,7 @@ export async function readBrokerUptime(
       },
       signal,
     );
-    // Ends at the latest when the link is disconnected.
+    // The wait ends at the latest when the link is disconnected.
     const timeoutPromise = sleepFor(context.clock, UPTIME_TIMEOUT_MS, link.lossSignal, signal).then(() => null);
     try {
       await link.subscribe([UPTIME_TOPIC], "include retained messages");

@@ -116,14 +116,14 @@ function writeProperties(buffer: Buffer, offset: number, message: MqttMessage): 
   return writeLength(buffer, offset, propertiesStart, position);
 }
 
-/** Writes a text after its length (section 1.5.4); returns the end. */
+/** Writes the length of a text, then the text (section 1.5.4). Returns the end offset. */
 function writeText(buffer: Buffer, offset: number, text: string): number {
   const textBytes = buffer.write(text, offset + 2);
   buffer.writeUInt16BE(textBytes, offset);
   return offset + 2 + textBytes;
 }
 
-/** Writes the length of a range before it and moves the range where needed; returns the new end. */
+/** Writes the length before the content. Moves the content if the length is not two bytes; returns its end offset. */
 function writeLength(buffer: Buffer, offset: number, contentStart: number, end: number): number {
   const contentBytes = end - contentStart;
   const finalStart = offset + countLengthBytes(contentBytes);

@@ -110,7 +110,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     isLoaded = true;
   }
 
-  /** Adds a tag to `tagsByPattern` or deletes it. Returns the tags whose topics may change. */
+  /** Adds a tag to `tagsByPattern`, or deletes the tag from it. Returns the tags whose topics may change. */
   function changePatternUse(object: ObjectTopics, change: "add" | "delete"): readonly ObjectTopics[] {
     if (object.wanted === undefined) return [];
     const affectedTags: ObjectTopics[] = [];
@@ -274,14 +274,14 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
   return {
     topics: namedTopics,
 
-    /** Prepares the topics of a batch. Returns null when they are known, as for nearly all batches of live values. */
+    /** Chooses the topics of a batch's objects. Returns null if all are known, as for nearly all live values. */
     prepareTopics(batch: readonly Event[]): Promise<void> | null {
       if (isLoaded && objectsToMove.size + objectsToCheck.size + objectsToStore.size === 0 && batch.every(hasKnownTag))
         return null;
       return resolveTopics(batch as readonly AnyEvent[]);
     },
 
-    /** Returns messages that move objects to new topics, to be published before the batch; empty without moves. */
+    /** Returns messages that move objects to new topics. The sink publishes these messages before the batch. */
     async buildNextMoves(): Promise<readonly TopicMove[]> {
       const moves: TopicMove[] = [];
       for (const object of [...objectsToMove].slice(0, MOVES_PER_BATCH)) moves.push(await buildTopicMove(object));

@@ -95,7 +95,7 @@ interface DeliveryOptions {
   readonly onBestEffortRejected: (error: unknown) => void;
 }
 
-/** Sends a batch. Stops at an abort or retryable failure; the receipt keeps the failed event and all later events. */
+/** Sends a batch. Stops at an abort or retryable failure; the receipt asks for a retry from the first failed event. */
 export async function deliverBatch<Item>(
   link: Pick<BrokerLink, "send">,
   batch: readonly Item[],

@@ -47,13 +47,13 @@ export function createTopics(prefix: string, template: string, source?: string) 
     const { path } = names;
     const appendName = (topic: string, name: string) => {
       const level = cleanTopicLevel(name);
-      // A site with the name `cmd` right after the prefix must not make a command topic.
+      // A site named `cmd` directly after the prefix must not produce a command topic.
       return `${topic}/${topic === prefix && RESERVED_LEVELS.has(level) ? "_" : ""}${level}`;
     };
     // Fleet members do not see each other's tag paths, so the source name in the topic keeps it unique.
     const pathPrefix = source === undefined ? prefix : `${prefix}/${encodeSegment(source)}`;
     if (path !== undefined) return `${path.split("/").reduce(appendName, pathPrefix)}/{aspect}`;
-    // The status of a site is on the same topic with every layout.
+    // The topic of a site's status does not depend on the layout.
     if (parts.kind === "site-status")
       return `${prefix}/${encodeSegment(parts.source ?? "")}/${encodeSegment(parts.id)}/{aspect}`;
     let pattern = "";
@@ -94,7 +94,7 @@ export function createTopics(prefix: string, template: string, source?: string) 
       return targetLevels.length === 1 ? commandTarget : { ...commandTarget, tagId: decodeSegment(tagLevel) };
     },
 
-    /** Returns true if a response may be published to a topic: none of Plenum's own, except `<prefix>/reply/…`. */
+    /** Returns true if a response may go to this topic. Plenum's own topics are refused, except `<prefix>/reply/…`. */
     mayReply(topic: string): boolean {
       if (topic === "" || topic.startsWith("$") || /[+#\p{Cc}]/u.test(topic) || !topic.isWellFormed()) return false;
       if (topic.length > MAX_REPLY_TOPIC_LENGTH) return false;
@@ -104,7 +104,7 @@ export function createTopics(prefix: string, template: string, source?: string) 
   };
 }
 
-/** Returns the topic of one aspect of a pattern; without an aspect, its level is left out. */
+/** Replaces `{aspect}` in a topic pattern. Without an aspect, removes the level `{aspect}`. */
 export function formatTopic(pattern: string, aspect: string | undefined): string {
   if (aspect !== undefined) return pattern.replace("{aspect}", aspect);
   return pattern
@@ -136,7 +136,7 @@ const ID_PLACEHOLDERS = new Map<string, (parts: TopicParts, prefix: string) => s
   ["{aspect}", () => "{aspect}"],
 ]);
 
-/** Functions that return the names for placeholders; empty without a name. */
+/** Functions that return the name for each placeholder, or an empty text for a missing name. */
 const NAME_PLACEHOLDERS = new Map<string, (names: TopicNames, parts: TopicParts) => string>([
   ["{site_name}", ({ siteName }, { site }) => siteName ?? site ?? ""],
   ["{system}", ({ system }) => system ?? ""],

@@ -37,7 +37,7 @@ export function createColumnarRows(table: LakeTable) {
       for (let index = 0; index < columnStores.length; index++) getColumnStore(index).add(row[index] ?? null, rowTotal);
       return rowTotal++;
     },
-    /** Appends rows, column by column; `readColumn` returns null for an empty column. Do not add rows meanwhile. */
+    /** Appends rows by column; `readColumn` returns null for an empty column. Add no other rows until it resolves. */
     async addRows(rowCount: number, readColumn: (index: number) => Promise<ArrayLike<unknown> | null>): Promise<void> {
       for (const [index, store] of columnStores.entries()) {
         const columnCells = await readColumn(index);

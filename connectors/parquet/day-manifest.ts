@@ -54,7 +54,7 @@ export async function finalizeDay(day: CompleteDay, manifestContext: ManifestCon
   await writeDayManifest(day, { complete: true, revision, sealed_at, account, before }, manifestContext);
 }
 
-/** Updates the manifest of a merged day. Creates a manifest only for a day that no `day-sealed` event will report. */
+/** Updates a manifest after a merge. Creates a manifest only for a day that no `day-sealed` event will report. */
 export async function updateManifestAfterMerge(day: SiteDay, readsHistory: boolean, manifestContext: ManifestContext) {
   const previousManifest = await readDayManifest(day, manifestContext);
   if (previousManifest !== null && previousManifest.revision > 0) {
@@ -109,7 +109,7 @@ function listEarlierRevisions(revision: number, previous: DayManifest): DayManif
   );
 }
 
-/** Returns null without a readable manifest; the new manifest then has no earlier revisions. */
+/** Reads the manifest of a day. Returns null if it is missing or unreadable; earlier revisions are then lost. */
 async function readDayManifest({ day, site }: SiteDay, { signal, store }: ManifestContext) {
   const bytes = await store.get(buildManifestKey(day, site), signal);
   if (bytes === null) return null;

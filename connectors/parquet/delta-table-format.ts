@@ -24,8 +24,8 @@ const DAY_MS = 24 * HOUR_MS;
 const MIN_CLOCK_STEP_MS = 2_000;
 
 /**
- * Table format in which the Delta log lists the files of a table. Each table is committed separately. After a
- * crash between two tables the staged commit is repeated. The log of each table shows whether its rows are already committed:
+ * Table format in which the Delta log lists the files of a table. Each table is committed separately. After a crash
+ * between two tables, the staged commit is repeated. The log of each table shows if its rows are already committed:
  *   staged commit 101–200   value: txn 200 in its log → skipped      alarm: txn 100 → committed now
  */
 export function createDeltaTableFormat(
@@ -209,7 +209,7 @@ export function createDeltaTableFormat(
         throw new Retryable(`Somebody else changed ${store.location}/${partition.folder} while it was compacted.`);
       });
     },
-    /** Joins partitions in one commit. After a conflict, the partitions wait for an hour. */
+    /** Joins small files of partitions in one commit. After a conflict with another writer, the files remain. */
     async joinFiles(partitions, signal) {
       const compactedFiles: CompactedFile[] = [];
       for (const partition of partitions) {
@@ -224,7 +224,7 @@ export function createDeltaTableFormat(
       await tableFormat.discardFiles(newFileKeys, signal);
       await sinkState.put(encodeSinkStateChange({ compactions: [] }));
     },
-    /** Moves alarms without a time, which earlier versions put under 1970-01-01. */
+    /** Moves alarms without a time, which earlier Plenum versions put under 1970-01-01. */
     async repairFiles(signal) {
       const table = ALARM_EPISODE_TABLE;
       const { files } = await getDeltaTable(table).readActiveFiles(signal);
@@ -253,7 +253,7 @@ export function createDeltaTableFormat(
 
 const createRandomHex = (): string => randomBytes(8).toString("hex");
 
-/** Returns a key that is not in use: after a lost response, the log may already refer to an uploaded file. */
+/** Adds a number to a key under which a different file was uploaded: the log may already refer to that file. */
 function chooseUnusedFileKey(key: string, digest: string, uploaded: UploadedFileDigests): string {
   let unusedFileKey = key;
   for (let n = 2; uploaded.has(unusedFileKey) && uploaded.get(unusedFileKey) !== digest; n++)
@@ -286,7 +286,7 @@ function toPartitionValues(dayAndSite: LakePartition["dayAndSite"]): Readonly<Re
 const buildDeltaTransaction = (writerPosition: LakeCommit["writerPosition"]) =>
   writerPosition === null ? null : { appId: writerPosition.writerId, version: writerPosition.lastPosition };
 
-/** Schedules the daily vacuum. Tombstones have wall times: after a clock step, the vacuum waits for an hour. */
+/** Schedules the daily vacuum. Removed files expire by wall time, so the vacuum waits an hour after a clock step. */
 export function createVacuumSchedule(clock: Clock) {
   const readWallClockOffset = () => clock.now() - clock.monotonic();
   let lastClockOffset = readWallClockOffset();

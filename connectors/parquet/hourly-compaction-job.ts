@@ -15,12 +15,12 @@ type CompactionStep = { readonly partitionsToJoin: readonly LakePartition[] } | 
 export type HourlyCompaction = ReturnType<typeof createHourlyCompaction>;
 
 /**
- * Compacts the files of each day and site.
+ * Compacts the files of each day and site, in one pass per hour.
  *   a commit settles ─► its days are uncompacted ─► once an hour: join their small files
  *                                               └─► the day is over and had no commit for an hour:
  *                                                   merge each table into one file, write the manifest, forget the day
- * The transaction that settles a commit also stores its uncompacted days. If no pass was ever stored, the job searches
- * the complete lake once. `onMerged` is called when all tables of a day are merged.
+ * The transaction that settles a commit also stores its uncompacted days. Before its first pass, the job searches the
+ * complete lake once for such days. `onMerged` is called when all tables of a day are merged.
  */
 export function createHourlyCompaction(
   state: Pick<ParquetSinkState, "uncompacted" | "compactedAtMs">,
@@ -48,7 +48,7 @@ export function createHourlyCompaction(
     }
   }
 
-  /** Marks the next partition found in the lake as uncompacted. Returns false at the end of the search. */
+  /** Finds the next partition in the lake and marks its day as uncompacted. Returns false at the end of the search. */
   async function continuePartitionSearch(signal: AbortSignal): Promise<boolean> {
     if (partitionSearch === null) return false;
     searchSignal = signal;
@@ -98,7 +98,7 @@ export function createHourlyCompaction(
 
   async function mergeDayFiles(key: string, signal: AbortSignal): Promise<SinkStateChange> {
     const day = uncompactedDays.get(key);
-    // A day that got new rows since the pass began waits for the next pass.
+    // A day that got new rows since the hourly pass began waits for the next pass.
     if (day === undefined || !isDayMergeDue(key, day)) return new Map();
     for (const partition of listPartitionsOfDay(day)) await format.mergeFiles(partition, signal);
     await onMerged(day, signal);
@@ -108,7 +108,7 @@ export function createHourlyCompaction(
   }
 
   return {
-    /** Marks partitions with new rows as uncompacted. Returns the change of the sink state. */
+    /** Marks the days of partitions with new rows as uncompacted. Returns the change of the sink state. */
     noteCommit(partitions: Iterable<LakePartition>): SinkStateChange {
       const changedUncompactedDays = new Map<string, UncompactedDay | null>();
       for (const partition of partitions) {
@@ -119,7 +119,7 @@ export function createHourlyCompaction(
     },
     /** Does one join or merge; returns null if none is due. The next pass repeats a failed step. */
     async runStep(signal: AbortSignal): Promise<SinkStateChange | null> {
-      // A pass that takes longer than an hour starts again with the open day; other days stay uncompacted.
+      // Plan a pass each hour, even if one is unfinished: joins for days with new commits first, then due merges.
       if (clock.monotonic() - compactionStartMs >= HOUR_MS) {
         if (await continuePartitionSearch(signal)) return new Map();
         const lastCompactionStartMs = compactionStartMs;

@@ -11,7 +11,7 @@ import type { LakeTable } from "../shared/lake/table-model.ts";
 const NO_SITE_FOLDER = "none";
 /** Hive's name for a missing partition value, which DuckDB and Spark read as null. */
 const UNKNOWN_DAY_FOLDER = "__HIVE_DEFAULT_PARTITION__";
-/** Day under which earlier versions put rows without a time, and files without rows. */
+/** Day under which earlier Plenum versions put rows without a time, and files without rows. */
 export const UNIX_EPOCH_DAY = "1970-01-01";
 export const EMPTY_PARQUET_FILE_NAME = "empty.parquet";
 export const TABLE_SCHEMAS_KEY = "_schemas.json";
@@ -60,7 +60,7 @@ export const buildStagedFileName = (writerId: string, from: number, through: num
 export const buildManifestKey = (day: string, site: string | null): string =>
   `_manifests/site=${escapeSiteId(site)}/date=${day}.json`;
 
-/** Returns the key of the file with the last log position that a writer began to commit. */
+/** Returns the key of the file with the position (event log) of the last event that a writer began to commit. */
 export const buildWriterPositionKey = (writerId: string): string => `_lives/${writerId}.json`;
 
 /** Escapes a site id as DuckDB and Spark read it: `a/b` is `a%2Fb`. */

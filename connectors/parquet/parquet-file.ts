@@ -29,10 +29,10 @@ const PARQUET_TYPES: Readonly<Record<ColumnType, Partial<SchemaElement>>> = {
 const ROWS_PER_ROW_GROUP = 10_000;
 /** Size above which row groups are read column by column, so that other work can run in between. */
 const LARGE_ROW_GROUP_ROWS = 2_000;
-/** Limit up to which a page stays uncompressed: a compressor costs 0.1 ms. */
+/** Largest page that stays uncompressed, because creating a compressor takes 0.1 ms. */
 const MAX_UNCOMPRESSED_PAGE_BYTES = 128;
 
-/** Encodes these rows, in this order. Yields to the event loop between columns. */
+/** Encodes the given rows as a Parquet file, in the given order. Yields to the event loop between columns. */
 export async function encodeParquet(columns: ColumnarRows, rows: Uint32Array): Promise<Uint8Array> {
   const { table } = columns;
   const { file, writer } = createParquetFileWriter(table);
@@ -101,7 +101,7 @@ function toParquetCellValues(columns: ColumnarRows, columnIndex: number, rows: U
   return values;
 }
 
-/** Concatenates row groups without decoding. Returns null if a file has other columns or another writer. */
+/** Joins row groups of files without decoding. Returns null if a file has other columns or another program wrote it. */
 export async function concatenateParquet(
   table: LakeTable,
   files: readonly { readonly bytes: Uint8Array; readonly name: string }[],

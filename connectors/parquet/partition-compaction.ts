@@ -6,7 +6,7 @@ import type { LakeTableFormat } from "./table-format.ts";
 /**
  * Compacts a partition in two stages, so that no row is encoded more than twice:
  *   each commit        5f0c…-101-130.parquet  5f0c…-131-170.parquet …    4 an hour
- *   once an hour       hour-….parquet     their row groups, concatenated
+ *   once an hour       hour-….parquet     row groups of the small files, concatenated
  *   after the day      day-….parquet      decoded, sorted, without duplicates, encoded
  */
 
@@ -62,7 +62,7 @@ export async function mergePartitionFiles(
     await replaceFiles({ partition, kind: "day", sources: sourceKeys, bytes, ...rowCounts, content });
   }
 
-  // Merge small files first, so that full files stay unchanged.
+  // Merge small files first, so that files at the row limit stay unchanged.
   for (const { key } of (await format.listFiles(partition, signal)).toSorted((a, b) => a.bytes - b.bytes)) {
     signal.throwIfAborted();
     const bytes = await format.readFile(key, signal);

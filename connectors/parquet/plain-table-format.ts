@@ -68,7 +68,7 @@ export function createPlainTableFormat(
       const targetFolder = siteFolder === undefined ? todayPartitionFolder : `${folder}${newestDate}/${siteFolder}/`;
       await store.put(`${targetFolder}${EMPTY_PARQUET_FILE_NAME}`, emptyParquetFile, signal);
     },
-    /** Creates missing tables, and moves rows that earlier versions put under 1970-01-01. */
+    /** Creates missing tables, and moves rows that earlier Plenum versions put under 1970-01-01. */
     async repairFiles(signal) {
       for (const table of LAKE_TABLES.filter(hasDayPartitions)) {
         const dateFolders = await store.listFolders(buildTableFolder(table), signal);

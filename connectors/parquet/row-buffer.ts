@@ -44,9 +44,9 @@ export function createRowBuffer() {
   }
 
   const buffer = {
-    /** Log position of the first event. */
+    /** Position of the first event in the event log. */
     from: 0,
-    /** Log position of the last event. */
+    /** Position of the last event in the event log. */
     through: 0,
     eventCount: 0,
     rowCount: 0,

@@ -23,7 +23,7 @@ import type { ObjectStore } from "./object-store.ts";
 
 const CONNECT_TIMEOUT_MS = 10_000;
 const MAX_S3_CONNECTIONS = 8;
-/** Attempts to write an object while a concurrent write of the same object causes status 409. */
+/** Maximum attempts to write an object while a concurrent write of the same object causes status 409. */
 const MAX_S3_CONFLICT_ATTEMPTS = 3;
 /** Limit of a response to a put and of an error response, which has a code such as `SlowDown` and a message. */
 const MAX_S3_ERROR_BYTES = 64 * 1024;
@@ -40,7 +40,7 @@ interface S3Request {
   readonly query?: Readonly<Record<string, string>>;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Uint8Array;
-  /** Size limit of the response; a larger response is an error. Without limit, only the start is read. */
+  /** Size limit of the response; a larger response is an error. If absent, only the start of a response is read. */
   readonly maxBytes?: number;
   /** Additional accepted statuses, which the caller handles. */
   readonly allow?: readonly number[];

@@ -16,7 +16,7 @@ export interface ParquetSinkState {
   readonly completeDays: readonly CompleteDay[];
   readonly compactions: readonly StoredCompaction[];
   readonly uncompacted: ReadonlyMap<string, UncompactedDay>;
-  /** Wall time at which the last compaction pass began. */
+  /** Wall time at which the last hourly compaction pass began. */
   readonly compactedAtMs: number | null;
 }
 
@@ -63,7 +63,7 @@ interface LakeWriterPosition {
   readonly through: number;
 }
 
-/** Loads the state. Takes a new writer id if the state is an old copy: the lake has later commits of the writer. */
+/** Loads the state. If the lake has later commits of its writer, the state is an old copy and gets a new writer id. */
 export async function loadSinkState(
   { sinkState, log }: Pick<ConnectorContext, "sinkState" | "log">,
   store: ObjectStore,

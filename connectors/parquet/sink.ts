@@ -33,7 +33,7 @@ import { createIdempotentRowInserts, createStagedCommits, type StagedCommits } f
 import type { UploadedFileDigests } from "./table-format.ts";
 
 const MAX_BATCH_EVENTS = 5_000;
-/** Limit of one tick, because events wait while files are compacted. */
+/** Maximum compaction time in one tick, because events wait while files are compacted. */
 const MAX_COMPACTION_MS_PER_TICK = 500;
 const COMPACTION_CHECK_INTERVAL_MS = 5_000;
 
@@ -123,7 +123,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     }
   }
 
-  /** Inserts redelivered events and events without a log position. */
+  /** Inserts redelivered events, and events without a position in the event log, without duplicate rows. */
   async function insertIdempotently(batch: readonly Event[], batchInfo: BatchInfo | undefined, signal: AbortSignal) {
     await prepareStagedCommits(signal);
     const rowBuffer = createRowBuffer();

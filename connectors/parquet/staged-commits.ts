@@ -39,7 +39,7 @@ export function createStagedCommits(options: {
 }) {
   const { uploaded, state, clock, format, sinkState, store } = options;
   const { writerId } = state;
-  /** Commits that a crash interrupted; redelivered events fill them again. */
+  /** Commits that a crash interrupted. The sink repeats these commits with the redelivered events. */
   let partialCommits = state.stagedCommits;
   let unsettledCommits: readonly StagedCommit[] = [];
   const partitions = new Map<string, LakePartition>();
@@ -70,7 +70,7 @@ export function createStagedCommits(options: {
     const laterStagedCommits = partialCommits.filter((interruptedCommit) => interruptedCommit !== stagedCommit);
     const stagedCommits = [...unsettledCommits, { ...stagedCommit, keys }, ...laterStagedCommits];
     await sinkState.put(encodeSinkStateChange({ stagedCommits }));
-    // Store the last log position of the commit in the lake before the first file.
+    // Store the position of the commit's last event in the lake before its first file.
     await store.put(buildWriterPositionKey(writerId), Buffer.from(`${JSON.stringify({ through })}\n`), signal);
     const writerPosition = { writerId, lastPosition: through, isRepeated: partialCommits.includes(stagedCommit) };
     const committedFileKeys = new Set(await format.commit({ ...rowsToCommit, name, writerPosition, uploaded }, signal));
@@ -97,7 +97,7 @@ export function createStagedCommits(options: {
       const day = parseCompleteDay(event);
       if (day !== null) completeDays = [...completeDays, day];
     },
-    /** Commits the buffer if an interrupted commit is complete again, or if the buffer is full or old. */
+    /** Commits the buffer if it has all events of an interrupted commit again, or if the buffer is full or old. */
     async commit(signal: AbortSignal): Promise<void> {
       const [commit] = partialCommits;
       if (commit === undefined) {

@@ -10,21 +10,21 @@ export interface LakeFileReader {
   readFile(key: string, signal: AbortSignal): Promise<Uint8Array | null>;
 }
 
-/** Decides which files belong to a table: files in the folder (plain-table-format.ts) or in the log (delta-table-format.ts). */
+/** Defines a table's files: all in the folder (plain-table-format.ts), or those in a log (delta-table-format.ts). */
 export interface LakeTableFormat extends LakeFileReader {
   readonly name: "plain" | "delta";
   /** Throws ConfigError if the table's folder has files of another program. */
   createTable(table: LakeTable, signal: AbortSignal): Promise<void>;
   /** File name of a commit, without the ending. */
   buildFileName(commitName: string): string;
-  /** Lists the keys that a commit may put; stored before the commit, so that a restart finds the files. */
+  /** Lists the keys of files that a commit may write. The sink stores the keys first, so a restart finds the files. */
   listPossibleKeys(rows: RowsToCommit, fileName: string): readonly string[];
   /** Writes rows; returns the keys of the files that now belong to the lake. */
   commit(lakeCommit: LakeCommit, signal: AbortSignal): Promise<readonly string[]>;
   discardFiles(keys: readonly string[], signal: AbortSignal): Promise<void>;
   /** Lists the files of a partition, ascending by key. */
   listFiles(partition: LakePartition, signal: AbortSignal): Promise<readonly StoredLakeFile[]>;
-  /** Yields the partitions of a divided table. Calls `signal` at each step: after a pause, the caller has a new one. */
+  /** Yields the partitions of a divided table. Calls `signal` at each step, because each step has its own signal. */
   listPartitions(table: LakeTable, signal: () => AbortSignal): AsyncGenerator<LakePartition>;
   /** Merges the files of a partition into a sorted file without duplicate rows. */
   mergeFiles(partition: LakePartition, signal: AbortSignal): Promise<void>;
@@ -32,7 +32,7 @@ export interface LakeTableFormat extends LakeFileReader {
   joinFiles(partitions: readonly LakePartition[], signal: AbortSignal): Promise<void>;
   /** Completes or undoes compactions that a crash interrupted. */
   finishCompaction(compactions: readonly StoredCompaction[], signal: AbortSignal): Promise<void>;
-  /** Repairs files at the start: moves rows of earlier versions, creates removed tables. */
+  /** Repairs files at the start: moves misplaced rows of earlier Plenum versions, creates removed tables again. */
   repairFiles(signal: AbortSignal): Promise<void>;
   /** Removes files that readers no longer need, if due. Called every few seconds. */
   vacuum?(signal: AbortSignal): Promise<void>;
@@ -45,7 +45,7 @@ export interface RowsToCommit {
 
 export interface LakeCommit extends RowsToCommit {
   readonly name: string;
-  /** Writer and last log position; null for redelivered events and events without a log position. */
+  /** Writer and its last position in the event log; null for redelivered events and events outside this log. */
   readonly writerPosition: {
     readonly writerId: string;
     readonly lastPosition: number;

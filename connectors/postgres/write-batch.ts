@@ -25,7 +25,7 @@ export interface BatchContext {
   recheckTables(): Promise<boolean>;
 }
 
-/** Maximum statement groups tried in one search for refused events. Bisection finds one among 5,000 in 14 tries. */
+/** Maximum attempts to store parts of a batch in one search for refused events: 14 find one event among 5,000. */
 const MAX_REFUSED_EVENT_SEARCH_PARTS = 200;
 
 /** Writes a batch in one transaction. If the server refuses a value, a second transaction stores the other events. */
@@ -128,7 +128,7 @@ interface InsertRows {
 
 interface InsertsAndRowUpdates {
   readonly rows: readonly InsertRows[];
-  /** Updates for tables of versions, in event order. */
+  /** Updates of tables with the row policy `versions`, in event order. */
   readonly updates: ReadonlyMap<LakeTable, readonly LakeRow[]>;
 }
 

@@ -121,7 +121,7 @@ const SlackMessageWithMetadata = z.looseObject({
   metadata: z.looseObject({ event_type: z.string(), event_payload: z.record(z.string(), z.unknown()) }),
 });
 
-/** Returns messages with a mark: all of a thread, or those on the first page of a channel with any such message. */
+/** Lists messages with this metadata: all of a thread, or those on the first page of a channel that has any. */
 export async function listMarkedMessages(
   api: SlackApi,
   method: "conversations.history" | "conversations.replies",

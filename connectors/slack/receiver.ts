@@ -132,7 +132,7 @@ const PostedMessage = z.looseObject({ channel: z.string().min(1), ts: z.string()
 /** Error codes for a message that is too large. The message is sent again with shorter texts. */
 const TOO_LARGE_ERRORS = ["msg_too_long", "msg_blocks_too_long", "invalid_blocks", "invalid_blocks_format"];
 
-/** Error codes for a deleted message with the same `client_msg_id`. Post again without the id. */
+/** Error codes for a deleted message with the same `client_msg_id`. Plenum then posts again without this id. */
 const DELETED_DUPLICATE_ERRORS = ["duplicate_message_not_found", "duplicate_channel_not_found"];
 
 /** Error codes for messages that cannot be edited, e.g. because of a time limit for edits. */
@@ -229,7 +229,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     return true;
   }
 
-  /** Edits the message. A reply announces the end or return of the alarm, or replaces an impossible edit. */
+  /** Edits the message. Also replies in its thread if the alarm ended or came back, or if Slack allows no edit. */
   async function applyIncidentChange(
     incident: IncidentMessage,
     reference: IncidentReference,
@@ -270,7 +270,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     }
   }
 
-  /** Marks a message with incident and sink: two sinks may post the same alarm in one channel. */
+  /** Returns message metadata with incident key and sink name: two sinks may post the same alarm in one channel. */
   function createMark(key: string): IncidentMessageMark {
     return { event_type: "plenum_incident", event_payload: { key, sink: name } };
   }

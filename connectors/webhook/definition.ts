@@ -10,7 +10,7 @@ export const webhook = {
   name: "webhook",
   summary: "One signed POST for every event, or alarms in the form of PagerDuty, Slack, Teams and others.",
   Config: WebhookConfig,
-  // The first waits of the schedule that Standard Webhooks suggests; after 17.6 h the event is given up.
+  // First retry delays that Standard Webhooks suggests. After all six (17.6 h), the event becomes a dead letter.
   retryWaitsMs: [5_000, 5 * MINUTE_MS, 30 * MINUTE_MS, 2 * HOUR_MS, 5 * HOUR_MS, 10 * HOUR_MS],
   carriesSequence: true,
   kinds: ({ format }) => (isEventFormat(format) ? undefined : INCIDENT_EVENT_KINDS),

@@ -64,7 +64,7 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
           acceptEvents?.(index + 1);
         } catch (error) {
           if (index === 0) throw error;
-          // A 2xx response settles the event even during a stop, so it is not sent twice.
+          // Accept the events before this one even during a stop, so that they are not sent twice.
           return { rejected: [], retry: { from: index, error } };
         }
       }

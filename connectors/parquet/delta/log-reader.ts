@@ -28,7 +28,7 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
     return parse(bytes, buildDisplayPath(file));
   }
 
-  /** Applies later commits. Returns false if a commit is missing in the listing. */
+  /** Applies commits after the snapshot's version. Returns false if the listing lacks a version between them. */
   async function applyCommits(
     snapshot: DeltaSnapshot,
     listing: DeltaLogListing,
@@ -86,7 +86,7 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
     folder: deltaLogFolder,
     describePath: buildDisplayPath,
     readFullSnapshot: (signal: AbortSignal) => loadDeltaSnapshot(signal, true),
-    /** Updates a snapshot without statistics, or loads the snapshot again if versions are missing. */
+    /** Applies new commits to a snapshot, without their statistics. Loads a new snapshot if the log lacks a version. */
     async updateSnapshot(snapshot: DeltaSnapshot, signal: AbortSignal): Promise<DeltaSnapshot> {
       if (snapshot.version < 0) return loadDeltaSnapshot(signal, false);
       const listing = await listDeltaLogFiles(signal, snapshot.version);

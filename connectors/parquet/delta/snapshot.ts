@@ -95,7 +95,7 @@ export function parseRowCount({ stats }: AddFileAction): number | null {
   }
 }
 
-/** Checkpoint: one action per row, one group of columns per kind. Source: PROTOCOL.md, "Checkpoint Schema", "V1 Spec". */
+/** Checkpoint: one action per row, one column group per kind of action. Source: PROTOCOL.md, "V1 Spec". */
 
 type ParquetSchemaNode = readonly SchemaElement[];
 

@@ -57,7 +57,7 @@ export interface DeltaTableOptions {
 /** Number of commits between two checkpoints, so that readers read at most 100 small files. */
 const COMMITS_PER_CHECKPOINT = 100;
 const REMOVED_FILE_RETENTION_MS = 7 * 86_400_000;
-/** Maximum attempts of a commit, because concurrent writers hardly cause this many conflicts in a row. */
+/** Maximum attempts of a commit. Concurrent writers hardly cause this many conflicts in a row. */
 const MAX_COMMIT_ATTEMPTS = 100;
 
 /**
@@ -82,7 +82,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
     return snapshot;
   }
 
-  /** Returns true if the stored commit of this version is ours, even if the put seemed to fail. */
+  /** Stores a commit. Returns true if the stored file has our id, even if the put seemed to fail. */
   async function putDeltaCommit(version: number, actions: readonly DeltaLogAction[], id: string, signal: AbortSignal) {
     const fileName = commitFileName(version);
     const key = `${reader.folder}${fileName}`;

@@ -26,7 +26,7 @@ import {
 
 export interface CommittedEvent {
   readonly event: Event;
-  /** Log position; 0 for an event built from the stored state, whose `committedAt` is empty. */
+  /** Position in the event log; 0 for an event built from the stored state, whose `committedAt` is empty. */
   readonly position: number;
   readonly committedAt: string;
 }
@@ -51,7 +51,7 @@ export function emitEventRows({ event, position, committedAt }: CommittedEvent, 
   const isSnapshot = event.snapshot === true;
   if (typedEvent.type === "tag-history") {
     if (!isSnapshot) addHistoryRows(typedEvent, commonCells, addRow);
-    // A stale value is no reading: the table of values must contain readings only.
+    // Skip stale values, because the table of values must contain readings only.
   } else if (typedEvent.type === "tag-value" && typedEvent.data.quality !== "stale") {
     if (!isSnapshot) addTagValueRow(typedEvent, observedMs, commonCells, addRow);
   } else {
@@ -149,7 +149,7 @@ function typedValueCells(columnPrefix: string, value: TagValue): RowCells {
   };
 }
 
-/** Adds the row of a live value directly: an object of cells by name would double the work for most events. */
+/** Adds the row of a live value without an object of cells by name, which would double the work for most events. */
 function addTagValueRow(
   event: Event<"tag-value">,
   observedMs: number,

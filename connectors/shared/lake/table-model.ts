@@ -13,7 +13,7 @@ export interface Column {
 
 /**
  * Lifecycle of rows:
- * - `append`: each row once and for good. The same key comes again only with the same event.
+ * - `append`: rows never change. Two rows with the same key come from the same event, which was delivered twice.
  * - `latest`: one row for each key, replaced by a row observed later.
  * - `versions`: one row for each state of an object, from `valid_from` to `valid_to` (`applyRowUpdates`).
  */
@@ -106,7 +106,7 @@ const BOOKKEEPING_COLUMN_NAMES = ["valid_from", "valid_to", "is_current", ...EVE
 const hasSameState = (table: LakeTable, a: LakeRow, b: LakeRow): boolean =>
   table.columns.every(({ name }, index) => BOOKKEEPING_COLUMN_NAMES.includes(name) || a[index] === b[index]);
 
-/** Lets a state start at least 1 ms after the state before, even if a clock was set back. */
+/** Sets `valid_from` at least 1 ms after that of the previous state, even if a clock was set back. */
 function delayObjectStateStart(table: LakeTable, previousRow: LakeRow, row: LakeRow): LakeRow {
   const validFromIndex = findColumnIndex(table, "valid_from");
   return replaceCell(
@@ -116,7 +116,7 @@ function delayObjectStateStart(table: LakeTable, previousRow: LakeRow, row: Lake
   );
 }
 
-/** Ends a state. If no state follows, the row gets time and id of the ending event: older events are then ignored. */
+/** Ends a state. If no state follows, the row gets time and id of the ending event, so older events are ignored. */
 function endObjectState(table: LakeTable, row: LakeRow, endingRow: LakeRow, hasNextState: boolean): LakeRow {
   const rowWithEnd = replaceCell(
     row,

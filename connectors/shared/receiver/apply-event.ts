@@ -39,7 +39,7 @@ export interface DeliveryContext {
   readonly isRedelivery: boolean;
 }
 
-/** Applies an event to the ledger of incidents; a repetition changes nothing. Returns the keys of changed incidents. */
+/** Applies an event to the ledger of incidents; a repeated event changes nothing. Returns keys of changed incidents. */
 export function applyEvent(update: LedgerUpdate, event: Event, context: DeliveryContext): readonly string[] {
   const { ledger } = update;
   const { isRedelivery, nowMs, position } = context;
@@ -151,7 +151,7 @@ export const mayJoinGatewayGroup = (event: Event): boolean =>
   event.type === "gateway-offline" || (event.data as Partial<AlarmFact>).behindGateway != null;
 
 interface GatewayReconnection {
-  /** Log position of the event with which the gateway came back. Outages that began later stay open. */
+  /** Event-log position of the event `gateway-online`. Outages that began after this position stay open. */
   readonly position: number;
   readonly time: string;
   readonly changeId: string;
@@ -160,7 +160,7 @@ interface GatewayReconnection {
 
 /** Time after a gateway came back in which its alarms may still end together with their group. */
 const GATEWAY_RETURN_WAIT_MS = 180_000;
-/** Longest wait while alarms of other gateways still end: to read the ends at 50 sites, 80 requests take 5 minutes. */
+/** Longest wait while alarms of other gateways still end. At 50 sites, 80 requests take 5 minutes to read the ends. */
 const MAX_GATEWAY_RETURN_WAIT_MS = 600_000;
 
 function addAlarmToGroup(update: LedgerUpdate, alarmKey: string, behindGateway: string | null): void {
@@ -216,7 +216,7 @@ export function endSettledGatewayGroups(update: LedgerUpdate, groupKeys: readonl
   }
 }
 
-/** Returns the latest end of an alarm behind another gateway of the source. */
+/** Returns the latest end time among alarms behind the other gateways of the source. */
 function findLastGatewayAlarmEndMs(ledger: IncidentLedger, groupKey: string, source: string): number {
   return ledger.values().reduce((latestMs, incident) => {
     const isEndedMember = incident.into !== null && incident.into !== groupKey && isResolved(incident);
@@ -225,7 +225,7 @@ function findLastGatewayAlarmEndMs(ledger: IncidentLedger, groupKey: string, sou
   }, Number.NEGATIVE_INFINITY);
 }
 
-/** Finds the open group of a gateway whose last applied event is before a log position. */
+/** Finds the open incident group of a gateway whose last applied event is before a position in the event log. */
 function findOpenGatewayGroup(ledger: IncidentLedger, source: string, id: string, position = Number.POSITIVE_INFINITY) {
   return [...ledger].find(
     ([, { gateway, kind, ...stored }]) =>

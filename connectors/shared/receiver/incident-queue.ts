@@ -59,7 +59,7 @@ export function createIncidentQueue() {
       readyKeysByPriority.set(priority, (readyKeysByPriority.get(priority) ?? new Set()).add(key));
     },
 
-    /** Postpones an incident to a time; infinite: until the incident changes. */
+    /** Postpones an incident to a time. With an infinite time, the incident waits until it changes. */
     postponeIncident(key: string, atMs: number): void {
       removeReadyIncident(key);
       dueMsByIncidentKey.delete(key);
@@ -145,10 +145,10 @@ export type NotificationTiming = ReturnType<typeof createNotificationTiming>;
 
 const MINUTE_MS = 60_000;
 const MAX_CACHED_QUIET_MINUTES = 1_000;
-/** Longest wait of an alarm until its site's gateways are read; 56 sites need two windows of the list rate limit. */
+/** Longest time for which an alarm waits until its site's gateways are read; with 56 sites, this takes two minutes. */
 const MAX_GATEWAY_CHECK_WAIT_MS = 125_000;
 const GATEWAY_CHECK_INTERVAL_MS = 1_000;
-/** Wait after the gateway list of a site was read, so that its event `gateway-offline` arrives first. */
+/** Wait after a site's gateways were read, so that an event `gateway-offline` arrives before the alarm is sent. */
 const GATEWAY_EVENT_WAIT_MS = 2_000;
 const WEEKDAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"] as const;
 
@@ -161,7 +161,7 @@ export function createNotificationTiming(
 ) {
   let silences: readonly SilenceView[] = [];
   let silencesDigest = "[]";
-  /** Sites with a pending gateway check. Value: time when the entry ends unless the check is reported again. */
+  /** Sites with a pending gateway check. Value: time at which the entry expires unless the check is reported again. */
   const pendingGatewayChecks = new Map<string, number>();
   const quietUntilMsByMinute = new Map<string, number>();
 

@@ -207,7 +207,7 @@ export function toOneLine(text: string): string {
   return printableText.replaceAll(INVISIBLE_CHARACTERS, "").trim();
 }
 
-/** Lists a text with fewer and fewer time series; the heading, which is the first line, never stands alone. */
+/** Returns copies of a text with fewer and fewer time series, from all to none. The last copy has no heading. */
 export function listTextsWithFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text: T): readonly T[] {
   const shorterTexts = text.curves.slice(1).map((_, n) => ({ ...text, curves: text.curves.slice(0, n + 2) }));
   return [...shorterTexts.toReversed(), { ...text, curves: [] }];

@@ -98,7 +98,7 @@ const MAX_RATE_LIMIT_WAIT_MS = 2_500;
 
 type RateLimitedCalls = ReturnType<typeof createRateLimitedCalls>;
 
-/** `onDelivered` runs after each successful call that sends something. */
+/** Limits the rate of calls to a receiver. `onDelivered` runs after each successful call, except `find`. */
 export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock, onDelivered: () => void) {
   const rateLimiters = rates.map((rate) => ({ rate, callTimesMs: [] as number[] }));
   const findRateLimiters = (kind: ReceiverCall) =>
@@ -190,7 +190,7 @@ export function createIncidentNotifier(
       if (searchResult) return storeSentIncident(incident, searchResult, false, "");
       mayExistAtReceiver = false;
     }
-    // Store the time before each opening: a later search begins at this time.
+    // Store the time before each `open` call: a search after a crash begins at this time.
     const storedOpening = await storeIncident({ ...incident, ...buildIncidentIdentity(incident), openingMs: wallMs() });
     try {
       const message = buildMessage(storedOpening);
@@ -220,7 +220,7 @@ export function createIncidentNotifier(
     const kind = hasEnded ? "close" : "update";
     const reference = await call(kind, signal, () => receiver[kind](message, told.place, signal));
     if (reference !== "gone") return storeSentIncident(stored, reference, hasEnded);
-    // Somebody removed the incident at the receiver: open another only for an active alarm.
+    // The incident no longer exists at the receiver: open another incident only for an active alarm.
     if (hasEnded) return storeSentIncident(stored, told.place, true);
     return openIncidentAtReceiver({ ...stored, told: null, openingMs: null }, signal);
   }

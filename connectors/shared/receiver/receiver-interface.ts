@@ -41,7 +41,7 @@ export type IncidentChangeKind =
 export interface IncidentMemberSummary {
   readonly total: number;
   readonly active: number;
-  /** Active members by priority, then the last ended ones; at most 20. */
+  /** At most 20 members: active members by priority, then the members that ended last. */
   readonly shown: readonly IncidentGroupMember[];
 }
 
@@ -99,15 +99,15 @@ type ChangeIncident = (
 
 /** Receiver of alarms. A call that throws `Retryable`, or `Throttled` with scope `everything`, may have succeeded. */
 export interface AlarmReceiver {
-  /** Effect of opening a key twice: the `same` incident, a duplicate that `find` finds, or `another` incident. */
+  /** Effect of a second `open` call for a key: the `same` incident, a duplicate that `find` finds, or `another` one. */
   readonly repeatedOpenEffect: "same" | "findable" | "another";
-  /** Returns data that identifies the incident in addition to its key, such as labels. Stored before the opening. */
+  /** Returns data, such as labels, that identifies the incident in addition to its key. Stored before `open`. */
   identify?(incident: IncidentMessage): unknown;
   open(incident: IncidentMessage, signal: AbortSignal, identity?: unknown): Promise<IncidentReference>;
   /** Updates an incident without paging again. Never reopens an incident that a person closed. */
   update: ChangeIncident;
   close: ChangeIncident;
-  /** Searches for an incident whose opening began at `sinceMs` and may have succeeded. Returns null if it did not. */
+  /** Searches for an incident that an `open` call at `sinceMs` may have created. Returns null if the call did not. */
   find?(
     incident: IncidentMessage,
     sinceMs: number,
@@ -117,7 +117,7 @@ export interface AlarmReceiver {
   readonly rates?: readonly RateLimit[];
   /** Interval for sending an unchanged incident again, for receivers that expire alerts; absent for never. */
   readonly resendIntervalMs?: number;
-  /** Time after the end of an alarm for which the ended incident is sent again. */
+  /** Time after the end of an alarm during which the sink sends the ended incident again. */
   readonly resendAfterCloseMs?: number;
   probe(signal: AbortSignal): Promise<void>;
   readonly serverId?: string;

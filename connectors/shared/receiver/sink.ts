@@ -59,7 +59,7 @@ const MAX_SENDING_DURATION_MS = 1_000;
 /** Events older than this are a backlog. The sink stores a complete backlog before it sends messages. */
 const MIN_BACKLOG_AGE_MS = 10_000;
 const BACKLOG_TICK_INTERVAL_MS = 500;
-/** Limit per tick while the sink compares the texts of all open incidents with the sent texts after a restart. */
+/** Maximum texts per tick that the sink compares after a restart: texts of all open incidents with the sent texts. */
 const MAX_TEXTS_COMPARED_PER_TICK = 250;
 /** Priority of repeated messages; sorts after all letters, so new messages go first. */
 const REPEATED_MESSAGE_PRIORITY = "~";
@@ -69,7 +69,7 @@ const MIN_CLOCK_CHANGE_MS = 2_000;
 /**
  * Turns a receiver into a sink. An accepted event is in the stored ledger, which is the queue from then on.
  *     events ─► applyEvent: the ledger has the facts ─► settled
- *                      │ folding · timing
+ *                      │ grouping · timing
  *                      ▼
  *             queue: changed or scheduled incidents ─► notifier: sends the difference ─► stored
  *              ▲                                                │
@@ -171,7 +171,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
         const storedIncident = ledger?.get(key);
         updateIncidentKeySets(key, storedIncident);
         const plan = storedIncident === undefined ? null : planIncident(key, storedIncident);
-        // An incident that waits for the end of quiet hours or of a silence does not wait for the receiver.
+        // Clear the back-off: the incident waits for the end of quiet hours or of a silence, not for the receiver.
         if (plan?.action === "look") incidentRetries.clearRetry(key);
         if (storedIncident === undefined || plan === null) unscheduleIncident(key);
         else if (plan.atMs > monotonicMs() || plan.action === "look") incidentQueue.postponeIncident(key, plan.atMs);
@@ -295,7 +295,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     }
     if (isBacklogBatch(batchInfo)) return { rejected: [], tickInMs: BACKLOG_TICK_INTERVAL_MS };
     await sendReadyIncidents(signal);
-    // A rejected message becomes a dead letter and blocks nothing. The incident's next change is sent again.
+    // An event whose message was rejected becomes a dead letter. Later changes of the incident are still sent.
     const rejectedBatchEvents = rejections.flatMap(({ key, reason }) => {
       const index = indexByKey.get(key);
       return index === undefined ? [] : [{ index, reason }];
@@ -399,7 +399,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
       await endGroupsOfOnlineGateways(await loadIncidentLedger());
       await endGroupsOfReturnedGateways(await loadIncidentLedger());
       await sendReadyIncidents(signal);
-      // An event outside the log cannot be a dead letter.
+      // An event without a position in the event log cannot become a dead letter.
       const rejectedEvents = rejections.filter(({ position }) => position > 0);
       rejections = [];
       return { ...buildTickResult(), ...(rejectedEvents.length === 0 ? {} : { refused: rejectedEvents }) };

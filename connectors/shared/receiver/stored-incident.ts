@@ -31,9 +31,9 @@ export interface StoredIncident {
   readonly changedMs: number;
   /** Time at which the wait of the option `hold` begins. */
   readonly holdFromMs: number;
-  /** Set if alarms are active after their gateway came back: deadline for their end; time and event of the return. */
+  /** Set if alarms are still active after their gateway came back: deadline for their end; time and id of its event. */
   readonly settling?: { readonly untilMs: number; readonly time: string; readonly changeId: string };
-  /** Log position of the last applied event. */
+  /** Position in the event log of the last applied event. */
   readonly through: number;
   /** Wall time of a request to open the incident, while its result is unknown. */
   readonly openingMs: number | null;
@@ -43,9 +43,9 @@ export interface StoredIncident {
   readonly lookAtMs?: number;
   /** State that was last sent to the receiver; null before the first message. */
   readonly told: SentIncidentState | null;
-  /** Lines of the sent time series, and how often the alarm had come back when these lines were made. */
+  /** Lines of the sent time series, and how often the alarm had come back when the sink built these lines. */
   readonly curves?: { readonly retriggers: number; readonly lines: readonly string[] };
-  /** Digest of the message that the receiver rejected. Only an event lets the sink send the same message again. */
+  /** Digest of a message that the receiver rejected. The sink resends the same message only after a new event. */
   readonly refused?: string;
 }
 

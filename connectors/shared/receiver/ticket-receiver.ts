@@ -14,7 +14,7 @@ const TICKET_SEARCH_RETRY_MS = 60_000;
 export interface TicketSystem {
   readonly ticketPlural: "issues" | "incidents";
   readonly idPattern: RegExp;
-  /** Time after an opening during which a search may miss the ticket. */
+  /** Time after the creation of a ticket during which a search may not find the ticket. */
   readonly searchLagMs: number;
   createTicket(incident: IncidentMessage, signal: AbortSignal): Promise<Ticket>;
   readState(id: string, signal: AbortSignal): Promise<TicketState | null>;
@@ -48,7 +48,7 @@ export function createTicketReceiver(
   { clock, log }: Pick<ConnectorContext, "clock" | "log">,
 ): Pick<AlarmReceiver, "repeatedOpenEffect" | "open" | "update" | "close" | "find"> {
   const phrases = chooseMessagePhrases(config.language, config.words);
-  /** Ticket reference. `over`: the last message reported the end of the alarm; a later message reports its return. */
+  /** Ticket reference. `over`: the ticket shows the alarm's end, so the next update reports the alarm's return. */
   const TicketReference = z.object({ id: z.string().regex(system.idPattern), over: z.boolean() });
   const toReference = ({ id, ticket, link }: Ticket): IncidentReference => ({ ref: { id, over: false }, ticket, link });
 
@@ -83,7 +83,7 @@ export function createTicketReceiver(
     async find(incident, sinceMs, signal) {
       const [oldestTicket, ...otherTickets] = await system.search(incident, signal);
       if (oldestTicket === undefined) {
-        // A clock that was set back must not extend the wait.
+        // Use the absolute difference, so that a clock that was set back does not extend the wait.
         const remainingSearchLagMs = system.searchLagMs - Math.abs(clock.now() - sinceMs);
         return remainingSearchLagMs <= 0 ? null : { retryInMs: Math.min(remainingSearchLagMs, TICKET_SEARCH_RETRY_MS) };
       }

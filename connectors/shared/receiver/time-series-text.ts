@@ -14,7 +14,7 @@ import {
 import { isResolved, type StoredIncident } from "./stored-incident.ts";
 
 const HOUR_MS = 3_600_000;
-/** Time for which receivers share time series: less than one block (7.5 min) of a sparkline of three hours. */
+/** Time for which all receivers reuse the same time series. Shorter than a sparkline block: 7.5 min of three hours. */
 const MAX_SHARED_SERIES_AGE_MS = 300_000;
 
 const getSharedTimeSeries = createSharedTextCache<{ readMs: number; readonly lines: Promise<readonly string[]> }>();
@@ -57,7 +57,7 @@ export function createTimeSeriesText(
   };
 }
 
-/** Returns true for an active alarm that was opened or came back since its last time series. */
+/** Returns true for an active alarm that began or came back since its time series were last read. */
 function needsTimeSeries({ curves, retriggers, told, ...stored }: StoredIncident): boolean {
   if (isResolved(stored) || curves?.retriggers === retriggers) return false;
   return told === null || told.retriggers !== retriggers;
@@ -95,7 +95,7 @@ export function formatTimeSeriesLine(
   ].join(", ");
 }
 
-/** Draws a sparkline. Each block covers at least 1.5 usual intervals, so a gap means missing values. */
+/** Draws a sparkline. A block covers at least 1.5 times the usual interval of values, so a gap means missing values. */
 export function drawSparkline(points: readonly TimeSeriesPoint[], timeRange: TimeRange): string {
   const knownPoints = keepKnownSeriesPoints(points);
   const drawnTimeRange = findDrawnTimeRange(points, timeRange);
@@ -122,7 +122,7 @@ function keepKnownSeriesPoints(points: readonly TimeSeriesPoint[]): readonly Kno
   );
 }
 
-/** Returns the range to draw. A gap before the first value is drawn only if shorter than 1.5 usual intervals. */
+/** Returns the range to draw. It includes a gap before the first value only if shorter than 1.5 usual intervals. */
 function findDrawnTimeRange(points: readonly TimeSeriesPoint[], { fromMs, toMs }: TimeRange): TimeRange {
   const firstValueMs = keepKnownSeriesPoints(points)[0]?.atMs ?? toMs;
   const isFirstValueNearStart = firstValueMs - fromMs < computeUsualIntervalMs(points) * 1.5;
@@ -134,7 +134,7 @@ function computeUsualIntervalMs(points: readonly TimeSeriesPoint[]): number {
   return pointIntervalsMs.sort((a, b) => a - b)[Math.floor(pointIntervalsMs.length / 2)] ?? 0;
 }
 
-/** Creates a function that maps a value to a block. Booleans are the lowest and the highest block. */
+/** Creates a function that maps a value to a block character: lowest block for false, highest block for true. */
 function createSparklineScale(knownPoints: readonly KnownSeriesPoint[]): (value: TagScalar) => string {
   const getBlock = (fraction: number) =>
     SPARKLINE_BLOCKS[Math.round(fraction * (SPARKLINE_BLOCKS.length - 1))] ?? FLAT_SPARKLINE_BLOCK;

@@ -20,7 +20,7 @@ import {
 /** Maximum length of a text in UTF-16 units. Texts are shortened further if the message is too long. */
 const MAX_CHAT_TEXT_LENGTH = 2_000;
 
-/** Returns true for changes worth a new message if messages cannot be edited: opening, end, unknown state. */
+/** Returns true for changes that need a message in a chat without edits: an alarm begins, ends or becomes unknown. */
 function needsChatMessage(incident: IncidentMessage, operation: IncidentOperation): boolean {
   return operation !== "update" || incident.change === "vanished" || incident.change === "out-of-scope";
 }
@@ -102,7 +102,7 @@ export function buildSlackMessage({ link, text }: IncidentMessage) {
   for (const textLines of [text.list, text.curves])
     if (textLines.length > 0)
       sections.push({ type: "section", text: toSlackPlainText(textLines.join("\n"), SLACK_MAX_SECTION) });
-  // Use a link: a button of an app without interactivity shows a warning.
+  // Use a link, because Slack shows a warning when a user clicks a button that the app does not handle.
   const linkText = html(cutText(text.linkText, SLACK_MAX_FALLBACK).replaceAll("|", " "));
   const linkMarkup = `<${html(link ?? "")}|${linkText}>`;
   if (link !== null && linkMarkup.length <= SLACK_MAX_SECTION)
@@ -350,7 +350,7 @@ export const ntfy: ReceiverFormat = {
   findFailure: failUnlessConfirmed(({ json }) => typeof getJsonMember(json, "id") === "string"),
 };
 
-/** Returns ntfy's priority (1 to 5; up to 2 is silent) and tags; null for no notification. */
+/** Returns ntfy's priority (1 to 5; 1 and 2 make no sound) and tags; null for no notification. */
 function chooseNtfyAppearance({ change, priority }: IncidentMessage, operation: IncidentOperation) {
   if (operation === "open" || change === "retriggered")
     return { priority: Number(chooseByPriority(priority, ["5", "4", "3"])), tags: ["rotating_light"] };

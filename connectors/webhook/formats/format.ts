@@ -30,7 +30,7 @@ export interface ReceiverFormat {
   findFailure(response: ReceiverResponse, receiverName: string): Failure | null;
   parseReference?(response: ReceiverResponse): IncidentReference;
   isGone?(response: ReceiverResponse): boolean;
-  /** Returns a harmless request that proves access; otherwise only the connection is tested. */
+  /** Builds a harmless request that tests the credentials. For a format without it, only the connection is tested. */
   probe?(context: RequestContext): FormatRequest;
 }
 
@@ -45,7 +45,7 @@ export function buildRequestPath(url: URL, pathSuffix = "", query: Readonly<Reco
   return path + (Object.keys(query).length === 0 ? url.search : `?${queryParams}`);
 }
 
-/** Creates the failure for a response without a confirmation. An HTML page (proxy, maintenance) is retryable. */
+/** Creates the failure for a response that does not confirm the request. An HTML page (of a proxy) is retryable. */
 export function createUnconfirmedFailure(
   response: ReceiverResponse,
   receiverName: string,

@@ -28,7 +28,7 @@ function chooseAlertAction({ change }: IncidentMessage, operation: IncidentOpera
   return change === "acknowledged" ? "acknowledge" : null;
 }
 
-/** Creates a format for a receiver with one alert per key. Every request is a POST to the same address. */
+/** Creates a format for a receiver that keeps one alert per incident key. All requests are POSTs to one address. */
 function createAlertPerKeyFormat(
   findFailure: ReceiverFormat["findFailure"],
   buildMessage: (
@@ -212,7 +212,7 @@ function chooseSplunkMessageType({ change, priority }: IncidentMessage, action: 
   if (action === "trigger") return chooseByPriority(priority, ["CRITICAL", "WARNING", "WARNING"]);
   if (action === "acknowledge") return "ACKNOWLEDGEMENT";
   if (action === "resolve") return "RECOVERY";
-  // Add a line to the timeline without opening an incident or paging a person.
+  // `INFO` adds a line to Splunk's timeline without opening an incident or paging a person.
   return change === "vanished" || change === "out-of-scope" ? "INFO" : null;
 }
 
@@ -245,7 +245,7 @@ function buildServiceNowRecord(incident: IncidentMessage, isEnded: boolean): Rec
     resource: cleanServiceNowField(alarm?.source ?? gateway?.displayName),
     metric_name: cleanServiceNowField(alarm?.trigger.displayName),
     type: kind,
-    // "1" is critical, "2" major, "3" minor, "0" resolved.
+    // ServiceNow's severities: "1" is critical, "2" major, "3" minor, "0" resolved.
     severity: isEnded ? "0" : chooseByPriority(priority, ["1", "2", "3"]),
     resolution_state: isEnded ? "Closing" : "New",
     description: cutText(formatIncidentText(incident), SERVICENOW_MAX_DESCRIPTION),
@@ -286,7 +286,7 @@ const ALERTMANAGER_MAX_LABEL = 500;
 const ALERTMANAGER_MAX_DESCRIPTION = 20_000;
 
 export const alertmanager = createAlertPerKeyFormat(
-  // Many bridges accept this JSON with any response body; only the status counts.
+  // Many programs accept Alertmanager's JSON and respond with any body, so only the response status counts.
   () => null,
   (incident, action, { name, nowMs }) => {
     if (action === null || action === "acknowledge") return null;
@@ -300,7 +300,7 @@ export const alertmanager = createAlertPerKeyFormat(
       description: cutText(formatBody(text), ALERTMANAGER_MAX_DESCRIPTION),
     };
     const link = incident.link ?? "";
-    // This field does not allow a time without a UTC offset; the description contains such a time.
+    // `startsAt` requires a UTC offset. A time without an offset is only in the description.
     const startsAt = utcTimeOrUndefined(startedAt) ?? now;
     const endsAt = isAlertResolved ? (utcTimeOrUndefined(endedAt) ?? now) : ALERTMANAGER_NO_END_TIME;
     return {

@@ -208,7 +208,7 @@ export function createTemplateFormat(template: TemplateConfig): ReceiverFormat {
   };
 }
 
-/** Returns true if the request path contains the id or key. Otherwise a 404 means that the address is wrong. */
+/** Returns true if the request path contains the incident's id or key. Without them, a 404 means a wrong address. */
 function pathContainsIncidentId({ path }: TemplateRequest, operation: IncidentOperation): boolean {
   return operation !== "open" && listTemplateFields(path).some((name) => name.startsWith("place.") || name === "key");
 }
@@ -222,7 +222,7 @@ function appendRequestPath(url: URL, requestPath: string): string {
 function fillRequestPath({ path }: TemplateRequest, readField: FieldReader): string {
   return fillFields(path, (name) => {
     const fieldText = toText(readField(name)).toWellFormed();
-    // After percent-encoding, only `.` and `..` can still change the path.
+    // The value is percent-encoded, so only the values `.` and `..` can still change the path.
     if (/^\.{1,2}$/.test(fieldText))
       throw new Rejected(`The value of {{${name}}} would change the path of the address.`);
     return encodeURIComponent(fieldText);
@@ -242,7 +242,7 @@ function fillRequestHeaders({ headers }: TemplateRequest, readField: FieldReader
   );
 }
 
-/** Fills fields in JSON values. A text that is one field becomes the field's value, such as a number. */
+/** Fills fields in JSON values. A text with only a field, e.g. `{{site.id}}`, becomes its value, such as a number. */
 function fillJsonBody(json: unknown, readField: FieldReader): unknown {
   if (typeof json === "string") {
     const singleField = parseSingleField(json);
@@ -253,7 +253,7 @@ function fillJsonBody(json: unknown, readField: FieldReader): unknown {
   return Object.fromEntries(Object.entries(json).map(([key, member]) => [key, fillJsonBody(member, readField)]));
 }
 
-/** Reads the reference from the response to the opening. A missing id is a ConfigError. */
+/** Reads id, ticket and link from the response to the request that opened the incident. Throws without an id. */
 function parseIncidentReference(template: TemplateConfig, json: unknown): IncidentReference {
   const readValueAt = (path: string | undefined) => (path === undefined ? undefined : readResponseValue(json, path));
   const id = readValueAt(template.id);
