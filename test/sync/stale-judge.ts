@@ -134,8 +134,10 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
     if (!isSinkUp) return;
     const nowMs = clock.monotonic();
     const [firstMs = nowMs] = undeliveredMs.values();
-    hasSinkCaughtUp ||= undeliveredMs.size === 0;
-    const sinceMs = hasSinkCaughtUp ? firstMs + DELIVERY_MS : Math.max(times.sinkUpMs, times.startedMs) + CATCH_UP_MS;
+    const caughtUpMs = Math.max(times.sinkUpMs, times.startedMs) + CATCH_UP_MS;
+    // Until then, the sink may wait to send an event without a value, e.g. `source-unavailable`.
+    hasSinkCaughtUp ||= undeliveredMs.size === 0 && nowMs > caughtUpMs;
+    const sinceMs = hasSinkCaughtUp ? firstMs + DELIVERY_MS : caughtUpMs;
     if (nowMs > sinceMs) note("the sink follows", "all", `${undeliveredMs.size} events are not delivered`);
     if (hasSinkCaughtUp) for (const [id, value] of retained) checkAge(id, value, DELIVERY_MS);
   }
