@@ -70,7 +70,7 @@ interface CronTimer {
  * clock never postpones a call: a call due in 4 minutes comes in 4 minutes, even if the clock is set back by an hour.
  */
 export function createCronTicker(clock: Clock, clockCheck: Pick<ClockCheck, "compareClocks" | "stepWakeup">) {
-  /** Timers of all schedules, which share one wait: 200 sources have 2,600 schedules. */
+  /** Timers of all schedules. One loop serves all of them, because 200 sources have 2,600 schedules. */
   const cronTimers = new Set<CronTimer>();
   const cronTimerAdded = createWakeup();
   let tickerEndController: AbortController | null = null;
@@ -91,7 +91,7 @@ export function createCronTicker(clock: Clock, clockCheck: Pick<ClockCheck, "com
       if (wasClockStepped)
         setDueTime(timer, Math.min(timer.nextMatchMs(nowMs), nowMs + timer.dueMonotonicMs - clock.monotonic()));
       if (nowMs >= timer.dueMs && cronTimers.has(timer)) {
-        // The timer that fired longest ago comes first: hourly gateways before minutely alarms.
+        // Move the timer to the end, so that rare jobs fire first: hourly gateways before minutely alarms.
         cronTimers.delete(timer);
         cronTimers.add(timer);
         timer.fire();
@@ -155,7 +155,7 @@ export function cronMatcher(expression: string): CronMatcher {
   return newCronMatcher;
 }
 
-/** Parses a cron expression with node-cron, which also decides about days; times are looked up in its parsed fields. */
+/** Finds times with the fields that node-cron parsed, and lets node-cron decide whether a day matches. */
 function createCronMatcher(expression: string): CronMatcher {
   const { second, minute, hour } = parse(expression);
   const cronTask = createTask(expression, () => undefined, { timezone: "UTC" });

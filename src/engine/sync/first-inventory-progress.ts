@@ -62,7 +62,7 @@ export function createFirstInventoryProgress(isKnown: (job: string) => boolean, 
       const sumPages = (field: keyof PageCounts) => pagesOfShortLists.reduce((sum, pages) => sum + pages[field], 0);
       return {
         pagesRead: tags === undefined ? 0 : tags.before + tags.number,
-        /** Estimated pages of tags; sites not yet listed count with the average: 2 pages each give 600 for 300 sites. */
+        /** Estimated pages of tags. Unlisted sites count with the average: 2 pages each give 600 for 300 sites. */
         pagesTotal: tags === undefined ? null : estimatePages(tags),
         /** True if each list was read or refused, in this or an earlier run. */
         done: jobsLeft.size === 0,
@@ -106,10 +106,10 @@ export function inventoryMessage({ done, pagesRead, pagesTotal, others }: FirstI
   return `Reading the building: ${pagesReadText}, ${timeLeftText} left.`;
 }
 
-/** Inventories use this share of the list rate; alarms, sites and the token use the rest. */
+/** Share of the list rate for polls of gateways, hosts, systems and tags. Other polls use the rest. */
 const INVENTORY_RATE_SHARE = 0.8;
 
-/** Estimates minutes left. Each minute's requests leave at once: of 60 pages at 24 a minute, 12 wait two minutes. */
+/** Estimates minutes left. A minute's requests are sent at once: of 60 pages at 24 a minute, 12 wait two minutes. */
 export function estimateMinutesLeft(pages: number, pagesLeft: number, listsPerMinute: number): number {
   const pagesPerMinute = Math.max(1, Math.ceil(listsPerMinute * INVENTORY_RATE_SHARE));
   return Math.floor((pages + pagesLeft - 1) / pagesPerMinute) - Math.floor((pages - 1) / pagesPerMinute);

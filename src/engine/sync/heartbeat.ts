@@ -26,7 +26,7 @@ export function createHeartbeat(options: {
     const nowMs = clock.monotonic();
     if (nowMs < lastHeartbeatMs + everyMs) return lastHeartbeatMs + everyMs - nowMs;
     await emitHeartbeat(everyMs);
-    // After a standstill of several intervals continue from now; after a late timer keep the rhythm.
+    // After a pause of 2 or more intervals, the next heartbeat is one interval from now. A late timer shifts nothing.
     lastHeartbeatMs = nowMs - lastHeartbeatMs < 2 * everyMs ? lastHeartbeatMs + everyMs : nowMs;
     return Math.max(0, lastHeartbeatMs + everyMs - clock.monotonic());
   }

@@ -151,7 +151,7 @@ export function createJobScheduler(options: JobSchedulerOptions) {
     if (isRetryTime) await startJobRun(state);
   }
 
-  /** Waits for the job's current run, which may still use old settings or an old scope. */
+  /** Acts after the job's current run, which may still use old settings or an old scope. */
   async function actAfterCurrentRun(state: JobState, action: (state: JobState) => Promise<void> | void): Promise<void> {
     await currentJobRuns.get(state.job.name);
     await action(state);
@@ -247,7 +247,7 @@ export function createJobScheduler(options: JobSchedulerOptions) {
     });
   }
 
-  /** Watches the token's scope, except during an outage: then only the outage's probe sends requests. */
+  /** Watches the token's scope, except during an outage: then only the check for the outage's end sends requests. */
   async function watchTokenScope(): Promise<void> {
     while (!abortRunsController.signal.aborted) {
       await outage.over(abortRunsController.signal);

@@ -8,14 +8,14 @@ export interface SyncJob {
   readonly firstRun: boolean;
   /** True: the job's first run may take minutes, so the first runs of later jobs do not wait for its end. */
   readonly isLong?: boolean;
-  /** The ability of the token that the job needs (interface, Authentication 3), for the message after a 403. */
+  /** The token's permission that the job needs, such as `read:tags`. The message after a 403 names it. */
   readonly ability?: string;
   run(signal: AbortSignal): Promise<JobOutcome>;
 }
 
 export type RunnableJob = Pick<SyncJob, "run">;
 
-/** Outcome of a job. `remark`: a part is refused for good. `incomplete`: a part waits for the next run. */
+/** Outcome of a job. `remark`: some data were refused, for example. `incomplete`: some data wait for the next run. */
 export type JobOutcome =
   | { readonly kind: "ok"; readonly remark?: string }
   | { readonly kind: "incomplete"; readonly reason: string };

@@ -28,7 +28,7 @@ export function isSiteRefusal(failure: Failure | undefined): boolean {
   return failure instanceof ConfigError;
 }
 
-/** The outcome is incomplete after temporary failures or with `reasons`. A refused site only adds a remark. */
+/** Builds a job's outcome: incomplete after temporary failures or with `reasons`. A refused site only adds a remark. */
 export function buildJobOutcome(
   failures: ReadonlyMap<number, Failure>,
   reasons: readonly string[] = [],

@@ -70,7 +70,7 @@ export async function readPages<T>(
       if (pageFailure !== null && !keepsPartial) throw pageFailure;
       pageFacts.lastPage = !page.hasMore;
       if (pageFacts.lastPage) break;
-      // A server that ignores the page number sends the same page a thousand times.
+      // Stop here: a server that ignores the page number would send the same page 1,000 times.
       if (pages > 1 && itemsById.size === itemCountBefore)
         return incomplete(`Page ${page.number} of the list shows nothing new.`, true, "trouble");
       if (keepsPartial && total !== null && itemsById.size > 2 * total + page.items.length)
@@ -121,7 +121,7 @@ export async function readTwice<T>(
   return { complete: false, reason, shown, count: shown.length, total: reread.items.length };
 }
 
-/** Joins two readings by id. The later record wins; records of the earlier reading alone may have slipped since. */
+/** Joins two readings by id. The later record wins. Keeps records of the earlier reading: they may have changed pages. */
 export function joinItemsById<T>(earlier: readonly T[], later: readonly T[], idOf: (item: T) => string): readonly T[] {
   return [...new Map([...earlier, ...later].map((item) => [idOf(item), item])).values()];
 }

@@ -21,7 +21,7 @@ import { createListPageTrust } from "./unreliable-list-pages.ts";
 export interface ActiveAlarmList {
   readonly listed: readonly Alarm[];
   readonly coverage: (siteId: number) => ListCoverage;
-  /** False if the list has several pages and was read once: then a second reading must show the same absences. */
+  /** False if the list has several pages and was read only once: alarms that it lacks may still be active. */
   readonly isConfirmed: boolean;
   readonly failures: ReadonlyMap<number, Failure>;
   readonly reasons: readonly string[];
@@ -76,7 +76,7 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
     const limits = { maxPages: MAX_ALARM_LIST_PAGES, twice: listOptions.readsTwice };
     const listing = await readAlarmList({}, listOptions, limits);
     listPageTrust.judgePages(listing, isOnlyOneSiteFollowed, pageGapMs >= SLOW_PAGE_GAP_MS);
-    // A page that failed once or twice may succeed at the next poll, so this poll fails.
+    // A single failed page does not make the pages unreliable: this poll fails, and the next poll reads them again.
     if (!listing.complete && listing.failure !== undefined && listPageTrust.distrustReason() === null)
       throw listing.failure;
     return listing;
@@ -141,7 +141,7 @@ function describePageDistrust(reason: string, listedSiteCount: number, siteCount
   return `The pages of the list of active alarms cannot be trusted, so ${siteListingMethod}. ${reason}`;
 }
 
-/** Joins two readings of the active alarms: keeps all records; an absence counts only where both agree. */
+/** Joins two readings of the active alarms. Keeps all records; coverage is complete only at sites with equal readings. */
 export function joinAlarmListReadings(firstReading: ActiveAlarmList, secondReading: ActiveAlarmList): ActiveAlarmList {
   const fingerprintSiteAlarms = ({ listed }: ActiveAlarmList) => {
     const alarmsBySite = Map.groupBy(listed, (alarm) => alarm.site.id);

@@ -19,7 +19,7 @@ export interface AlarmChange {
   readonly events: readonly Event[];
 }
 
-/** Begins a new episode of an alarm after the episode `storedBefore`. `initial`: Plenum did not see its beginning. */
+/** Begins a new episode of an alarm after `storedBefore`, if given. `isInitial`: Plenum did not see it begin. */
 export function beginEpisode(
   alarm: Alarm,
   isInitial: boolean,
@@ -47,7 +47,7 @@ export function startupEvent(storedAlarm: StoredAlarm, startedAt: string, contex
   return raisedEvent(storedAlarm, true, context, ["announced", startedAt]);
 }
 
-/** Continues an episode that is active (again). The return of its site into the token's scope emits no event. */
+/** Continues an episode that is active (again). Emits no event if the token merely sees the alarm's site again. */
 export function continueEpisode(storedBefore: StoredAlarm, alarm: Alarm, context: EventContext): AlarmChange {
   const pastEpisodes = storedBefore.former && { former: storedBefore.former };
   if (storedBefore.untold === true) {
@@ -142,7 +142,7 @@ function alarmChangeEvents(before: Alarm, storedAlarm: StoredAlarm, isReopened: 
 
 const COMPARED_ALARM_FIELDS = ["site", "trigger", "status", "source", "description", "triggeredAt"] as const;
 
-/** True if person, text or time of the acknowledgement changed. A time that only moved with the start is unchanged. */
+/** True if the acknowledgement's person, text or time changed. Ignores a shift equal to that of the alarm's start. */
 function isNewAcknowledgement(alarmBefore: Alarm, alarm: Alarm): boolean {
   if (!alarm.acknowledged) return false;
   const acknowledgementFieldNames = ["acknowledged", "acknowledgedBy", "acknowledgedMessage"] as const;

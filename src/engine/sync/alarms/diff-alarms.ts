@@ -33,7 +33,7 @@ export interface SeenAlarms {
   readonly listed: readonly Alarm[];
   readonly coverage: (siteId: number) => ListCoverage;
   readonly unverifiedIds?: ReadonlySet<string>;
-  /** Ids of alarms whose outdated records are accepted, because enough polls have shown them. */
+  /** Alarms whose outdated records count: 10 polls repeated them, or the service no longer lists the stored end. */
   readonly acceptedOutdatedIds?: ReadonlySet<string>;
   readonly correctedStartIds?: ReadonlySet<string>;
   readonly foundRecords: readonly Alarm[];
@@ -41,7 +41,7 @@ export interface SeenAlarms {
   readonly scope: TokenScopeChange | null;
 }
 
-/** `complete`: absent alarms have ended. `moving`: the list changed while it was read. `none`: it was not read. */
+/** `complete`: all active alarms are listed. `moving`: the list changed while it was read. `none`: it was not read. */
 export type ListCoverage = "complete" | "moving" | "none";
 
 export interface TokenScopeChange {
@@ -67,7 +67,7 @@ type AlarmChanges = Generator<AlarmChange>;
 type RecordsById = ReadonlyMap<string, readonly Alarm[]>;
 type StoredAlarmsById = ReadonlyMap<string, StoredAlarm>;
 
-/** Returns open alarms that the list should show and does not, or shows with a newer episode. */
+/** Returns stored open alarms that the list of their site lacks or shows with a newer episode. */
 export function findAbsentAlarms(
   alarms: StoredAlarmsById,
   listedAlarms: readonly Alarm[],
@@ -84,7 +84,7 @@ export function findAbsentAlarms(
   });
 }
 
-/** Compares stored alarms with one poll. Pure. Yields after each possible change: 5,000 alarms take 100 ms. */
+/** Compares stored alarms with the records of one poll. Yields after each alarm, because 5,000 alarms take 100 ms. */
 export function* diffAlarms(
   alarms: StoredAlarmsById,
   seen: SeenAlarms,
@@ -166,7 +166,7 @@ function* diffListedAlarm(
   yield beginEpisode(record, isFirstListOfSite, options, oldEpisodeEnd?.stored ?? storedAlarm);
 }
 
-/** True if an outdated record changes an open alarm: a service restored from a backup repeats event numbers. */
+/** False if only start and event of an open alarm differ: a service restored from a backup reuses event numbers. */
 function changesOpenAlarm(storedAlarm: StoredAlarm, record: Alarm): boolean {
   if (!isOpenAlarm(storedAlarm) || compareLastActiveEvents(record, storedAlarm.alarm) !== "before") return true;
   const { triggeredAt, triggeredAtRaw, lastActiveEvent } = storedAlarm.alarm;
@@ -186,7 +186,7 @@ function* diffAbsentAlarm(storedAlarm: StoredAlarm, { seen, resolvedById, option
     if (isListComplete) yield isTooEarly ? absenceChange : resolveEpisode(absenceChange.stored, endRecord, options);
     return;
   }
-  // An end before the stored start belongs to an older episode while the alarm may still be active.
+  // The end is before the stored start and the alarm may still be active: the end belongs to an older episode.
   if (endRecord !== undefined && (!isListComplete || isUnverified) && endsBeforeStart(storedAlarm, endRecord)) return;
   if (endRecord !== undefined && (isOpenAlarm(storedAlarm) || storedAlarm.state === "vanished")) {
     yield* endEpisode(storedAlarm, endRecord, resolvedById, options);

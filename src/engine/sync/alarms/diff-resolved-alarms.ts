@@ -23,7 +23,7 @@ export interface ResolvedAlarmDiffOptions extends EventContext {
   readonly suppressEvents: boolean;
 }
 
-/** Adds alarm changes that polls missed: ends, complete episodes, acknowledgements after the end. Ignores absences. */
+/** Finds changes of resolved alarms that polls missed: ends, complete episodes and acknowledgements after the end. */
 export function diffResolvedAlarms(
   alarms: ReadonlyMap<string, StoredAlarm>,
   records: readonly Alarm[],

@@ -23,7 +23,7 @@ export function isResolvedAlarm({ status, triggeredAt, resolvedAt }: Alarm): boo
   return startMs === null || endMs === null || endMs >= startMs;
 }
 
-/** True for an alarm record that is resolved without a time, or not resolved with an end after its last trigger. */
+/** True for a record with status `resolved` and no end, or another status and an end after its last trigger. */
 export function contradictsItself({ status, resolvedAt, triggeredAt, lastActiveEvent }: Alarm): boolean {
   if (status === "resolved" || resolvedAt === null) return status === "resolved" && resolvedAt === null;
   const endMs = parseUtcMs(resolvedAt);
@@ -57,7 +57,7 @@ function fillEmptyAlarmFields(knownAlarm: Alarm, alarm: Alarm): Alarm {
   };
 }
 
-/** An alarm record belongs to the stored episode (`same`), to a later one (`newer`), or changes nothing (`past`). */
+/** A record states the stored episode (`same`), a later one (`newer`), or an earlier one or an older state (`past`). */
 export type EpisodeRelation = "same" | "newer" | "past";
 
 /** Compares a record with the stored episode by its trigger and event number, otherwise by its start. */
@@ -78,7 +78,7 @@ export function relateToEpisode(storedAlarm: StoredAlarm, record: Alarm): Episod
   return activeEventOrder === "same" && (endMs === null || endMs >= knownMs) ? "same" : "past";
 }
 
-/** True if an alarm starts at the stored episode's first or current start, or between them without a later event. */
+/** True if the record starts at the episode's first or corrected start, or between these two without a later event. */
 export function isSameEpisode({ episode, alarm: knownAlarm }: StoredAlarm, alarm: Alarm): boolean {
   if (episodeKey(alarm) === episode || episodeKey(alarm) === episodeKey(knownAlarm)) return true;
   const [startMs, knownMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(knownAlarm.triggeredAt)];
@@ -93,14 +93,14 @@ function isSameEvent(a: Alarm, b: Alarm): boolean {
   return a.trigger.id === b.trigger.id && compareLastActiveEvents(a, b) === "same";
 }
 
-/** True if the record states another start of the stored event. Two replicas may alternate, so callers confirm it. */
+/** True if the record states another start of the same event. Replicas may differ, so callers await a repetition. */
 export function hasOtherStartTime({ alarm: knownAlarm }: StoredAlarm, record: Alarm): boolean {
   const alarm = fillEmptyAlarmFields(knownAlarm, record);
   const [startMs, knownMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(knownAlarm.triggeredAt)];
   return startMs !== null && knownMs !== null && !isSameTime(startMs, knownMs) && isSameEvent(knownAlarm, alarm);
 }
 
-/** True for a record that ends before the stored start: times were moved back, or the episode is older. */
+/** True if the record ends before the stored start: the service moved its times back, or the episode is older. */
 export function endsBeforeStart(storedAlarm: StoredAlarm, record: Alarm): boolean {
   const [endMs, startMs] = [parseUtcMs(record.resolvedAt), parseUtcMs(storedAlarm.alarm.triggeredAt)];
   return endMs !== null && startMs !== null && endMs < startMs && !isSameEpisode(storedAlarm, record);
@@ -134,7 +134,7 @@ export function isEmittedAlarmEnd({ ended }: StoredAlarm, record: Alarm): boolea
   return endMs === null || ended.endMs === null || Math.floor(endMs / 1_000) <= Math.floor(ended.endMs / 1_000);
 }
 
-/** Former episodes stored per alarm. If an alarm flaps more often within the sweeps' overlap, older ones are lost. */
+/** Maximum former episodes stored per alarm. If an alarm has more within `resolved_overlap`, the oldest are lost. */
 const MAX_FORMER_EPISODES = 20;
 
 export function isFormerEpisode({ former = [] }: StoredAlarm, record: Alarm): boolean {
@@ -159,7 +159,7 @@ export function addFormerEpisode({ former = [] }: StoredAlarm, episode: FormerEp
   return [...former, episode].slice(-MAX_FORMER_EPISODES);
 }
 
-/** Fills a record from the stored alarm. Ignores a later start unless `acceptsLaterStart`: some lists round times. */
+/** Fills fields from the stored alarm. Ignores a later start unless `acceptsLaterStart`: some lists round times. */
 export function fillFromStoredAlarm(storedAlarm: StoredAlarm, record: Alarm, acceptsLaterStart = false): Alarm {
   const alarm = fillEmptyAlarmFields(storedAlarm.alarm, record);
   if (acceptsLaterStart || alarm.triggeredAt === storedAlarm.alarm.triggeredAt) return alarm;
@@ -171,7 +171,7 @@ export function fillFromStoredAlarm(storedAlarm: StoredAlarm, record: Alarm, acc
   return restoreShiftedTimes(storedAlarm.alarm, alarm);
 }
 
-/** Replaces the record's start with the stored one, and each other time that moved as much as the start. */
+/** Restores the stored start, and each other stored time that differs from the record by the same shift. */
 function restoreShiftedTimes(knownAlarm: Alarm, alarm: Alarm): Alarm {
   const shiftMs = startShiftMs(knownAlarm, alarm);
   const keepTime = <T extends string | null>(before: T, now: T) => (isShiftedTime(before, now, shiftMs) ? before : now);

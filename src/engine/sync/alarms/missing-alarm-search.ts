@@ -15,10 +15,10 @@ export type AlarmSearchCounts = ReadonlyMap<string, number>;
 
 const nextAbsenceCount = (counts: AlarmSearchCounts, { episode }: StoredAlarm) => (counts.get(episode) ?? 0) + 1;
 
-/** A search that confirmed nothing is repeated after this number of polls at the latest: 8 minutes at 30 s a poll. */
+/** Maximum polls between two searches for the same absent alarm: 16 polls every 30 s are 8 minutes. */
 const MAX_POLLS_BETWEEN_SEARCHES = 16;
 
-/** Returns the alarms to search now: absent for up to `everyPollUntil` polls, or for 4, 8, 16, 32, 48 … polls. */
+/** Returns the alarms to search now: those absent for up to `everyPollUntil` polls, or for 4, 8, 16, 32, 48 … polls. */
 export function findAlarmsToSearch(counts: AlarmSearchCounts, absent: readonly StoredAlarm[], everyPollUntil: number) {
   const isAlarmSearchDue = (count: number) =>
     count <= everyPollUntil || Number.isInteger(Math.log2(count)) || count % MAX_POLLS_BETWEEN_SEARCHES === 0;
@@ -64,7 +64,7 @@ export async function searchMissingAlarms(absentAlarms: readonly StoredAlarm[], 
   };
 }
 
-/** Joins the results of searches. Alarms without a finished search are postponed. */
+/** Joins the results of several searches. `postponed`: alarms for which no search has finished. */
 export function joinSearchResults(
   searches: readonly (Awaited<ReturnType<typeof searchMissingAlarms>> | null)[],
   alarms: readonly StoredAlarm[],
@@ -79,7 +79,7 @@ export function joinSearchResults(
   };
 }
 
-/** Searches a site's absent alarms by name, then in the resolved alarms, and at the last search in all alarms. */
+/** Searches a site's resolved alarms for absent alarms. The last search before `alarm-vanished` reads all alarms. */
 async function searchSiteAlarms(siteId: number, absentAlarms: readonly StoredAlarm[], options: AlarmSearchOptions) {
   const { source, maxPages, signal } = options;
   const missingAlarms = new Map(absentAlarms.map((storedAlarm) => [storedAlarm.alarm.id, storedAlarm]));
@@ -126,7 +126,7 @@ export interface AlarmEndCheck {
   readonly counts: AlarmSearchCounts;
 }
 
-/** Checks stored ends of alarms that are listed as active without a later event. An incomplete list decides nothing. */
+/** Checks whether the service still lists the ends of alarms that it also lists as active. Ignores incomplete lists. */
 export async function checkAlarmEnds(
   alarms: ReadonlyMap<string, StoredAlarm>,
   outdatedRecords: readonly Alarm[],

@@ -40,12 +40,12 @@ import { classifyRecords, createRecordReport, isUndisputed, type RecordCounts } 
  *
  *   read the list ──► verify absences ─────────────► compare ──────────────► commit
  *     │                 search absent alarms,          withhold unconfirmed    alarms and events,
- *     │ each page       check contested ends,          mass changes            250 alarms at a time
+ *     │ each page       check ends of listed alarms,   mass changes            250 alarms at a time
  *     ▼                 read the list again,
  *   emit undisputed     refresh the token's scope
  *   records at once
  *
- * At a lowered list rate, verifying requests may take minutes: a later poll then gets their results.
+ * If the service has lowered the list rate, these requests may take minutes. A later poll then uses the responses.
  */
 export function createAlarmPoll(pollContext: PollContext, runSerially: SerialRunner, intervalMs: () => number | null) {
   const state = createAlarmPollState(pollContext, intervalMs);
@@ -111,7 +111,7 @@ async function pollAlarms(state: PollState, readsTwice: boolean, signal: AbortSi
   const { diff } = massChanges;
   const siteIds = new Set([...(scope.known() ?? []), ...reading.listed.map((alarm) => alarm.site.id)]);
   const completeSites = [...siteIds].filter((siteId) => reading.coverage(siteId) === "complete");
-  // Alarms that began after this request, by the service's clock, are new.
+  // Alarms that began after this time by the service's clock are new, not initial.
   const sitesFollowedSince = isoUtc(listRequestedAtMs - (source.clockSkewMs() ?? 0));
   const alarmRetention = { nowMs: clock.now(), overlapMs: config.alarms.resolved_overlap };
   const documentsOfLastCommit = [
@@ -169,7 +169,7 @@ function halfPollIntervalEndMs({ everyMs, context }: PollState): number {
   return context.clock.monotonic() + (everyMs() ?? Number.POSITIVE_INFINITY) / 2;
 }
 
-/** Emits the verified alarms of each page at once. After a failed commit, all later pages wait for the complete list. */
+/** Emits a page's undisputed alarms at once. After a failed commit, Plenum emits later pages with the complete list. */
 function createAlarmPageEmitter(state: PollState, isAfterOutage: boolean, signal: AbortSignal): ListOptions["onPage"] {
   const { context, store } = state;
   const { alarms } = store;
@@ -245,7 +245,7 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
         !isResolvedAlarm(foundRecord) ||
         !(isEmittedAlarmEnd(storedAlarm, foundRecord) || endsBeforeStart(storedAlarm, foundRecord)),
     );
-  // Read the list again only for unexplained absences: of alarms searched now, or of an unconfirmed mass drop.
+  // Read the list again only if the search did not explain why a searched or en masse absent alarm is absent.
   const massDrops = classified.absent.filter(({ alarm }) => massGuard.isAbsencePending(alarm.site.id));
   const unexplained = [...alarmsToSearch, ...massDrops].filter(({ alarm }) => !alarmSearch.postponed.has(alarm.id));
   if (!classified.reading.isConfirmed && !unexplained.every(isAbsenceExplained))
@@ -267,7 +267,7 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
     alarmsOfHiddenSites.some(({ alarm }) => !listedAlarmIds.has(alarm.id)) ||
     followedAlarms.some(({ alarm }) => isSiteRefusal(reading.failures.get(alarm.site.id)));
   const refreshedTokenScope = needsScope ? await finishInTime(state, "scope", () => scope.tryRefresh(signal)) : null;
-  // A scope that arrives too late for this poll is used by the next one: search the same alarms then, not up to 16 polls later.
+  // The next poll uses a token scope that arrives late: search these alarms again then, not up to 16 polls later.
   const alarmsAwaitingScope = state.unfinishedWork.has("scope")
     ? unexplained.filter(({ alarm }) => !foundRecordsById.has(alarm.id))
     : [];

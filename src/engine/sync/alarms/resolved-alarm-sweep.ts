@@ -15,13 +15,13 @@ import { createMassAlarmChangeGuard } from "./mass-alarm-changes.ts";
 import { openAlarmStore, recordFirstSiteLists } from "./stored-alarms.ts";
 import { describeUnreadableRecords } from "./unverified-records.ts";
 
-/** Time for which the learned order of the list of resolved alarms is trusted before all pages are read again. */
+/** Time for which Plenum relies on the observed order of the resolved alarms before it reads all pages again. */
 const LIST_ORDER_TRUST_MS = 86_400_000;
 
 /** Sites that the token sees; null before they are known. */
 type VisibleSiteIds = ReadonlySet<number> | null;
 
-/** Reads the list of resolved alarms for changes between two polls; stops early if the newest come first. */
+/** Reads the list of resolved alarms for changes between two polls. Stops early if it is sorted newest first. */
 export function createResolvedAlarmSweep(pollContext: PollContext, runSerially: SerialRunner) {
   const { source, config, clock, log, scope } = pollContext;
   const { alarms: settings } = config;
@@ -75,7 +75,7 @@ export function createResolvedAlarmSweep(pollContext: PollContext, runSerially: 
       suppressEvents: isFirstSweep && settings.startup === "silent",
     });
     const { diff, remarks } = massGuard.withholdMassChanges(alarms, resolvedAlarmDiff, () => "complete");
-    // If records await confirmation, the next sweep starts at the same time as this one and reads them again.
+    // If mass changes await confirmation or the list changed, the next sweep reads from the same watermark again.
     const wasAlarmListSteady = remarks.length === 0 && readings.every((reading) => reading.isUnchanged);
     const documents: DocumentChange[] = [{ set: store.alarmSet, put: diff.put }];
     if (wasAlarmListSteady) {
@@ -101,13 +101,13 @@ export function createResolvedAlarmSweep(pollContext: PollContext, runSerially: 
     const unreadableRecords = readings.flatMap((reading) => reading.unreadable);
     const sweepRemarks = [...remarks, ...describeUnreadableRecords(unreadableRecords, "resolved")];
     if (sweepRemarks.length > 0) return { kind: "ok", remark: sweepRemarks.join(" ") };
-    // If the list changed meanwhile, its records are emitted but the watermark stays; only a first sweep repeats soon.
+    // After a list that changed while it was read, Plenum retries soon only if no earlier sweep succeeded.
     return wasAlarmListSteady || lastSweep !== undefined
       ? JOB_OUTCOME_OK
       : incompleteJobOutcome("The list of resolved alarms changed while it was read.");
   }
 
-  /** Resolved alarms were read up to this time: the watermark, or earlier if a site is visible again. */
+  /** Returns the time up to which resolved alarms were read: the watermark, or earlier if a site is visible again. */
   function sweptUntilMs(lastSweep: AlarmSweep, visibleSiteIds: VisibleSiteIds): number {
     const siteSweepTimesMs = [...sites.keys()].map((id) => siteSweptUntilMs(Number(id), lastSweep, visibleSiteIds));
     return Math.min(parseUtcMs(lastSweep.watermark) ?? 0, ...siteSweepTimesMs);
@@ -119,7 +119,7 @@ export function createResolvedAlarmSweep(pollContext: PollContext, runSerially: 
     return parseUtcMs(isSiteVisibleAgain ? sweptUntil : watermark) ?? 0;
   }
 
-  /** Without this limit, older episodes that were deleted from the store would be emitted again. */
+  /** False for older episodes: Plenum may have deleted them from its store, and would emit them again. */
   function endedInSweptRange(record: Alarm, lastSweep: AlarmSweep, visibleSiteIds: VisibleSiteIds): boolean {
     const sweepStartMs = siteSweptUntilMs(record.site.id, lastSweep, visibleSiteIds) - settings.resolved_overlap;
     return (latestAlarmTimeMs(record) ?? sweepStartMs) >= sweepStartMs;
@@ -152,7 +152,7 @@ export function createResolvedAlarmSweep(pollContext: PollContext, runSerially: 
     return startMs < Math.floor(Date.parse(site.activeSince) / 1_000) * 1_000;
   }
 
-  /** The next sweep starts at the latest end seen, but never in the future: a clock may be wrong. */
+  /** Returns the state of the next sweep, which starts at the latest end seen. Wrong clocks may state a future end. */
   function makeNextSweep(lastSweep: AlarmSweep | undefined, readings: readonly SweptList[], at: string): AlarmSweep {
     const nowMs = clock.now();
     const endMs = Math.max(...readings.map(({ latestMs }) => latestMs ?? Number.NEGATIVE_INFINITY));

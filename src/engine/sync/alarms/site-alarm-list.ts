@@ -31,7 +31,7 @@ interface AlarmListFailures {
   readonly splitAtMs: number | null;
 }
 
-/** Reads a site's alarm list. If its pages never end, the list is read in parts by priority for an hour. */
+/** Reads a site's alarm list. If its last page cannot be reached, reads the list by priority for an hour. */
 export function createSiteListReader(
   readList: (
     filter: ListPart & { siteId: number },
@@ -111,7 +111,7 @@ export function createSiteListReader(
   };
 }
 
-/** The joined list is complete if its parts show as many records as the undivided list states. */
+/** Joins the parts of a site's list. The result is complete if it has as many records as the undivided list states. */
 async function joinAlarmListParts(
   firstPage: Listing<Alarm> & { readonly complete: false },
   parts: readonly ListPart[],

@@ -12,7 +12,7 @@ import {
 import { latestAlarmTimeMs, parseUtcMs } from "./alarm-times.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 
-/** Time for which vanished alarms, unacknowledged alarms and ended alarms without a readable time are stored. */
+/** Time for which Plenum stores vanished alarms, and ended alarms that lack an acknowledgement or a readable end. */
 const LONG_ALARM_RETENTION_MS = 7 * 86_400_000;
 /** Time for which acknowledged ended alarms are stored: a day, because a wrong time zone may list an end 14 hours late. */
 const ENDED_ALARM_RETENTION_MS = 86_400_000;
@@ -31,7 +31,7 @@ export function openAlarmStore({ source: { name }, syncState, offlineGatewayOf }
     sites: syncState.get<StoredAlarmSite>(siteSet),
     sweeps: syncState.get<AlarmSweep>(sweepSet),
     gatewayFinder: () => createAlarmGatewayFinder(storedGateways, storedHosts, true, offlineGatewayOf),
-    /** Finds the gateway that explains an alarm if it went offline since its last list. */
+    /** Finds a gateway that was online at its last poll and would explain an alarm if it is offline now. */
     onlineGatewayFinder: () =>
       createAlarmGatewayFinder(storedGateways, storedHosts, false, (id) => findOnlyOnlineGateway(storedGateways, id)),
   };
@@ -49,7 +49,7 @@ export function recordFirstSiteLists(
   });
 }
 
-/** Returns ended alarms that no sweep can find again, so that they can be deleted. */
+/** Returns the ids of ended alarms that may be deleted, because no sweep can find them again. */
 export function expiredAlarmIds(
   { alarms, sites, sweeps }: AlarmStore,
   changedAlarms: ReadonlyMap<string, StoredAlarm>,

@@ -3,7 +3,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { type Listing, listItems } from "../read-list-pages.ts";
 
-/** Faults that make the pages of a list untrusted, once `readings` in a row show the fault for at least `forMs`. */
+/** Faults of list pages. Plenum distrusts the pages after `readings` faulty readings in a row over at least `forMs`. */
 const PAGE_FAULT_RULES = {
   pages: { readings: 1, forMs: 0, text: (reason: string) => reason },
   fails: { readings: 3, forMs: 120_000, text: (reason: string) => `A later page fails again and again: ${reason}` },

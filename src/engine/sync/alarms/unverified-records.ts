@@ -16,7 +16,7 @@ import {
 } from "./episode.ts";
 import type { AlarmEndCheck } from "./missing-alarm-search.ts";
 
-/** `unverifiedIds`: records that change nothing yet. `acceptedOutdatedIds`: old records that enough polls repeated. */
+/** `unverifiedIds`: Plenum ignores these records for now. `acceptedOutdatedIds`: old records that 10 polls repeated. */
 export type ClassifiedRecords = ReturnType<typeof classifyRecords>;
 
 export type RecordCounts = ReadonlyMap<
@@ -25,7 +25,7 @@ export type RecordCounts = ReadonlyMap<
 >;
 
 const POLLS_TO_CONFIRM = 2;
-/** An outdated record counts if 10 polls (5 minutes) repeat it, because caches are rarely that old. */
+/** Number of polls after which Plenum accepts an outdated record: caches are rarely 10 polls (5 minutes) old. */
 const OUTDATED_RECORD_POLLS = 10;
 
 export function classifyRecords(

@@ -31,7 +31,7 @@ const lastBucketStartBefore = memoizeByKey((resolution: BucketRules["resolution"
   memoizeByKey((timeZone: string) => memoizeByKey((atMs: number) => bucketStart(atMs - 1, { resolution, timeZone }))),
 );
 
-/** Returns the days whose buckets all begin within a range. The first day may begin at `opensAtMs`. */
+/** Returns the UTC days whose buckets all begin within a range. The history's first day may begin at `opensAtMs`. */
 function completeDays({ fromMs, toMs }: TimeRange, opensAtMs: number, { resolution, timeZone }: BucketRules): DayRange {
   const from = fromMs <= opensAtMs ? utcDay(fromMs) : utcDay(lastBucketStartBefore(resolution)(timeZone)(fromMs)) + 1;
   return { fromDay: from, untilDay: utcDay(toMs) };
@@ -152,7 +152,7 @@ export interface SeriesState {
 
 export const historyStart = ({ wished, since }: StoredLedger): number => Math.min(parseTime(wished), parseTime(since));
 
-/** False for tags that left the lists, and for series that only `plenum backfill` requested. */
+/** False for tags that the service no longer lists, and for series that only `plenum backfill` requested. */
 export function isHistoryWanted({ rules, siteTag }: Pick<SeriesState, "rules" | "siteTag">): boolean {
   return siteTag.outOfSight !== "tag" && Number.isFinite(rules.everyMs);
 }
@@ -160,7 +160,7 @@ export function isHistoryWanted({ rules, siteTag }: Pick<SeriesState, "rules" | 
 /** UTC day numbers between which a series has no gap. Ends are exclusive; infinity means no limit. */
 export type GaplessDays = Readonly<typeof ALL_DAYS>;
 
-/** A refusal is final after three refusals in a row, within 70 minutes; before, it may be temporary. */
+/** Number of refusals of a history request in a row, within 70 minutes, after which the refusal counts as final. */
 const REFUSALS_UNTIL_FINAL = 3;
 const MIN_DAY = Number.NEGATIVE_INFINITY;
 const MAX_DAY = Number.POSITIVE_INFINITY;
@@ -226,7 +226,7 @@ function findLateDataUntilDay({ dailyAt, weeklyAt, rereadFrom }: StoredLedger, r
 }
 
 function firstCountedDay({ countedFrom: countedFromTime, days, spans }: StoredLedger): number {
-  // Ledgers of an earlier version have no counts.
+  // Ledgers that an earlier version of Plenum wrote have no counts per day.
   if (countedFromTime === undefined) return days === undefined && spans.length > 0 ? MAX_DAY : MIN_DAY;
   return Math.ceil(parseTime(countedFromTime) / DAY_MS);
 }

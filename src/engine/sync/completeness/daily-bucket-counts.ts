@@ -78,7 +78,7 @@ export function countSeriesDay(series: SeriesState, day: number, count: DayCount
     noLog = ledger.refusal === null ? (noLog ?? NO_SERVICE_MESSAGE) : toServiceMessage(ledger.refusal);
     pending = 0;
   } else if (pending > 0 && ledger.refusal !== null) {
-    // A series that is followed was refused only after its watermark: its older buckets may still be fetched.
+    // In the state `following`, the service refused only buckets after the watermark: older ones may still be fetched.
     const fromMs = ledger.state === "following" ? Math.max(dayTimeRange.fromMs, watermarkMs) : dayTimeRange.fromMs;
     const refusedNewBuckets = Math.min(
       pending,

@@ -53,12 +53,12 @@ interface SiteUtcDay {
   readonly day: number;
 }
 
-/** Length of the text of day counts above which it moves out of the ledger, because each reply writes the ledger. */
+/** Maximum length of day counts in a ledger. Longer ones move to another document, as each reply writes the ledger. */
 const MAX_LEDGER_COUNTS_LENGTH = 600;
 const DAY_CHANGE_MERGE_MS = 300_000;
 /** Time without a change after which a finalized day gets its next revision. */
 const DAY_CHANGE_SETTLING_MS = 3_600_000;
-/** Minimum time between two comparisons: around midnight thousands of ledgers reach the next day within seconds. */
+/** Minimum time between two ledger comparisons: at midnight, thousands of ledgers reach the next day within seconds. */
 const MIN_COMPARISON_GAP_MS = 10_000;
 /** Maximum time between two comparisons of ledgers, because refusals and overdue days depend on the clock. */
 const MAX_COMPARISON_GAP_MS = 600_000;
@@ -68,9 +68,9 @@ const MAX_LISTED_WAITING_SERIES = 20;
 const NEVER_MS = Number.NEGATIVE_INFINITY;
 
 /**
- * Reports which UTC days of a site are complete. `history-complete` states up to which day the history has no gap, of a
- * series and of a site. A day is finalized when none of its buckets is pending and late data have been looked for: then
- * `day-sealed` carries the account of the day. Later changes lead to its next revision, one for all changes of an hour.
+ * Reports which UTC days of a site are complete. `history-complete` states up to which day a series or site has no gap.
+ * Plenum finalizes a day when no bucket is pending and it has read the day again for late data. Then it emits
+ * `day-sealed` with the day's bucket counts. After a later change and an hour without change, it emits a new revision.
  *
  *   open ──reached by all series──▶ due ──counted──▶ finalized ──a reply changes it──▶ changed
  *     ▲                              │ pending or changed meanwhile                       │ an hour without change
@@ -126,7 +126,7 @@ export function createFinalizedDays(options: {
     return storedSite?.value ?? { id: siteId, displayName: String(siteId) };
   }
 
-  /** Collects the days that settled replies change, for the transaction that stores the ledgers. */
+  /** Collects the days that history replies change, for the transaction that stores the ledgers. */
   function collectDayChanges(nowMs: number) {
     const events: Event<"history-complete">[] = [];
     const movedDayCounts = new Map<string, StoredDayCounts>();
@@ -139,7 +139,7 @@ export function createFinalizedDays(options: {
       return movedDays?.timeZone === ledger.timeZone ? movedDays.days : "";
     }
 
-    /** Moves counts out of a ledger, except those of days that are read again for late data. */
+    /** Moves day counts from a ledger to another document, except those of days that are read again for late data. */
     async function moveCountsOutOfLedger(series: Series, ledger: StoredLedger): Promise<StoredLedger> {
       const rememberedFromDay = utcDay(Date.parse(ledger.rememberedFrom));
       const [oldCountsText, recentCountsText] = splitDayCounts(ledger.days ?? "", rememberedFromDay);

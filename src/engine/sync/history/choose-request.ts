@@ -145,7 +145,7 @@ function maxRequestLengthMs(group: SeriesCandidateGroup, { maxValues, bucketsPer
   return requestedBuckets * BUCKET_MS[group[0].series.rules.resolution];
 }
 
-/** Requests the latest part of the gaps that the request limits allow, at least one bucket. */
+/** Builds a request for the latest part of the gaps that the limits allow, at least one bucket. */
 function buildGapRequest(kind: "backfill" | "ordered", gaps: readonly SeriesCandidate[], limits: RequestLimits) {
   const group = selectSimilarSeries(gaps, (a, b) => b.range.toMs - a.range.toMs, limits);
   if (group === null) return null;

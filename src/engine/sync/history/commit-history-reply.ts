@@ -153,7 +153,7 @@ export function createHistoryReplySettlement(options: {
           time: isoUtc(points.timeMs(eventEndIndex - 1)),
           points: points.sliceByIndex(eventStartIndex, eventEndIndex),
           origin: isLiveEvent ? "live" : "backfill",
-          // The time makes each revision distinct, because a value may change back and forth.
+          // The time keeps the ids of two revisions distinct if a value changes back and forth.
           revisedAt: isRevised ? isoUtc(nowMs) : null,
         }),
       );
@@ -185,7 +185,7 @@ export function createHistoryReplySettlement(options: {
       for (const { series, record, range: requestedRange } of matchRecordsToSeries(request, commitLogs)) {
         listedSeries.push(series);
         const { ledger: previousLedger, rules } = series;
-        // The reply may have shown that the clock was ahead when the range was chosen: its last buckets are still open.
+        // The reply may show that Plenum's clock was ahead when it chose the range: skip buckets that are still open.
         const toMs = isFollowing ? requestedRange.toMs : Math.min(requestedRange.toMs, closedUntilMs(rules, nowMs));
         const range = { fromMs: requestedRange.fromMs, toMs };
         if (toMs <= range.fromMs) continue;

@@ -71,7 +71,7 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
       const query = dueSeries === undefined ? null : buildDiscoveryQuery([dueSeries.siteTag.tag.id], nowMs);
       return query === null ? null : { query, isRetry: true };
     },
-    /** Returns tags without a log. `listedTagIds`: tags in the response; null if a missing log failed the request. */
+    /** Returns tags without a log. `listedTagIds`: tags in the response; null if the service refused a tag. */
     settleReply({ query, isRetry }: LogDiscoveryRequest, listedTagIds: ReadonlySet<string> | null): readonly string[] {
       if (isRetry) return listedTagIds === null ? query.tagIds : [];
       if (listedTagIds === null || query.tagIds.every((id) => listedTagIds.has(id)))
@@ -105,10 +105,10 @@ interface TestedMember<T> {
   verdict: TestedMemberVerdict | null;
 }
 
-/** Assumed share of bad members that follow a good or a bad member, weighted like `seen` observations. */
+/** Assumed share of bad members next to a good or a bad member. It weighs as much as `seen` test results. */
 const PRIOR_BAD_MEMBER_SHARES = { good: { share: 0.02, seen: 20 }, bad: { share: 0.5, seen: 1 } };
 const SINGLE_TEST_PROBABILITY_MAX = 0.65;
-/** Bonus in bits of information for a test that proves a member bad, or clears a member; chosen by simulation. */
+/** Bonus, in bits of information, for a test that proves a member bad or proves a member good; chosen by simulation. */
 const BITS_PER_BAD_MEMBER = 0.3;
 const BITS_PER_CLEARED_MEMBER = 0.01;
 const CLASSIFIED_MEMBERS_USED = 60;

@@ -15,7 +15,7 @@ import {
   type SeriesLedger,
 } from "./series-registry.ts";
 
-/** Present while due requests for recent history wait much longer than planned. */
+/** Not null while due requests for recent history wait much longer than planned. */
 type HistoryStarvation = { readonly since: string } | null;
 
 export type BackfillProgress = ReturnType<typeof computeBackfillProgress>;
@@ -136,14 +136,14 @@ export interface HistoryGap {
   readonly againAt: string | null;
 }
 
-/** `behind`: overdue. `between`: not requested, between emitted values. `no-log`, `null`: answered without values. */
+/** `behind`: overdue. `between`: not requested, between emitted values. `no-log`, `null`: the service has no values. */
 export type HistoryGapReason = NotRequestedGapReason | RefusedGapReason | "no-log" | "null";
 type NotRequestedGapReason = "ordered" | "backfill" | "behind" | "between" | "unproven";
 type RefusedGapReason = "refused" | "unreadable" | "out-of-scope" | "not-listed";
 
 type GapResponseDetails = Pick<LedgerRange, "said" | "at" | "againAt">;
 
-/** Returns the gaps of each series, oldest first; with `silences`, also ranges that were answered without values. */
+/** Returns the gaps of each series, oldest first; with `silences`, also ranges for which the service sent no values. */
 export function listHistoryGaps(
   ledgers: readonly SeriesLedger[],
   { open }: BackfillRequests,

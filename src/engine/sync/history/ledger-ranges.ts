@@ -59,7 +59,7 @@ export function toStoredRanges(ranges: readonly LedgerRange[]): readonly StoredR
   return ranges.map(({ fromMs, toMs, ...rest }) => ({ from: isoUtc(fromMs), to: isoUtc(toMs), ...rest }));
 }
 
-/** Merges new ranges into the stored ones. Where they overlap, values replace nulls, and any response replaces a refusal. */
+/** Merges new ranges into the stored ones. Where they overlap, values replace nulls, and responses replace refusals. */
 export function mergeIntoLedgerRanges(
   stored: readonly StoredRange[],
   learnedRanges: readonly LedgerRange[],
@@ -138,7 +138,7 @@ function joinTwoRanges(a: LedgerRange, b: LedgerRange): LedgerRange {
   return { ...b, fromMs: a.fromMs, toMs: b.toMs, ...(at === undefined ? {} : { at }) };
 }
 
-/** Joins short ranges without values with their neighbours, then drops the shortest refused ranges. */
+/** Limits the ranges of a ledger: joins short ranges without values with neighbours, then drops refused ranges. */
 function limitLedgerRangeCount(allRanges: readonly LedgerRange[], resolution: Resolution): readonly LedgerRange[] {
   let ranges = allRanges;
   while (ranges.length > HISTORY_LEDGER_RANGES_MAX) {
@@ -206,7 +206,7 @@ export function nextRefusal(
   return { said: message, at: isoUtc(nowMs), times: refusalCount, againAt: isoUtc(nowMs + getWaitMs(refusalCount)) };
 }
 
-/** Time ranges of a response that Plenum could not parse. They are requested again after 10 minutes, 1, 6 and 24 hours. */
+/** Time ranges of a response that Plenum could not parse. It requests them again after 10 minutes, 1, 6, 24 hours. */
 export interface UnreadableRanges {
   readonly ranges: readonly TimeRange[];
   readonly message: string;
@@ -223,7 +223,7 @@ export function unreadableMessagesById(reply: readonly (TagLog | TagTotal)[]): R
   );
 }
 
-/** Returns null if the complete range is readable. `isRetry`: the request repeated a refused range. */
+/** Returns the unreadable parts of a response, null if there are none. `isRetry`: Plenum repeated a refused range. */
 export function findUnreadableRanges(
   { unreadable }: TagLog,
   range: TimeRange,
@@ -236,7 +236,7 @@ export function findUnreadableRanges(
     return clipRange({ fromMs, toMs: bucketEnd(fromMs, ledger) }, range);
   });
   const foundRanges = unreadable.timesMs === null ? [range] : mergeTimeRanges(bucketRanges);
-  // The readable points of an `emitted` range are sent already, so the complete range stays unreadable.
+  // Plenum has emitted the readable points of an `emitted` range: keep it unreadable, so they are not emitted twice.
   const emittedRanges = toRanges(ledger.spans).filter(
     (span) =>
       isRetry &&

@@ -83,7 +83,7 @@ export function rangeToFetch(
   return toMs > fromMs ? { fromMs, toMs } : null;
 }
 
-/** With `every: 15m` all series are due at :00, :15, :30 and :45, so series first seen at different times share requests. */
+/** True if recent buckets are due: with `every: 15m`, at :00, :15, :30 and :45, so that series share requests. */
 function isRecentRangeDue({ watermark }: StoredLedger, rules: SeriesRules, toMs: number): boolean {
   const everyMs = Math.max(1, rules.everyMs);
   const dueMs = Math.floor(toMs / everyMs) * everyMs;
@@ -142,7 +142,7 @@ export function settleNewRange(
   const { fromMs } = range;
   const newPoints = new TagPoints();
   const revisedPoints = new TagPoints();
-  // Settle only closed buckets, even if the clock was ahead when they were requested.
+  // Accept only closed buckets, even if the clock was ahead when Plenum requested them.
   let toMs = Math.min(range.toMs, Math.max(fromMs, closedUntilMs(rules, nowMs)));
   const sortedPoints = points.sortedByTime();
   const firstRetainedIndex = sortedPoints.firstIndexFrom(parseTime(ledger.rememberedFrom));
@@ -160,7 +160,7 @@ export function settleNewRange(
     else if (emitted.get(atMs) !== pointsInRange.value(index)) revisedPoints.pushCopy(pointsInRange, index);
   }
   const isRangeComplete = range.toMs >= parseTime(ledger.watermark);
-  // A request that was sent before midnight does not look back for the new day.
+  // A request that was sent before midnight lacks the daily look-back that became due at midnight.
   const coversLookBack = ledger.rereadFrom === null && fromMs <= lookBackStartMs(ledger, rules, nowMs);
   const nextRereadTime = (lastRereadAt: string, days: number) =>
     coversLookBack && isLookBackDue(lastRereadAt, days, rules, nowMs) ? isoUtc(nowMs) : lastRereadAt;
@@ -179,7 +179,7 @@ export function settleNewRange(
   };
 }
 
-/** Settles a response about the past: only points within gaps are new. `learnedRanges`: ranges that it states. */
+/** Adds a backfill response to a ledger: points within gaps are new. `learnedRanges`: its ranges with or without values. */
 export function settlePastRange(
   ledger: StoredLedger,
   points: TagPoints,

@@ -22,8 +22,8 @@ import { countFollowedSeries, createHistorySeriesRegistry, type HistoryScope, ty
 /**
  * Pulls the history of one source: recent buckets, then late data, then the past. Emits every bucket once.
  *     stale ──refreshed──▶ looking ──series found──▶ waiting for a slot ◀────────────┐
- *       ▲                     ▲                            │ slot: a task is due     │ settled
- *       │ 60 s passed, the    └──── nothing due: pass ─────┤                         │
+ *       ▲                     ▲                            │ slot: a task is due     │ committed
+ *       │ 60 s passed, the    └──── nothing due: skip ─────┤                         │
  *       │ scope, the classes                               ▼                         │
  *       │ or backfills changed                         in flight ──reply─────────────┤
  *       └───────────── failed ◀────────────────────────────┴─ error: twice in a row ends the pull
@@ -145,7 +145,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     return request && { request };
   }
 
-  /** Chooses in this order: repeated short responses, recent buckets, log discovery, `plenum backfill`, backfill. */
+  /** Chooses in this order: repeats of cut responses, recent buckets, log discovery, `plenum backfill`, backfill. */
   function chooseTask(isPastAllowed: boolean, mayDiscoverLogs: boolean): HistoryTask | null {
     const nowMs = clock.now();
     const { open, paused } = registry.backfills();

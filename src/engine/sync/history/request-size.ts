@@ -18,8 +18,8 @@ import { pointsOfTagLog } from "./ledger-ranges.ts";
 import type { Series } from "./series-registry.ts";
 
 /**
- * Learns how many values one request may have: doubles the number after two full responses, then searches between the
- * best and the worst size. Two failures in a row at a size that has worked halve it; one may be an outage.
+ * Plenum doubles the values per request after two full responses, then tries sizes between the largest that worked and
+ * the smallest that failed. Two failures in a row at a size that worked before halve it; one may be an outage.
  */
 const FULL_RESPONSES_TO_GROW = 2;
 const FULL_RESPONSES_BEFORE_TRIAL = 200;
@@ -72,7 +72,7 @@ export function sizeAfterFailure(storedSize: StoredRequestSize, valueCount: numb
 
 const isRetreating = ({ failures = 0 }: StoredRequestSize): boolean => failures >= FAILURES_TO_RETREAT;
 
-/** Numbers of points in a response. If a number is the highest so far, the service may have cut the response there. */
+/** Points of the longest series and of all series in a response. A new maximum may be a limit of the service. */
 interface PointCounts {
   readonly series: number;
   readonly answer: number;
@@ -101,7 +101,7 @@ function unverifiedPointCounts({ safeCounts }: SafePointCounts, response: PointC
   return mapCounts((name) => (response[name] > safeCounts[name] ? response[name] : 0));
 }
 
-/** A round count such as 500 or 4,096 may be a limit of the service, so it needs two complete responses. */
+/** Records the counts of a complete response as safe. Round counts, such as 500 or 4,096, need two responses. */
 export function acceptCounts({ safeCounts, seenCounts }: SafePointCounts, response: PointCounts): SafePointCounts {
   const isRoundCount = (count: number) => count % 10 === 0 || Number.isInteger(Math.log2(count));
   const isNoLimit = (name: keyof PointCounts) => response[name] === seenCounts[name] || !isRoundCount(response[name]);
@@ -111,7 +111,7 @@ export function acceptCounts({ safeCounts, seenCounts }: SafePointCounts, respon
   };
 }
 
-/** A cut response may show a limit per series or per response; the count that recurs with other tags is the limit. */
+/** Learns a limit of points from a cut response: of the counts per series and per response, the one that recurs. */
 export function learnPointLimit(lastLimit: PointLimit | null, { series, answer }: PointCounts, at: string): PointLimit {
   const hasBothPointLimits = series > 0 && answer > 0;
   const isSameSeriesCount = hasBothPointLimits && lastLimit?.series === series && lastLimit.answer !== answer;
@@ -122,7 +122,7 @@ export function learnPointLimit(lastLimit: PointLimit | null, { series, answer }
   return { series: knownPointLimits.series, answer, either: false, at };
 }
 
-/** A learned limit expires, because late points can look like a limit. */
+/** Lifetime of a learned limit of points. It expires, because late data can look like a limit. */
 const POINT_LIMIT_LIFETIME_MS = 30 * DAY_MS;
 
 /** Maximum buckets per tag in a request: the learned limit minus 3, because a reply may have two more than requested. */

@@ -54,8 +54,8 @@ type HistoryReply =
   | { readonly error: unknown };
 
 /**
- * Performs a history request from the free slot of the quota to the settled reply.
- *     slot free ─ choose ─▶ query ─▶ reply ─┬─ logs, totals ─▶ settle
+ * Performs a history request from the free slot of the quota to the committed reply.
+ *     slot free ─ choose ─▶ query ─▶ reply ─┬─ logs, totals ─▶ commit
  *                                           └─ refused ─▶ explain ─▶ divide into halves ─▶ query …
  */
 export function createHistoryRequests(options: {
@@ -81,7 +81,7 @@ export function createHistoryRequests(options: {
   const firstSeriesOfTags = (tagIds: readonly string[]) =>
     tagIds.flatMap((id) => registry.getSeriesOfTag(id).slice(0, 1));
 
-  /** `chooseTask` returns null to leave the slot to others. Throws failures that do not concern single tags. */
+  /** `chooseTask` returns null to leave the slot to other requests. Throws failures that do not concern single tags. */
   async function performTask(
     isTotal: boolean,
     chooseTask: (offer: OfferedSlot) => HistoryTask | null,
@@ -200,7 +200,7 @@ export function createHistoryRequests(options: {
       log.info({ series: readableSeries.map(({ key }) => key) }, "the history of these series is readable again");
   }
 
-  /** Finds why a group was refused; throws errors that do not concern it. `firstRefusal`: its known refusal. */
+  /** Finds why the service refused a group of series; throws other errors. `firstRefusal`: first one of the group. */
   async function explainRefusal(
     error: unknown,
     series: readonly Series[],
@@ -244,7 +244,7 @@ export function createHistoryRequests(options: {
     return series.filter(({ siteTag }) => scope.sees(siteTag.siteId));
   }
 
-  /** Fetches the series, after a refusal in ever smaller halves, and records the series that are refused alone. */
+  /** Fetches series. After a refusal, requests ever smaller halves and records each series that is refused singly. */
   async function fetchSeriesInParts(
     series: readonly Series[],
     queryText: string,
@@ -368,7 +368,7 @@ export function createHistoryRequests(options: {
 const tagIdsOf = (series: readonly Series[]): readonly string[] => series.map(({ siteTag }) => siteTag.tag.id);
 const siteIdsOf = (series: readonly Series[]) => new Set(series.map(({ siteTag }) => siteTag.siteId));
 
-/** Builds the ledger after a refusal. "No log" for a backfill marks only its range, otherwise the complete tag. */
+/** Returns the ledger after a refusal. "No log" applies to a backfill's range only, otherwise to the complete tag. */
 function ledgerAfterRefusal(
   request: HistoryRequest,
   { ledger }: Series,

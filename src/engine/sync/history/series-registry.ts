@@ -281,7 +281,7 @@ export interface LegacyHistoryLedger extends Omit<StoredLedger, "version" | "spa
   readonly reached: string;
 }
 
-/** Ledgers of the old format stored some refusals as responses, so the past is fetched again. */
+/** Upgrades a ledger of the old format, which stored some refusals as responses. Plenum fetches the past again. */
 export function upgradeLegacyLedger(stored: StoredLedger | LegacyHistoryLedger, isTotal: boolean): StoredLedger {
   if (stored.version !== undefined) return stored;
   const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = stored;

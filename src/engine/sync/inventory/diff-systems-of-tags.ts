@@ -26,7 +26,7 @@ export interface SystemsChange extends Omit<InventoryChange<Tag>, "next"> {
   readonly next: StoredTagSystems | null;
 }
 
-/** Yields tags whose systems differ from the last event. Tags keep systems that are unlisted or were not read. Pure. */
+/** Yields tags whose systems differ from the last event. An incomplete list removes no tag from its system. */
 export function* diffTagSystems(
   observations: readonly ObservedSystemTags[],
   { tags, systems, tagSystems, listTimesBySite }: StoredTagContext,
@@ -66,7 +66,7 @@ export function* diffTagSystems(
   }
 }
 
-/** Adds `series-break` after `tag-changed`, and an empty `tag-systems-changed` before `tag-removed`. Pure. */
+/** Adds `series-break` after `tag-changed`, and an empty `tag-systems-changed` before `tag-removed`. */
 export function addTagEvents(
   step: InventoryChange<Tag>,
   { tags, tagSystems, tagSystemSet, listTimesBySite }: Omit<StoredTagContext, "systems">,

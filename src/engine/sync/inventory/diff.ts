@@ -31,8 +31,8 @@ export interface InventoryChange<T> {
 const OBJECTS_COMPARED_PER_YIELD = 10_000;
 
 /**
- * Compares stored objects with lists one by one, so that changes can be committed before the rest is compared. Yields
- * null after many unchanged objects. Pure; between two steps only the stored object of the last step may change.
+ * Compares stored objects with the service's lists. Yields each change at once, so that callers can commit it, and null
+ * after many unchanged objects. Between two steps, callers may change only the stored object of the last step.
  */
 export function* compareInventory<N extends InventoryObjectKind>(
   kind: N,
@@ -80,7 +80,7 @@ export function* compareInventory<N extends InventoryObjectKind>(
       yield { id, next: addedObject, events: [buildEvent("added", addedObject, [])] };
       continue;
     }
-    // The object may still be in the list of its own site, which was not read.
+    // The object may still be in the list of its stored site, which this poll did not read completely.
     if (siteId !== storedObject.siteId && !sitesWithCompleteList.has(storedObject.siteId)) continue;
     const newValue = addNames(fillMissingFields(storedObject.value, currentListing.item), storedObject.value);
     const updatedObject: StoredObject<T> = { ...storedObject, value: newValue, siteId, missingSince: null };

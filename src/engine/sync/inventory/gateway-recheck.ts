@@ -10,14 +10,14 @@ import type { SyncState } from "../sync-state.ts";
 import { findOnlyOnlineGateway, hasOfflineGateway, type StoredGateways } from "./gateways.ts";
 
 const MIN_RECHECK_MS = 300_000;
-/** Shorter than the interval of alarm polls, so that each poll with a new alarm can find the outage behind it. */
+/** Minimum time between two rechecks because of alarms: less than the 30 s between two alarm polls. */
 const ALARM_RECHECK_MS = 25_000;
 /** Minimum time between two rechecks of a site while an offline gateway already explains its null values. */
 const EXPLAINED_RECHECK_MS = 3_600_000;
 const MAX_ALARM_WAIT_MS = 5_000;
 const MAX_SITES_RECHECKED_AT_ONCE = 5;
 
-/** Reads a site's gateways at once when many of its values turned null. The interface links no tag to a gateway. */
+/** Reads a site's gateways at once when many values turn null: the service does not state which gateway a tag uses. */
 export function createGatewayRecheck(options: {
   readonly readGateways: (siteId: number, signal: AbortSignal) => Promise<void>;
   readonly isFollowed: (siteId: number) => boolean;
@@ -62,8 +62,8 @@ export function createGatewayRecheck(options: {
   }
 
   /**
-   * Reads gateways for 5 s at most, then stores the unread sites: receivers delay messages of their alarms. At 30 lists
-   * a minute 56 sites can be read before receivers stop waiting. Stores none if lists fail or their rate is cut.
+   * Reads gateways for 5 s at most, then stores the unread sites, so that receivers delay messages about their alarms.
+   * At 30 lists a minute, 56 sites can be read before receivers stop waiting. Stores none if lists fail or are slowed.
    */
   async function recheckSitesInTime(siteIds: readonly number[], signal: AbortSignal): Promise<void> {
     const sitesToRecheckNow = siteIds.slice(0, MAX_SITES_RECHECKED_AT_ONCE);

@@ -7,8 +7,8 @@ export type StoredGateways = ReadonlyMap<string, StoredObject<Gateway>>;
 type StoredHosts = ReadonlyMap<string, StoredObject<Host>>;
 
 /**
- * Finds the gateway behind an alarm, among those that are offline or among the others: all gateways and hosts of the site
- * with the name of the alarm's source belong to it, or it is the only one. The interface links no alarm to a gateway.
+ * Finds the gateway behind an alarm, among the offline gateways or among the others. The service does not state it: it is
+ * the gateway of all gateways and hosts with the name of the alarm's source, or the only gateway of the site.
  */
 export function createAlarmGatewayFinder(
   gateways: StoredGateways,
@@ -69,14 +69,14 @@ export type OfflineGateways = ReturnType<typeof createOfflineGateways>;
 const OFFLINE_GATEWAY_CACHE_MS = 1_000;
 const GATEWAY_LIST_DELAY_MS = 60_000;
 
-/** Returns offline gateways while their list is recent: if the list is old, the gateway may be online again. */
+/** Returns a site's offline gateway while the site's list of gateways is recent; later it may be online again. */
 export function createOfflineGateways(
   getStoredGateways: () => StoredGateways,
-  /** Returns a function that gives the time of the next list after a time; null when gateways are not listed. */
+  /** Returns a function that gives the time of the next list after a time; null if gateways are not polled. */
   getNextListTime: () => ((afterMs: number) => number) | null,
   clock: Clock,
 ) {
-  /** Time until which a site's list of gateways counts, by site: until the next two lists are overdue. */
+  /** Time until which each site's list of gateways is recent, by site: until two further lists are overdue. */
   const listValidUntilMsBySite = new Map<number, number>();
   const timeAfterTwoListsMs = () => {
     const nextGatewayListMs = getNextListTime();

@@ -71,7 +71,7 @@ export function createInventoryPoll<N extends SiteObjectKind>(
   /** Sites that `pollSite` read during the present poll. The poll's older lists must not revert these changes. */
   const sitesPolledMeanwhile = new Set<number>();
 
-  /** Reads one site's list and commits its objects; tags page by page. Absences wait until all lists are read. */
+  /** Reads one site's list and commits its objects; tags page by page. Absent objects wait until all lists are read. */
   async function readListOfSite(
     siteId: number,
     signal: AbortSignal,
@@ -178,7 +178,7 @@ export async function commitListTimes(
   await commit(job, { documents: [{ set: documentSetName, put }] });
 }
 
-/** Commits a list in parts, without absences. Gateways stay together: the number of a site's gateways matters. */
+/** Commits listed objects in parts. A site's gateways share one commit, because alarms depend on their number. */
 async function commitList<N extends InventoryObjectKind>(
   pollContext: PollContext,
   job: string,
@@ -251,7 +251,7 @@ async function commitDiffNow<N extends InventoryObjectKind>(
   await commitInParts(inventoryChanges, commitPart, () => yieldUnlessAborted(pollContext.clock, signal));
 }
 
-/** Commits 250 steps at a time, then the rest. Yields after each part, and at a null of the generator. */
+/** Commits 250 steps at a time, then the rest. Yields after each part, and at each null in `steps`. */
 export async function commitInParts<S>(
   steps: Iterable<S | null>,
   commitPart: (steps: readonly S[]) => Promise<void>,
@@ -331,7 +331,7 @@ export interface ListDrop {
   readonly goneCount: number;
 }
 
-/** Minimum number of lost objects for a list drop. The loss of over half of a list is accepted after ten minutes. */
+/** If a list lacks 5 or more objects and over half of those stored, Plenum accepts the absences after ten minutes. */
 const MIN_DROPPED_OBJECTS = 5;
 const LIST_DROP_CONFIRMATION_MS = 600_000;
 

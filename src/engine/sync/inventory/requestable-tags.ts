@@ -7,7 +7,7 @@ export interface SiteTag {
   readonly tag: Tag;
   readonly siteId: number;
   readonly systemIds: readonly string[];
-  /** Present while the service lists the tag or its site no longer, but may list it again. */
+  /** Set while the service no longer lists the tag or its site, but may list it again. */
   readonly outOfSight?: "site" | "tag";
 }
 

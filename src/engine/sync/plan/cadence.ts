@@ -98,7 +98,7 @@ function isMultiple(longMs: number, shortMs: number): boolean {
   return Math.abs(ratio - Math.round(ratio)) < 1e-6;
 }
 
-/** Returns `groupCount` offsets, one per slot of the interval, first those that no earlier class uses. */
+/** Returns `groupCount` offsets within the interval, first those in slots that no earlier class uses. */
 function spreadOffsets(
   intervalMs: number,
   groupCount: number,
@@ -111,7 +111,7 @@ function spreadOffsets(
   const offsetMs = (slot: number) => (slot + 0.5) * slotMs;
   const costBySlot = new Map(spreadSlots.map((slot) => [slot, 0]));
   for (const { intervalMs: otherIntervalMs, offsetsMs } of scheduledClasses) {
-    // Readings of two classes meet at differences that are multiples of the common divisor of their intervals.
+    // Two classes are read in the same slot if their offsets differ by a multiple of their intervals' common divisor.
     const commonMs = commonDivisor(intervalMs, otherIntervalMs, slotMs / 10);
     const usedSlots = Map.groupBy(offsetsMs, (ms) => Math.floor((ms % commonMs) / slotMs));
     if (commonMs < 2 * slotMs) continue;
@@ -140,7 +140,7 @@ function findCoprimeStride(slotCount: number): number {
   return 1;
 }
 
-/** Gives group n the n-th slot if it is free, otherwise one of the cheapest slots that are left. */
+/** Gives group n the n-th slot if it is free, otherwise one of the remaining slots with the fewest collisions. */
 function chooseSlots(spreadSlots: readonly number[], costBySlot: ReadonlyMap<number, number>, groupCount: number) {
   const costOf = (slot: number) => costBySlot.get(slot) ?? 0;
   const chosenSlots: (number | undefined)[] = Array.from({ length: groupCount }, (_, group) => {

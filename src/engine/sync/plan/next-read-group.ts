@@ -79,9 +79,9 @@ let tagUrgencies = createTagUrgencies(0);
 const tagsDuePerSlot = new Float64Array(PLANNED_REQUEST_SLOTS);
 
 /**
- * Chooses the tags of the next live read, one full request per slot. First the tags that make later slots exceed their
- * capacity if this slot is left out, then the largest relative ages. Without such tags the slot is left to history, or
- * if it is spare, spent on the largest ages. Only tags without a fixed time are read before their last slot.
+ * Chooses up to 20 tags for the next live read. First come tags without which later slots would have too many due tags,
+ * then those with the largest age relative to their interval. If no tag must be read, history gets the slot; a spare slot
+ * goes to the largest relative ages. Only tags without a fixed time are read before the last slot of their interval.
  */
 export function planNextLiveRead(tags: PlannedTags, nowMs: number, rules: ReadPlanRules): LiveReadPlan {
   if (tags.count === 0) return { group: [] };
@@ -107,7 +107,7 @@ export function planNextLiveRead(tags: PlannedTags, nowMs: number, rules: ReadPl
   return { group: isSlotWanted ? pickRows(readableRows, [], rules.tagsPerRequest, rowOrder) : [] };
 }
 
-/** Milliseconds until the last slot of an interval begins, in a spare slot until a tag may be read; at most a slot. */
+/** Milliseconds until a tag's last slot begins, for a spare slot until a tag may be read; at most one slot. */
 export function msUntilNextDue(
   tags: PlannedTags,
   nowMs: number,
@@ -160,7 +160,7 @@ function computeTagUrgencies(tags: PlannedTags, nowMs: number, rules: ReadPlanRu
   }
 }
 
-/** Returns the rows that are neither isolated nor under way. A separate function: V8 recompiled an inlined loop. */
+/** Returns rows that are neither isolated nor in a running request. V8 recompiles the loop if it is inlined. */
 function fillOrdinaryRows(targetRows: TagRows, { count, isUnderWay, isolated }: PlannedTags): TagRows {
   const hasIsolatedTags = isolated.size > 0;
   let rowCount = 0;
@@ -259,7 +259,7 @@ function pickRows(
   return [...chosenRows, ...fillerRows].map(rowOrder.idOf);
 }
 
-/** Puts tags with a fixed time first, the longest due before others, so that tags of one group stay together. */
+/** Sorts late tags: first those with a fixed time, by due time, so that tags of one group share a request. */
 function sortLateRows(rows: TagRows, rowOrder: RowOrder): readonly number[] {
   const { hasFixedTime, isDueBefore } = rowOrder;
   const lateRows = [...rows.filter((row) => tagUrgencies.slotsLeft[row] === 0)];
@@ -285,7 +285,7 @@ function savesLaterReading(row: number, slot: number): boolean {
   return slotsLeftOfTag <= slot && Math.floor((slot - slotsLeftOfTag) / periodOfTag) === Math.floor(slot / periodOfTag);
 }
 
-/** Compares two rows by a boolean, because V8 would allocate a difference for each of 50,000 tags. */
+/** True if row `a` comes before row `b`. A numeric difference would make V8 allocate memory for each of 50,000 tags. */
 type IsBefore = (a: number, b: number) => boolean;
 
 type RowOrder = ReturnType<typeof createTagRowOrder>;

@@ -17,9 +17,9 @@ export type QuotaOverload = ReturnType<typeof computeQuotaOverload>;
 const PLANNABLE_QUOTA_SHARE = 0.97;
 /** Part of a slot by which a request may be late when every slot is used. */
 const STRETCHED_INTERVAL_JITTER_SLOTS = 0.25;
-/** Smallest relative change of the demand or of a stretch factor that changes stretched intervals. */
+/** Minimum relative change of the demand or of an overload factor before Plenum changes extended intervals. */
 const STRETCH_CHANGE_MIN = 0.05;
-/** Greatest share of all firm classes, 16 of 20 requests a minute, so that other classes never starve. */
+/** Maximum quota share of all classes with `firm: true`: 16 of 20 requests a minute. Other classes get the rest. */
 const MAX_FIRM_CLASSES_SHARE = 0.8;
 
 /**
@@ -55,13 +55,13 @@ export function computeQuotaOverload(
 
 /**
  * Share of a stretched interval after which a tag may be read: 0.5 for one of 60 s stretched to 120 s, so that values are
- * never less than 60 s apart. Infinite without stretch: the tag has a fixed time.
+ * never less than 60 s apart. Infinite at a factor of 1: the tag has a fixed time.
  */
 export function earliestStretchedReadAge(factor: number): number {
   return factor > 1 ? 1 / factor : Number.POSITIVE_INFINITY;
 }
 
-/** Keeps stretch factors that are still sufficient, so that promised ages of values do not change every minute. */
+/** Keeps earlier overload factors that still suffice, so that promised ages of values do not change every minute. */
 function keepSimilarFactors(factorsBefore: ReadonlyMap<string, number>, neededFactors: ReadonlyMap<string, number>) {
   return new Map(
     [...neededFactors].map(([name, factor]) => {
@@ -129,7 +129,7 @@ export function historyRequestsPerMinute(histories: readonly FollowedHistory[], 
   return histories.reduce((sum, { tags, everyMs, resolution, total }) => {
     // A total takes one request per bucket, and a bucket is requested only after the bucket has closed.
     const requestIntervalMs = total ? BUCKET_MS[resolution] : Math.max(everyMs, BUCKET_MS[resolution]);
-    // An endless interval adds 0.
+    // A series that only `plenum backfill` requested has an infinite interval and adds 0.
     return sum + (Math.ceil(tags / tagsPerRequest) * 60_000) / requestIntervalMs;
   }, 0);
 }

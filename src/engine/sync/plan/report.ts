@@ -83,7 +83,7 @@ export function reportPlan(facts: PollingPlanFacts) {
     classDemands.reduce((sum, readClass) => sum + rateOf(readClass), 0);
   const requestRateOfGroups = (readClass: ReadClassDemand) =>
     cadenceRates.get(readClass.name) ?? fractionalRequestsPerMinute(readClass);
-  // With more groups than slots, waiting tags fill the requests completely.
+  // If there are more groups of tags than slots, late tags fill each request completely.
   const areGroupsTooMany = sumRates(requestRateOfGroups) > quota.polls * liveShare;
   const classRequestsPerMinute = areGroupsTooMany ? fractionalRequestsPerMinute : requestRateOfGroups;
   const liveRate = sumRates(classRequestsPerMinute);
@@ -152,7 +152,7 @@ export function reportPlan(facts: PollingPlanFacts) {
   };
 }
 
-/** Describes skipped polls: 20 pages at 30 lists a minute take 40 s, so every second poll of 30 s starts. */
+/** Describes skipped polls: 20 pages at 30 lists a minute take 40 s, so only every second poll of 30 s starts. */
 function describeAlarmInterval({ alarms, pages, everyMs, listsPerMinute }: AlarmPollingFacts): string | null {
   const alarmListNeededMs = (pages / listsPerMinute) * 60_000;
   if (alarmListNeededMs <= everyMs) return null;

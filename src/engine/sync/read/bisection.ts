@@ -140,7 +140,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
         return singleId;
       }
       markSiblingsLikelyClean(ids);
-      // Two refusals without a `GET me` between them prove nothing: the second one becomes the first one.
+      // Two refusals without a `GET me` between them prove nothing: only the second one counts.
       const firstSingleRefusalMs =
         firstMs === null || (isSecondRefusal && !wasGetMeSentBetween) ? refusedAtMs : firstMs;
       const times = { firstSingleRefusalMs, lastSingleRefusalMs: refusedAtMs };

@@ -79,7 +79,7 @@ export const mayConcernOneGateway = (failure: Failure) => failure instanceof Ret
  */
 const UNANSWERED_AFTER_SLOTS = 2;
 const UNANSWERED_AFTER_LATENCIES = 2;
-/** Time without a reply after which one failed read concerns all tags. Example: tags that are read once an hour. */
+/** Time without a reply after which one failed read counts for all tags, e.g. if tags are read once an hour. */
 const NO_REPLY_MS = 60_000;
 const NO_FAILURES = { count: 0, isReplyMissing: false };
 
@@ -92,7 +92,7 @@ export function createUnansweredReads(clock: Clock, slotMs: () => number) {
   const sentMsByGroup = new Map<readonly string[], number>();
   let lastReplyMs = Number.NEGATIVE_INFINITY;
   let lastLatencyMs = 0;
-  /** Failures since the last reply. `isReplyMissing`: one of them was no refusal. */
+  /** Failures since the last reply. `isReplyMissing`: at least one request failed without a refusal. */
   let failures = NO_FAILURES;
 
   return {

@@ -22,7 +22,7 @@ export interface LiveReadOptions extends LiveReadCommitOptions, RefreshOptions {
 const READ_TAGS_ABILITY = "read:tags";
 const LIVE_READ_REQUESTS_MAX = { working: 6, trying: 1 };
 const SLOW_TAG_SUSPICION_MIN_MS = 15_000;
-/** Under full load, one slot in this number of slots reads a group of the bisection. */
+/** Under full load, one slot in 20 reads suspected tags, to find those that make requests fail. */
 const BISECTION_SLOT_INTERVAL = 20;
 const BISECTION_WAIT_MAX_MS = 120_000;
 /** Long overdue tags take at most every second slot; 1.5 instead of 2 tolerates early slots. */
@@ -33,7 +33,7 @@ export type LiveReads = ReturnType<typeof createLiveReads>;
 /**
  * Reads the live values of one source, up to 20 tags in each request. If no tag is due, history gets the slot.
  *     waiting ── slot free ──► sent ── reply ────► committed ──────────────► waiting
- *        ▲  └─ no tag due: pass ┘└─── failure ──► settled ─ some tags ─────► waiting
+ *        ▲  └─ no tag due: skip ┘└─── failure ──► handled ─ some tags ─────► waiting
  *        │                                           └───── all tags: throw ─► trying (one request at a time,
  *        └──────────────── a control tag is read ◄─────────────────────────────┘      otherwise up to six)
  */
@@ -135,7 +135,7 @@ export function createLiveReads(options: LiveReadOptions) {
     return msUntilNextDue(schedule.planTags(nowMs), nowMs, { ...planRules(slotMs), isSpareSlot });
   }
 
-  /** History gets its planned share of the slots while tags are read for the first time, which may take 15 minutes. */
+  /** True if history gets this slot: it gets its planned share while tags are read for the first time (15 minutes). */
   function leavesSlotToHistory(group: readonly string[]): boolean {
     if (!group.every((id) => schedule.tagState(id)?.lastMs === null)) return false;
     const historyShare = 1 - scheduleRefresh.quotaShare();
@@ -187,7 +187,7 @@ export function createLiveReads(options: LiveReadOptions) {
     }
   }
 
-  /** Throws the failure if it concerns all tags, not only the requested tags. */
+  /** Handles a failed read. Throws the failure if it concerns all tags, not only the requested tags. */
   async function settleFailure(group: readonly string[], startedAtMs: number, failure: Failure, signal: AbortSignal) {
     if (failure instanceof LocalFailure) throw failure;
     const atMs = clock.monotonic();
@@ -291,7 +291,7 @@ export function createLiveReads(options: LiveReadOptions) {
   };
 }
 
-/** True if a tag with timing `punctual` has reached half of its interval: its request may clear the suspected site. */
+/** True if a tag with timing `punctual` has reached half of its interval: if its request succeeds, its site is clear. */
 function isPunctualTagDue({ isolated, isUnderWay, ageStartMs, intervalMs }: PlannedTags, nowMs: number): boolean {
   for (const [row, { timing }] of isolated) {
     if (timing !== "punctual" || isUnderWay[row] === 1) continue;
