@@ -31,9 +31,9 @@ async function ended(alarms: number): Promise<{ ids: readonly string[]; backup: 
   return { ids, backup };
 }
 
-describe("alarms of a restored backup", () => {
+describe("alarms after the service was restored from a backup", () => {
   test.each([2, 12])(
-    "are reopened (%i of them) by the first poll when the resolved list no longer contains them",
+    "are reopened by the first poll when the list of resolved alarms no longer contains them (%i alarms)",
     async (n) => {
       const { ids, backup } = await ended(n);
       const before = ids.map((id) => emitted(id).length);
@@ -56,7 +56,7 @@ describe("alarms of a restored backup", () => {
 });
 
 describe("an outdated list of active alarms", () => {
-  test("reopens no alarm while the list of resolved alarms states its end, which the worker requests 11 times an hour", async () => {
+  test("reopens no alarm whose end is in the list of resolved alarms; the worker requests that list 11 times an hour", async () => {
     const { ids, backup } = await ended(12);
     const events = trial.store.events.length;
     const from = trial.requests.length;

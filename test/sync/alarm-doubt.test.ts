@@ -47,8 +47,8 @@ test("emits an alarm of a site outside the token's scope without requesting the 
   expect(emitted("elsewhere")).toEqual(["raised", "out-of-scope"]);
 });
 
-describe("a sudden drop of the list of active alarms", () => {
-  test("causes a second reading and a warning, but no event, also after a restart and when the alarms return", async () => {
+describe("a sudden drop in the number of active alarms", () => {
+  test("makes the worker read the list again and warn, without an event, also after a restart and when the alarms return", async () => {
     await startWithAlarms(12);
     const requests = trial.requests.length;
     trial.rewriteLists(emptyLists);
@@ -67,7 +67,7 @@ describe("a sudden drop of the list of active alarms", () => {
     expect(await jobProblem()).toBeNull();
   });
 
-  test("of 12 alarms delays neither ends that the service states nor new alarms", async () => {
+  test("delays neither new alarms nor the ends of 12 alarms that the list of resolved alarms contains", async () => {
     const ids = await startWithAlarms(12);
     for (const id of ids) trial.control.resolveAlarm(id);
     const fresh = trial.control.raiseAlarm({ siteId: 4 });
@@ -78,7 +78,7 @@ describe("a sudden drop of the list of active alarms", () => {
     expect(await jobProblem()).toBeNull();
   });
 
-  test("delays alarm-vanished if it exceeds a third of the active alarms, and not otherwise", async () => {
+  test("delays alarm-vanished only if more than a third of the active alarms disappear", async () => {
     const ids = await startWithAlarms(20);
     for (const id of ids.slice(0, 6)) trial.control.deleteAlarm(id);
     await trial.clock.advance(3 * MINUTE);
@@ -103,7 +103,7 @@ describe("many alarms that end in the same poll", () => {
     };
   };
 
-  test("emit no end when a second reading contradicts the first one, and do not delay a new alarm", async () => {
+  test("emit no alarm-resolved when a second reading of the list contradicts the first, and do not delay a new alarm", async () => {
     await startWithAlarms(12);
     const records = await activeRecords();
     let readings = 0;
@@ -129,7 +129,7 @@ describe("many alarms that end in the same poll", () => {
     expect(await jobProblem()).toBeNull();
   });
 
-  test("emit their ends when a second reading of the list of resolved alarms confirms them, even if no other list states them", async () => {
+  test("emit alarm-resolved when a second reading of the list of resolved alarms confirms the ends, whatever other lists contain", async () => {
     await startWithAlarms(12);
     const records = await activeRecords();
     trial.rewriteLists(everythingOver(() => true, records));
@@ -178,7 +178,7 @@ describe("an alarm record that contradicts itself", () => {
     expect(emitted(id)).toEqual(["raised", "resolved"]);
   });
 
-  test("raises a new active alarm with an end time at the second reading, and keeps a stored alarm with an end time active", async () => {
+  test("with the status active and an end time: a new alarm is raised at the second reading, a stored alarm stays active", async () => {
     const [id = ""] = await startWithAlarms(1);
     const end = new Date(trial.clock.now() + 1_000).toISOString();
     const fresh = trial.control.raiseAlarm({ siteId: 3 });
@@ -194,7 +194,7 @@ describe("an alarm record that contradicts itself", () => {
 });
 
 describe("empty objects in alarm records, as PHP sends them", () => {
-  test.each(["site", "trigger", "last_active_event"])("an empty %s in an alarm record emits no event", async (name) => {
+  test.each(["site", "trigger", "last_active_event"])("an empty %s of a stored alarm causes no event", async (name) => {
     const [id = ""] = await startWithAlarms(1);
     trial.control.acknowledgeAlarm(id, "Kari");
     await trial.clock.advance(MINUTE);
@@ -207,7 +207,7 @@ describe("empty objects in alarm records, as PHP sends them", () => {
     expect(emitted()).toEqual(["raised", "acknowledged"]);
   });
 
-  test("empty attributes keep a stored alarm, and delay a new alarm until its attributes arrive", async () => {
+  test("a record with empty attributes keeps a stored alarm active; a new alarm is raised once its attributes arrive", async () => {
     const [id = ""] = await startWithAlarms(1);
     trial.control.acknowledgeAlarm(id, "Kari");
     await trial.clock.advance(MINUTE);

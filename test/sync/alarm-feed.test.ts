@@ -57,7 +57,7 @@ describe("unreliable lists of alarms", () => {
     expect(emitted(mute)).toEqual(["raised", "vanished"]);
   });
 
-  test("emits a new alarm in time while the search for an absent alarm takes minutes after a refused list", async () => {
+  test("emits a new alarm within 30 s while the search for the end of an absent alarm takes minutes", async () => {
     const { control, clock } = await started();
     const absentId = control.raiseAlarm({ siteId: 3 });
     control.setFaults([
@@ -119,7 +119,7 @@ describe("outages of the service", () => {
   }
   const news = () => trial.events("source-unavailable", "source-available", "alarm-raised").map(({ type }) => type);
 
-  test("after an outage, emits a new alarm after one reading of 20 pages", async () => {
+  test("after an outage, emits a new alarm after reading the list of 20 pages once", async () => {
     const id = await awayWithManyPages();
     const before = news().length;
     trial.control.setFaults([]);
@@ -134,7 +134,7 @@ describe("outages of the service", () => {
   test.each([
     ["maintenance", ["source-available", "alarm-raised", "source-unavailable", "source-available"]],
     ["reset", ["source-available", "alarm-raised"]],
-  ])("emits each outage and return once when a request right after an outage fails by %s", async (kind, events) => {
+  ])("emits each outage and return once when a request right after an outage fails with %s", async (kind, events) => {
     const id = await awayWithManyPages();
     const before = news().length;
     let isMet = false;

@@ -50,9 +50,9 @@ test("emits a short alarm once although its stated end is three hours before its
 });
 
 test.each([
-  ["no time", () => null],
-  ["a time without an offset", (time: string) => shiftTime(time, 0).slice(0, 19)],
-])("emits a short alarm whose end has %s once, even when no other alarm ends for ten days", async (_what, stated) => {
+  ["a missing time", () => null],
+  ["a time without a UTC offset", (time: string) => shiftTime(time, 0).slice(0, 19)],
+])("emits a short alarm once although its end has %s and no other alarm ends for ten days", async (_what, stated) => {
   openTrial({ sync: HOURLY });
   await trial.start();
   await trial.clock.advance(90 * MINUTE);
@@ -69,7 +69,7 @@ test.each([
   expect(await storedAlarm(short)).toEqual(ended);
 });
 
-test("emits the missed alarms of a site that returns to the scope, and emits no alarm twice", async () => {
+test("when the token sees a site again, emits each alarm missed meanwhile once, and no other alarm again", async () => {
   const DAY = 24 * 60 * MINUTE;
   openTrial({ sync: HOURLY });
   const { control } = trial.simulator;

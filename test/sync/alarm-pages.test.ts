@@ -47,7 +47,7 @@ test("emits 700 alarms of 300 sites within one poll interval, then their ends, w
   await expectEndAndVanish(service, 3 * MINUTE);
 });
 
-test("emits a new alarm on page 2 while page 3 fails, also when requested in smaller parts", async () => {
+test("emits a new alarm on page 2 while page 3 fails, also after the worker splits the list into smaller lists", async () => {
   const service = await started(1, 1_400);
   service.alter = ({ data }) => (data.some(({ id }) => Number(id) > 1_000 && id !== "1401") ? PAGE_FAILURE : undefined);
   await trial.clock.advance(20_000);
@@ -63,7 +63,7 @@ test.each([
   ["one page of 304 sites", 304, 400, 20, 300],
   ["the second page, directly before it", 304, 1_200, 520, 519],
   ["the second page, after it", 304, 1_200, 520, 900],
-])("emits new alarms although a record makes each page with it fail: %s", async (...[, sites, alarms, bad, fresh]) => {
+])("emits new alarms although one record makes its page fail: %s", async (...[, sites, alarms, bad, fresh]) => {
   const service = await started(sites, alarms);
   service.alter = ({ data }) => (data.some(({ id }) => id === String(bad)) ? PAGE_FAILURE : undefined);
   await trial.clock.advance(10 * MINUTE);
@@ -149,7 +149,7 @@ describe("a list of active alarms with inconsistent pages", () => {
   });
 });
 
-test("with 10,000 alarms of one site, emits the first page on arrival and all alarms after one reading of 20 pages", async () => {
+test("with 10,000 alarms of one site, emits the alarms of each page on arrival, and all after reading 20 pages once", async () => {
   await started(1, 10_000);
   await trial.clock.advance(1_000);
   expect(raised().length).toBeGreaterThanOrEqual(500);
@@ -171,7 +171,7 @@ test("emits an alarm that begins after the first request of a poll and ends befo
   expect(emitted(brief?.id)).toEqual(["raised", "resolved"]);
 });
 
-test("the status states the longer poll interval when the service lowered the list rate", async () => {
+test("the status states the longer poll interval when the service lowered the rate limit of lists", async () => {
   await started(1, 5_000);
   await trial.clock.advance(MINUTE);
   trial.control.setFaults([

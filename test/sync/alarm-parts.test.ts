@@ -57,7 +57,7 @@ describe("a list of active alarms with broken pages", () => {
   );
 
   test.each(Object.entries(FAULTS).filter(([name]) => name.startsWith("a second page")))(
-    "%s in one poll only: the worker discards that poll and does not split the list",
+    "%s in one poll only: the worker discards that poll and does not request the alarms by priority",
     async (_name, alter) => {
       let broken = false;
       const { raise } = await started({ B: 12 }, (list, page) => (broken ? alter(list, page) : undefined));
@@ -73,7 +73,7 @@ describe("a list of active alarms with broken pages", () => {
     },
   );
 
-  test("sends six requests per poll after the list was split, and none for a page that failed before", async () => {
+  test("is read with six requests per poll after the split by priority, and without the page that failed before", async () => {
     await started(MIXED);
     const from = trial.requests.length;
     await trial.clock.advance(10 * MINUTE);
@@ -81,7 +81,7 @@ describe("a list of active alarms with broken pages", () => {
     expect(activeQueries(from).filter((query) => query.has("page"))).toEqual([]);
   });
 
-  test("emits alarm-vanished for an alarm that no list contains", async () => {
+  test("causes alarm-vanished for an alarm that no list by priority contains", async () => {
     const { service } = await started({ A: 5, B: 7 });
     const [gone] = service.alarms;
     service.remove(gone);
@@ -89,7 +89,7 @@ describe("a list of active alarms with broken pages", () => {
     expect(emitted(gone?.id)).toEqual(["raised", "vanished"]);
   });
 
-  test("emits the alarms of the first pages, and no alarm-vanished, when every part of the split list is incomplete", async () => {
+  test("emits the alarms of first pages, and no alarm-vanished, when every list by priority is incomplete", async () => {
     const { service, resolve } = await started({ A: 18 });
     expect(countOf("raised")).toBe(9);
     expect(await jobProblem()).toMatch(/of site 3, A, not acknowledged cannot be read beyond their first page/);
@@ -102,7 +102,7 @@ describe("a list of active alarms with broken pages", () => {
     expect(emitted(first?.id)).toEqual(["raised", "resolved"]);
   });
 
-  test("keeps an alarm of an unknown priority active although no list by priority contains it, and the status reports it", async () => {
+  test("keeps an alarm of an unknown priority active and reports it in the status, although no list by priority contains it", async () => {
     const { service } = await started({ A: 5, D: 1, B: 7 });
     const strange = service.alarms.find(({ priority }) => priority === "D");
     expect(emitted(strange?.id)).toEqual(["raised"]);
@@ -112,7 +112,7 @@ describe("a list of active alarms with broken pages", () => {
     expect(emitted(strange?.id)).toEqual(["raised"]);
   });
 
-  test("reads the list unsplit again after an hour", async () => {
+  test("is requested as one list again after an hour", async () => {
     const { service } = await started({ A: 5, B: 7 });
     service.alter = () => undefined;
     await trial.clock.advance(61 * MINUTE);

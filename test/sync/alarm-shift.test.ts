@@ -60,7 +60,7 @@ describe.each([
     expect(await jobProblem()).toBeNull();
   });
 
-  test("an alarm with shifted times ends once, and the resolved list adds no episode", async () => {
+  test("an alarm with shifted times ends once, and the list of resolved alarms adds no episode", async () => {
     const [id = "", other = "", early = ""] = await started(8);
     trial.control.acknowledgeAlarm(early, "Kari");
     await trial.clock.advance(MINUTE);
@@ -80,7 +80,7 @@ describe.each([
     expect([countOf("vanished"), countOf("resolved")]).toEqual([0, 3]);
   });
 
-  test("begins a new episode when an ended alarm is triggered again", async () => {
+  test("an ended alarm begins a new episode when it is triggered again", async () => {
     const [id = ""] = await started(2);
     trial.control.resolveAlarm(id);
     await trial.clock.advance(5 * MINUTE);
@@ -110,7 +110,7 @@ test("emits nothing when two replicas of the service alternate between different
   expect(emitted(id)).toEqual(["raised"]);
 });
 
-test("an alarm without an event number that starts later is a new episode; if many start later at once, at the next poll", async () => {
+test("alarms without event numbers begin new episodes when their starts get later; if many do at once, at the next poll", async () => {
   openTrial();
   const change = (byMs: number) =>
     changeRecords((attributes) => {

@@ -18,17 +18,17 @@ async function expectNoProblem(seed: number): Promise<void> {
 
 describe("random schedules of alarm polls", () => {
   if (only !== undefined) {
-    test(`the events of seed ${only} break no rule`, () => expectNoProblem(Number(only)));
+    test(`the events of seed ${only} break no rule of the judge for alarm events`, () => expectNoProblem(Number(only)));
     return;
   }
   for (let first = 1; first <= schedules; first += SEEDS_PER_TEST) {
     const last = Math.min(schedules, first + SEEDS_PER_TEST - 1);
-    test(`the events of seeds ${first} to ${last} break no rule`, async () => {
+    test(`the events of seeds ${first} to ${last} break no rule of the judge for alarm events`, async () => {
       for (let seed = first; seed <= last; seed += 1) await expectNoProblem(seed);
     });
   }
   test.each(kept.filter((seed) => seed > schedules))(
-    "the events of the stored seed %i, which failed before, break no rule",
+    "the events of the stored seed %i, which failed before, break no rule of the judge for alarm events",
     expectNoProblem,
   );
 

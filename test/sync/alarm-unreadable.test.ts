@@ -10,11 +10,11 @@ const replaced = (id: string, record: unknown, isActive = true): ListChange => {
 };
 
 describe.each<[string, unknown]>([
-  ["no object", null],
+  ["null instead of an object", null],
   ["an object without an id", { type: "alarms", attributes: { status: "active" } }],
   ["an object with an id that is a number with decimals", { type: "alarms", id: 5.5, attributes: {} }],
 ])("an unreadable record in the list of active alarms: %s", (_what, record) => {
-  test("an unreadable record ends no alarm, is quoted in the status, and changes no other alarm", async () => {
+  test("ends no alarm, is quoted in the status, and does not affect other records", async () => {
     const [id = "", other = "", gone = ""] = await startWithAlarms(3);
     trial.rewriteLists(replaced(id, record));
     const fresh = trial.simulator.control.raiseAlarm({ siteId: 4 });

@@ -144,14 +144,14 @@ function planOf(classes: readonly TrialClass[]): PlanReport {
 }
 
 describe("live values at the interval `every` of their read class", () => {
-  test("of 20 tags with every: 30s are 11 per tag in 330 s, 30 s apart", async () => {
+  test("arrive 11 times per tag in 330 s, 30 s apart, for 20 tags with every: 30s", async () => {
     await readFor([{ name: "a", every: "30s", tags: 20 }], 330_000, "idle");
     expect(emitted.size).toBe(20);
     for (const times of emitted.values()) expect(Math.abs(times.length - 11)).toBeLessThanOrEqual(1);
     expect(worstDeviation("a", 30, 3_000)).toBeLessThan(0.5);
   });
 
-  test("are read more often in free request slots with fresher: true, and each value is emitted", async () => {
+  test("are read more often with fresher: true, in free request slots, and each value is emitted", async () => {
     await readFor([{ name: "a", every: "30s", tags: 20, fresher: true }], 330_000, "idle");
     for (const times of emitted.values()) expect(times.length).toBeGreaterThan(100);
   });
@@ -162,7 +162,7 @@ describe("live values at the interval `every` of their read class", () => {
     [0.5, "busy", 2],
     [0.9, "busy", 2],
   ] as const)(
-    "arrive 3600 / every times an hour at a steady interval (share of the quota: %d, history: %s)",
+    "arrive 3600 s / `every` times an hour at a steady interval when reads use %d of the quota (history: %s)",
     async (load, history, deviationMax) => {
       const classes: readonly TrialClass[] = [
         { name: "a", every: "30s", tags: Math.round(60 * load) },
@@ -186,7 +186,7 @@ describe("live values at the interval `every` of their read class", () => {
     60_000,
   );
 
-  test("keep the fixed time of each tag over a restart", async () => {
+  test("keep the read time of each tag within its interval after a restart", async () => {
     const classes: readonly TrialClass[] = [
       { name: "a", every: "60s", tags: 110 },
       { name: "b", every: "5m", tags: 300 },
@@ -212,7 +212,7 @@ describe("live values at the interval `every` of their read class", () => {
       ],
     ],
   ])(
-    "use every request when the quota is overloaded by %s for %d h (history: %s), no earlier than every and no later than planned",
+    "arrive no earlier than `every` and no later than planned when %s overload the quota for %d h (history: %s)",
     async (_, hours, history, classes) => {
       const fromMs = HOUR_MS / 4;
       const requestTimes = await readFor(classes, hours * HOUR_MS, history);
@@ -229,7 +229,7 @@ describe("live values at the interval `every` of their read class", () => {
     60_000,
   );
 
-  test("arrive at most one request slot early or late at 98 % of the quota", async () => {
+  test("arrive at most one request slot early or late when the reads need 98 % of the quota", async () => {
     const classes: readonly TrialClass[] = [
       { name: "a", every: "60s", tags: 200 },
       { name: "b", every: "5m", tags: 960 },

@@ -57,7 +57,7 @@ describe("the comparison of a tag selection with the building", () => {
       "exclude: This takes out all 3 tags that the rest of the selection has: nothing is left.",
     ],
     [{ exclude: { units: ["ppm"] } }, `exclude.units.0: No tag has the unit "ppm"; ${UNITS}`],
-  ])("explains the mismatch of the selection %j", (select, said) => {
+  ])("explains why the selection %j does not fit the building", (select, said) => {
     expect(told(select)).toEqual([said]);
   });
 
@@ -108,7 +108,7 @@ describe("the comparison of read classes with the building", () => {
     ]);
   });
 
-  test("reports only the mismatch of the selection when a class selects no tag at all", () => {
+  test("reports only the mismatch of its selection for a class that selects no tag", () => {
     const found = compared({ name: "all", select: {} }, { name: "cold", select: { units: ["K"] } });
     expect(found[1]).toEqual(["cold", 0, expect.stringMatching(/^No tag has the unit "K";/)]);
   });
@@ -135,7 +135,7 @@ describe("the comparison of a writable tag with the building", () => {
     [{ tag_id: "108", unit: undefined, type: "boolean" }, []],
     [{ tag_id: "108", type: "boolean" }, ['unit: Tag 108 has no unit, not "°C".']],
     [{ gateway_id: "9" }, ["gateway_id: Site 1 has no gateway 9; there are 3 (GW-1)."]],
-  ])("reports the expected result for %j", (changed, expected) => {
+  ])("reports each field that differs when the entry has %j", (changed, expected) => {
     expect(said(changed)).toEqual(expected);
   });
 });

@@ -225,7 +225,7 @@ describe("events about complete days of a site", () => {
     expect(findFaults(building.events())).toEqual([]);
   });
 
-  test("names the series that delays its site, and finalizes a day after three refusals of a series", async () => {
+  test("name the series that delays the day of its site; the day is finalized after three refusals of the series", async () => {
     const building = stage(START, "UTC");
     await building.tags(["101", "102"]);
     for (const id of ["101", "102"]) building.log(id, "1h", START - DAY_MS, START + 9 * DAY_MS, () => 1);

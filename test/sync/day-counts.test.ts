@@ -33,7 +33,7 @@ const RULES = {
 };
 
 describe("stored counts of points per UTC day", () => {
-  test("the stored count text equals a map of counts after random additions, and merges equal consecutive days", () => {
+  test("the text that stores the counts equals a map of counts after random additions, and joins equal consecutive days", () => {
     const random = seededRandom(seed);
     let counts = "";
     const expectedCounts = new Map<number, { had: number; null: number }>();
@@ -124,7 +124,7 @@ const had = (from: string, to: string) =>
   toStoredRanges([{ fromMs: Date.parse(from), toMs: Date.parse(to), why: "points" }]);
 
 describe("counts per UTC day in the ledger of a series", () => {
-  test("a ledger of an earlier version has no counted days before its first count", async () => {
+  test("a ledger of an earlier version has counts only for days after its upgrade", async () => {
     const { days: _, ...before } = {
       ...createLedger(RULES, NOW),
       state: "following" as const,
@@ -149,7 +149,7 @@ describe("counts per UTC day in the ledger of a series", () => {
     expect(gaplessDays(seriesWith(countedLedger, RULES)).finalizableFrom).toBe(dateToDay("2026-11-03"));
   });
 
-  test("moves long counts out of the ledger and still returns the count of each day", async () => {
+  test("long counts are stored outside the ledger, and the count of each day is still found", async () => {
     const store = createMemoryStore();
     let ledger: StoredLedger = { ...createLedger(RULES, NOW), state: "following" };
     const firstMs = NOW - 300 * DAY_MS;
@@ -171,7 +171,7 @@ describe("counts per UTC day in the ledger of a series", () => {
       expect((await getDayCount(store, "trial", "101 5m", ledger, utcDay(firstMs) + day))?.had).toBe(1 + (day % 7) * 3);
   });
 
-  test("a ledger filled backwards reports a day when its first bucket arrives, and each day once", () => {
+  test("a ledger that a backfill fills backwards reports each day once, when the first bucket of the day arrives", () => {
     const ledger = { ...createLedger(RULES, NOW), wished: "2026-10-01T00:00:00.000Z" };
     const of = (from: string, to: string): StoredLedger => ({ ...ledger, spans: had(from, to) });
     const before = of("2026-10-30T12:00Z", "2026-11-02T00:00Z");

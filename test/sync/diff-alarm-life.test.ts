@@ -42,7 +42,7 @@ describe("the beginning of an alarm episode", () => {
     ]);
   });
 
-  test("emits the acknowledgement of an acknowledged alarm after alarm-raised, unless that is marked initial", () => {
+  test("is followed by the acknowledgement of an acknowledged alarm, unless alarm-raised is marked initial", () => {
     const alarm = { ...ALARM, ...ACKNOWLEDGED };
     expect(kindsOf(beginEpisode(alarm, false, CONTEXT).events)).toEqual(["raised", "acknowledged"]);
     const met = beginEpisode(alarm, true, CONTEXT).events;
@@ -89,7 +89,7 @@ describe("an alarm that is listed again", () => {
     },
   );
 
-  test("emits one alarm-retriggered and the other changes when a resolved alarm has a new activity", () => {
+  test("emits one alarm-retriggered and the other changes when a resolved alarm has a later last_active_event", () => {
     const now = { ...ALARM, lastActiveEvent: activity(9002, { triggeredAt: EARLIER }), description: "new" };
     const { events } = continueEpisode(held({ state: "resolved" }, { status: "resolved" }), now, CONTEXT);
     expect(kindsOf(events)).toEqual(["retriggered", "changed"]);
@@ -97,8 +97,8 @@ describe("an alarm that is listed again", () => {
   });
 
   test.each([
-    ["the time of the activity", EARLIER, EARLIER],
-    ["the time of the poll when the activity has no offset", "2026-11-02T07:00:00", AT],
+    ["the time of last_active_event", EARLIER, EARLIER],
+    ["the time of the poll when last_active_event has no UTC offset", "2026-11-02T07:00:00", AT],
   ] as const)("emits alarm-retriggered with %s", (_what, triggeredAt, time) => {
     const record = { ...ALARM, lastActiveEvent: activity(9002, { triggeredAt }) };
     const { events } = continueEpisode(held(), record, CONTEXT);
@@ -108,30 +108,60 @@ describe("an alarm that is listed again", () => {
 
   test.each<[string, Partial<Alarm>, Partial<Alarm>, readonly string[], unknown]>([
     ["nothing for an unchanged alarm", {}, {}, [], undefined],
-    ["a recovery", {}, { recoveringUntil: AT }, ["recovering"], undefined],
-    ["another recovery time", { recoveringUntil: EARLIER }, { recoveringUntil: AT }, ["recovering"], undefined],
+    [
+      "alarm-recovering for a first recovery time (recoveringUntil)",
+      {},
+      { recoveringUntil: AT },
+      ["recovering"],
+      undefined,
+    ],
+    [
+      "alarm-recovering for a later time",
+      { recoveringUntil: EARLIER },
+      { recoveringUntil: AT },
+      ["recovering"],
+      undefined,
+    ],
     ["nothing for the same recovery time", { recoveringUntil: AT }, { recoveringUntil: AT }, [], undefined],
-    ["a recovery that is taken back", { recoveringUntil: AT }, {}, ["changed"], { recoveringUntil: AT }],
-    ["an acknowledgement", {}, ACKNOWLEDGED, ["acknowledged"], undefined],
+    [
+      "alarm-changed when the recovery time disappears",
+      { recoveringUntil: AT },
+      {},
+      ["changed"],
+      { recoveringUntil: AT },
+    ],
+    ["alarm-acknowledged for an acknowledgement", {}, ACKNOWLEDGED, ["acknowledged"], undefined],
     ["nothing for the same acknowledgement", ACKNOWLEDGED, ACKNOWLEDGED, [], undefined],
     [
-      "an acknowledgement by another person",
+      "alarm-acknowledged for an acknowledgement by another person",
       ACKNOWLEDGED,
       { ...ACKNOWLEDGED, acknowledgedBy: "Ola" },
       ["acknowledged"],
       undefined,
     ],
-    ["an acknowledgement that is taken back", ACKNOWLEDGED, { acknowledgedBy: "Kari" }, ["unacknowledged"], undefined],
-    ["nothing when only the name of the acknowledger disappears", { acknowledgedBy: "Kari" }, {}, [], undefined],
-    ["a change when an activity appears", { lastActiveEvent: null }, {}, ["changed"], { lastActiveEvent: null }],
     [
-      "a change when the activity disappears",
+      "alarm-unacknowledged when the acknowledgement disappears",
+      ACKNOWLEDGED,
+      { acknowledgedBy: "Kari" },
+      ["unacknowledged"],
+      undefined,
+    ],
+    ["nothing when only the name of the acknowledger disappears", { acknowledgedBy: "Kari" }, {}, [], undefined],
+    [
+      "alarm-changed when last_active_event appears",
+      { lastActiveEvent: null },
+      {},
+      ["changed"],
+      { lastActiveEvent: null },
+    ],
+    [
+      "alarm-changed when last_active_event disappears",
       {},
       { lastActiveEvent: null },
       ["changed"],
       { lastActiveEvent: ALARM.lastActiveEvent },
     ],
-    ["a change for another source", {}, { source: "VS2" }, ["changed"], { source: ALARM.source }],
+    ["alarm-changed for another source", {}, { source: "VS2" }, ["changed"], { source: ALARM.source }],
   ])("emits %s", (_what, was, now, expected, difference) => {
     const { events } = continueEpisode(held({}, was), { ...ALARM, ...now }, CONTEXT);
     expect(kindsOf(events)).toEqual(expected);
@@ -143,7 +173,7 @@ describe("the end of an alarm episode", () => {
   const resolvedAt = "2026-11-02T07:45:00.000Z";
   const over: Alarm = { ...ALARM, status: "resolved", resolvedAt };
 
-  test("is emitted with its stated time, and resets the count of polls that missed the alarm", () => {
+  test("is emitted with the end time that the service states, and resets the count of polls without the alarm", () => {
     const step = resolveEpisode(held({ state: "missing", misses: 2 }), over, CONTEXT);
     expect(step.stored).toEqual(held({ alarm: over, state: "resolved", since: AT, misses: 0 }));
     expect(step.events).toMatchObject([{ type: "alarm-resolved", time: resolvedAt }]);

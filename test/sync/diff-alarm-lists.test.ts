@@ -26,20 +26,20 @@ const poll = (known: Alarms, seen: Partial<SeenAlarms>, options: Partial<AlarmDi
   return { told: kindsOf(events), events, held: put.get(ALARM.id) };
 };
 
-describe("alarms that a list lacks", () => {
+describe("the decision whether a stored alarm is absent from a list", () => {
   const none: readonly Alarm[] = [];
   test.each<[string, Partial<StoredAlarm>, readonly Alarm[], "complete" | "none", boolean, boolean]>([
-    ["active and not listed", {}, none, "complete", true, true],
-    ["active, of a site that was not observed", {}, none, "none", true, false],
-    ["missing", { state: "missing" }, none, "complete", false, true],
-    ["listed", {}, [ALARM], "complete", true, false],
-    ["listed with a later episode", {}, [NEXT], "complete", true, true],
-    ["listed with an older episode", {}, [OLDER], "complete", true, false],
-    ["resolved", { state: "resolved" }, none, "complete", true, false],
-    ["vanished", { state: "vanished" }, none, "complete", true, false],
-    ["out of the scope", { state: "out-of-scope" }, none, "complete", false, false],
-    ["in the scope again", { state: "out-of-scope" }, none, "complete", true, true],
-  ])("decides whether an alarm is absent: %s", (_what, changes, listed, coverage, isVisible, expected) => {
+    ["absent if it is active and not listed", {}, none, "complete", true, true],
+    ["not absent if its site was not read", {}, none, "none", true, false],
+    ["absent if its state is missing", { state: "missing" }, none, "complete", false, true],
+    ["not absent if it is listed", {}, [ALARM], "complete", true, false],
+    ["absent if a later episode is listed", {}, [NEXT], "complete", true, true],
+    ["not absent if an older episode is listed", {}, [OLDER], "complete", true, false],
+    ["not absent if it is resolved", { state: "resolved" }, none, "complete", true, false],
+    ["not absent if it has vanished", { state: "vanished" }, none, "complete", true, false],
+    ["not absent if it is out of scope", { state: "out-of-scope" }, none, "complete", false, false],
+    ["absent if it is in scope again", { state: "out-of-scope" }, none, "complete", true, true],
+  ])("the alarm is %s", (_what, changes, listed, coverage, isVisible, expected) => {
     const absent = findAbsentAlarms(
       held(changes),
       listed,
@@ -51,7 +51,7 @@ describe("alarms that a list lacks", () => {
 });
 
 describe("a listed alarm", () => {
-  test("emits alarm-raised for a new alarm, marked initial if its site was not followed before", () => {
+  test("is emitted as alarm-raised if it is new, marked initial if its site was not followed before", () => {
     const initial = (options: Partial<AlarmDiffOptions>) =>
       poll(new Map(), { listed: [ALARM] }, options).events.map(({ data }) => data);
     expect(initial({})).toMatchObject([{ initial: false }]);
@@ -62,7 +62,7 @@ describe("a listed alarm", () => {
     expect(initial({ isStartupOver: () => false })).toMatchObject([{ initial: false }]);
   });
 
-  test("with the start mode `announce`, emits alarm-raised again for a stored alarm, before its changes", () => {
+  test("with the start mode `announce`, is emitted as alarm-raised again if it is stored, before its changes", () => {
     const options = { startup: "announce", isStartupOver: () => false } as const;
     const changed = { ...ALARM, source: "VS2" };
     expect(poll(held(), { listed: [changed] }, options).told).toEqual(["raised", "changed"]);
@@ -76,19 +76,19 @@ describe("a listed alarm", () => {
     expect(poll(new Map(), { listed: [ALARM] }, { startup: "silent" }).told).toEqual(["raised"]);
   });
 
-  test("emits alarm-raised once when the list contains the alarm twice, and writes nothing for an unchanged alarm", () => {
+  test("is emitted once when the list contains it twice, and is not written when it is unchanged", () => {
     expect(poll(new Map(), { listed: [ALARM, { ...ALARM, source: "VS2" }] }).told).toEqual(["raised"]);
     expect(poll(held(), { listed: [ALARM] })).toEqual({ told: [], events: [], held: undefined });
   });
 
-  test("ends the previous episode when the list contains a later episode", () => {
+  test("ends its previous episode when the list contains a later episode", () => {
     expect(poll(held(), { listed: [NEXT] }).told).toEqual(["vanished", "raised"]);
     expect(poll(held(), { listed: [NEXT], foundRecords: [OVER] }).told).toEqual(["resolved", "raised"]);
     expect(poll(held({ state: "vanished" }), { listed: [NEXT] }).told).toEqual(["raised"]);
     expect(poll(held(), { listed: [OLDER] }).told).toEqual([]);
   });
 
-  test("is retriggered when it was resolved and its record states no end: after a later event, or after ten polls", () => {
+  test("that was resolved is retriggered if its record states no end: after a later event, or after ten polls", () => {
     const resolved = held({ state: "resolved", alarm: OVER });
     const insisted = new Set([ALARM.id]);
     const again = { ...ALARM, lastActiveEvent: activity(9002) };
@@ -103,7 +103,7 @@ describe("a listed alarm", () => {
 });
 
 describe("an alarm that the list lacks", () => {
-  test("counts consecutive polls without the alarm, and emits alarm-vanished after enough of them and a search", () => {
+  test("is emitted as alarm-vanished after enough consecutive polls without it and a search for its end", () => {
     const once = poll(held(), {});
     expect([once.told, once.held?.misses]).toEqual([[], 1]);
     const missing = held({ state: "missing", misses: 1 });
@@ -123,26 +123,26 @@ describe("an alarm that the list lacks", () => {
     expect(poll(held(), seen)).toEqual({ told: [], events: [], held: undefined });
   });
 
-  test("emits alarm-out-of-scope once when the site of an absent alarm left the scope", () => {
+  test("is emitted once as alarm-out-of-scope when its site left the scope", () => {
     const scope = { before: SITE, after: new Set<number>() };
     expect(poll(held(), { scope }).told).toEqual(["out-of-scope"]);
     expect(poll(held({ state: "out-of-scope" }), { scope }).held).toBeUndefined();
   });
 
-  test("resolves an active or vanished alarm that the service lists as resolved", () => {
+  test("is resolved when it is active or vanished and the service lists it as resolved", () => {
     expect(poll(held(), { foundRecords: [OVER] }).told).toEqual(["resolved"]);
     expect(poll(held({ state: "vanished" }), { foundRecords: [OVER], scope: null }).told).toEqual(["resolved"]);
     expect(poll(held({ state: "resolved" }), { foundRecords: [OVER] }).told).toEqual([]);
   });
 
-  test("ignores an end before the stored start while the list of active alarms may still contain the alarm", () => {
+  test("keeps its state for an end before its stored start while the list of active alarms may still contain it", () => {
     const times = { triggeredAt: "2026-11-02T04:15:00.000Z", resolvedAt: "2026-11-02T05:45:00.000Z" };
     const found = [{ ...OVER, ...times }];
     expect(poll(held(), { foundRecords: found, coverage: () => "moving" }).told).toEqual([]);
     expect(poll(held(), { foundRecords: found }).told).toEqual(["resolved"]);
   });
 
-  test("emits both episodes when the resolved list contains a later one, and marks the later one late", () => {
+  test("ends, and its later episode is emitted and marked late, when the list of resolved alarms contains that episode", () => {
     const { told: kinds, events } = poll(held(), { foundRecords: [NEXT_OVER] });
     expect(kinds).toEqual(["vanished", "raised", "resolved"]);
     expect(events.map(({ data }) => (data as { readonly late: boolean }).late)).toEqual([false, true, true]);
@@ -150,20 +150,20 @@ describe("an alarm that the list lacks", () => {
   });
 });
 
-describe("the list of resolved alarms", () => {
+describe("an alarm in the list of resolved alarms", () => {
   const sweep = (known: Alarms, records: readonly Alarm[], options: Partial<ResolvedAlarmDiffOptions> = {}) => {
     const { put, events } = diffResolvedAlarms(known, records, { ...SWEEP_OPTIONS, ...options });
     return { told: kindsOf(events), put, held: put.get(ALARM.id) };
   };
 
-  test("emits alarm-raised and alarm-resolved of an unknown episode that ended at the start of the searched range or later", () => {
+  test("is emitted as alarm-raised and alarm-resolved if it is unknown and did not end before the searched time range", () => {
     expect(sweep(new Map(), [OVER]).told).toEqual(["raised", "resolved"]);
     expect(sweep(new Map(), [OVER], { fromMs: Date.parse(ENDED) }).told).toEqual(["raised", "resolved"]);
     expect(sweep(new Map(), [OVER], { fromMs: Date.parse(ENDED) + 1 }).put.size).toBe(0);
     expect(sweep(new Map(), [ALARM]).put.size).toBe(0);
   });
 
-  test("stores old episodes, and episodes found at a start with the mode `silent`, without events", () => {
+  test("is stored without events if it is old, or if it is found at a start with the mode `silent`", () => {
     const history = sweep(new Map(), [OVER], { isBeforeFollowing: () => true });
     expect([history.told, history.held?.untold]).toEqual([[], true]);
     const silent = sweep(new Map(), [OVER], { suppressEvents: true });
@@ -171,7 +171,7 @@ describe("the list of resolved alarms", () => {
     expect(sweep(new Map(), [OVER]).held).not.toHaveProperty("untold");
   });
 
-  test("emits the end of a stored alarm and of a later and an earlier episode, but not at a start with the mode `silent`", () => {
+  test("causes events for the end of the stored, a later or an earlier episode, but none at a start with the mode `silent`", () => {
     expect(sweep(held(), [OVER], { isBeforeFollowing: () => true }).told).toEqual(["resolved"]);
     const silent = sweep(held(), [OVER], { suppressEvents: true });
     expect([silent.told, silent.held?.untold]).toEqual([[], true]);
@@ -185,13 +185,13 @@ describe("the list of resolved alarms", () => {
     expect(sweep(held(), [older], { fromMs: Date.parse("2026-11-02T06:00:00Z") }).put.size).toBe(0);
   });
 
-  test("emits episodes in the order of their ends", () => {
+  test("is emitted before alarms with a later end", () => {
     const first = { ...OVER, id: "2", resolvedAt: "2026-11-02T07:00:00.000Z" };
     const { put } = sweep(new Map(), [OVER, first]);
     expect([...put.keys()]).toEqual(["2", ALARM.id]);
   });
 
-  test("emits beginning and end of an episode whose end has an unreadable time", () => {
+  test("is emitted with beginning and end if its end has an unreadable time", () => {
     const unread = { ...OVER, resolvedAt: "yesterday" };
     const { told: kinds, put } = sweep(new Map(), [OVER, unread, { ...unread, id: "2" }]);
     expect(kinds).toEqual(["raised", "resolved", "raised", "resolved"]);
@@ -199,7 +199,7 @@ describe("the list of resolved alarms", () => {
     expect(sweep(new Map(), [unread], { fromMs: 1 }).put.size).toBe(0);
   });
 
-  test("emits an acknowledgement after the end once, unless the alarm was never emitted", () => {
+  test("emits an acknowledgement after its end once, unless the alarm was never emitted", () => {
     const acknowledged = { ...OVER, acknowledged: true, acknowledgedAt: AT };
     const resolved = held({ state: "resolved", alarm: OVER });
     const late = sweep(resolved, [acknowledged]);
@@ -211,7 +211,7 @@ describe("the list of resolved alarms", () => {
     expect(sweep(untold, [acknowledged]).put.size).toBe(0);
   });
 
-  test("uses the trigger time as the end when no end is stated, and reads a time without an offset as UTC", () => {
+  test("ends at its trigger time when it states no end, and its times without an offset are read as UTC", () => {
     expect(alarmEndOrStartMs(OVER)).toBe(Date.parse(ENDED));
     expect(alarmEndOrStartMs({ ...OVER, resolvedAt: null })).toBe(Date.parse("2026-11-02T06:15:00Z"));
     expect(alarmEndOrStartMs({ ...OVER, resolvedAt: "2026-11-02T07:45:00" })).toBe(Date.parse(ENDED));

@@ -88,7 +88,7 @@ describe("an alarm record compared with the stored episode of its alarm", () => 
     ["start without an offset, later event number", "2026-11-02T07:15:00", 9002, "newer"],
     ["start without an offset, lower event number", "2026-11-02T07:15:00", 9000, "past"],
     ["start without an offset, no event number", "2026-11-02T07:15:00", null, "newer"],
-  ])("belongs to the expected episode: %s", (_what, triggeredAt, eventId, expected) => {
+  ])("is assigned to the stored, an earlier or a later episode: %s", (_what, triggeredAt, eventId, expected) => {
     expect(relateToEpisode(storedOf(record(START, 9001)), record(triggeredAt, eventId))).toBe(expected);
   });
 
@@ -117,7 +117,7 @@ describe("an alarm record compared with the stored episode of its alarm", () => 
     expect(relateToEpisode(storedOf(record(START, 9001)), record(at("07:15:00.000"), 9001, { trigger }))).toBe("newer");
   });
 
-  test("changes the start to an earlier time at once, and to a later time only when that start is confirmed", () => {
+  test("changes the stored start to an earlier time at once, and to a later time only when that time is confirmed", () => {
     const known = storedOf(record(START, 9001));
     const corrected = record(at("06:14:57.000"), 9001);
     expect(fillFromStoredAlarm(known, corrected)).toEqual(corrected);
@@ -140,7 +140,7 @@ describe("alarms of a service whose clock ran ahead and was set back", () => {
   const ahead = record(at("07:15:00.000"), 9001);
   const again = record(START, 9002);
 
-  test("emit beginning and end of the next episode although it starts before the previous one", () => {
+  test("emit beginning and end of the next episode although it starts before the previous episode", () => {
     const one = follow();
     expect(one.poll([ahead])).toEqual(["raised"]);
     expect(one.poll([], [{ ...ahead, ...over(at("07:20:00.000")) }])).toEqual(["resolved"]);
@@ -150,7 +150,7 @@ describe("alarms of a service whose clock ran ahead and was set back", () => {
     expect(new Set(one.ids).size).toBe(4);
   });
 
-  test("emit an episode found only in the list of resolved alarms although it starts before the previous one", () => {
+  test("emit an episode found only in the list of resolved alarms although it starts before the previous episode", () => {
     const one = follow([ahead]);
     one.poll([], [{ ...ahead, ...over(at("07:20:00.000")) }]);
     const ended = { ...again, ...over(at("06:16:00.000")) };
@@ -201,7 +201,7 @@ describe("the lists of active and resolved alarms when they disagree about an en
   const ended = record(START, 9001, over(at("06:20:00.000")));
   const reopened = record(START, 9002);
 
-  test("cause the old end of a reopened episode to be emitted only once", () => {
+  test("cause one alarm-resolved for the old end of an episode that is active again", () => {
     const one = follow([open]);
     expect(one.poll([], [ended])).toEqual(["resolved"]);
     expect(one.poll([reopened])).toEqual(["retriggered"]);
@@ -219,7 +219,7 @@ describe("the lists of active and resolved alarms when they disagree about an en
     expect(one.poll([], [{ ...ended, lastActiveEvent: activity(9002) }])).toEqual(["resolved"]);
   });
 
-  test("cause lower event numbers to be accepted after ten polls when another field changes", () => {
+  test("cause a record with a lower event number to be accepted after ten polls if another field changed", () => {
     const one = follow([record(START, 9001)]);
     const anew = record(START, 40);
     expect(times(20, () => one.poll([anew]))).toEqual([]);
@@ -277,7 +277,7 @@ describe("the lists of active and resolved alarms when they disagree about an en
     expect(other.sweep([{ ...reopened, ...over(at("06:30:00.000")) }])).toEqual(["resolved"]);
   });
 
-  test("cause only the acknowledgement of the last of several ends to be emitted, once", () => {
+  test("cause one alarm-acknowledged, for the last of several ends", () => {
     const acknowledged = (who: string): Partial<Alarm> => ({ acknowledged: true, acknowledgedBy: who });
     const rows = [
       { ...ended, ...acknowledged("Kari") },
@@ -290,7 +290,7 @@ describe("the lists of active and resolved alarms when they disagree about an en
     expect(one.sweep(rows)).toEqual([]);
   });
 
-  test("cause no repeated event id in 60 repetitions of random lists, and only alarm-changed after the fortieth", () => {
+  test("repeated 60 times at random, cause no repeated event id, and only alarm-changed after the fortieth repetition", () => {
     const time = fc.constantFrom(START, at("06:15:00.123"), at("06:14:57.000"), at("07:15:00"), "2026-11-02T07:15:00");
     const row = fc.tuple(time, fc.constantFrom(null, 9000, 9001, 9002)).map(([start, id]) => record(start, id));
     const end = fc

@@ -170,7 +170,7 @@ const factOf = (event: Event) => event.data as AlarmFact & { readonly initial?: 
 const episodeOfEvent = (event: Event) => factOf(event).episode;
 
 describe("diffAlarms for random alarms of the service and random polls", () => {
-  test("ends only alarms the service reports as resolved, emits all within two complete polls, repeats no event id", () => {
+  test("emits all alarms within two complete polls, ends only alarms the service resolved, and repeats no event id", () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
         const world = createWorld();
@@ -274,7 +274,7 @@ describe("alarm times", () => {
   });
 });
 
-test("diffAlarms yields after each alarm that may have changed, and not after an unchanged alarm", () => {
+test("diffAlarms yields to the event loop after each alarm that may have changed, and not after an unchanged alarm", () => {
   const alarms = Array.from({ length: 300 }, (_, n): Alarm => ({ ...ALARM, id: String(n), status: "active" }));
   const stops = (held: ReadonlyMap<string, StoredAlarm>, listed: readonly Alarm[]) =>
     [...diffAlarms(held, observation({ listed, scope: null }), OPTIONS)].length;
@@ -285,7 +285,7 @@ test("diffAlarms yields after each alarm that may have changed, and not after an
   expect(stops(put, asHeld.slice(100))).toBe(100);
 });
 
-test("splitAlarmDiff keeps the document and the events of an alarm in one part, and marks the last part", () => {
+test("splitAlarmDiff keeps the document and the events of an alarm in one commit, and marks the last commit", () => {
   const stored = (id: string) => [id, { alarm: { id } } as StoredAlarm] as const;
   const event = (id: string, n: number) => ({ id: `${id}.${n}`, data: { alarm: { id } } }) as unknown as Event;
   const events = [event("1", 1), event("2", 1), event("1", 2), event("4", 1)];

@@ -60,7 +60,7 @@ function inventory<N extends "tag" | "gateway">(noun: N) {
 const whole = <T>(siteId: number, ...items: T[]) => ({ siteId, items, complete: true });
 const partly = <T>(siteId: number, ...items: T[]) => ({ siteId, items, complete: false });
 
-describe("the inventory over several lists", () => {
+describe("the inventory after several lists of the service", () => {
   test("emits each new tag once, and a renamed tag with the previous name", () => {
     const tags = inventory("tag");
     expect(tags.see([whole(1, tag("1"), tag("2"))])).toEqual(["tag-added site/1/tag/1", "tag-added site/1/tag/2"]);
@@ -105,15 +105,15 @@ describe("the inventory over several lists", () => {
 
   test.each<[string, readonly (boolean | null)[], readonly string[]]>([
     ["once while it stays offline", [true, false, false, true], ["added", "offline", "online"]],
-    ["also after lists without its state", [true, null, false, null, false, true], ["added", "offline", "online"]],
-    ["for a gateway of unknown state when the service states it", [null, null, false], ["added", "offline"]],
-  ])("emits the state of a gateway %s", (_what, states, expected) => {
+    ["after lists without a state too", [true, null, false, null, false, true], ["added", "offline", "online"]],
+    ["when the service first states its online state", [null, null, false], ["added", "offline"]],
+  ])("emits that a gateway is online or offline %s", (_what, states, expected) => {
     const gateways = inventory("gateway");
     const emitted = states.flatMap((online) => gateways.see([whole(1, gateway(online))]));
     expect(emitted).toEqual(expected.map((kind) => `gateway-${kind} site/1/gateway/7`));
   });
 
-  test("emits a changed version of a gateway before its new state", () => {
+  test("emits the changed software version of a gateway before its new online state", () => {
     const gateways = inventory("gateway");
     gateways.see([whole(1, gateway(false))]);
     const kinds = ["changed", "online"].map((kind) => `gateway-${kind} site/1/gateway/7`);
@@ -155,7 +155,7 @@ describe("the inventory compared with one list", () => {
     expect(diff("tag", [...first.put] as never, [partly(1), whole(2)], 30).remove).toEqual([]);
   });
 
-  test("emits the hosts behind an offline gateway, and whether the gateway is the only one of its site", () => {
+  test("emits the hosts behind an offline gateway, and whether its site has no other gateway", () => {
     const down = (others: readonly [string, Known][], ...lists: ObservedInventoryList<Tag | Gateway>[]) =>
       diff("gateway", [known(gateway(true)), ...others], lists).events.map(({ data }) => data);
     const other = { ...gateway(true), id: "8" };

@@ -53,7 +53,7 @@ describe("a first start", () => {
     }
   });
 
-  test("reads tags of later pages while the list is still loading, and no tag twice before each was read once", async () => {
+  test("reads tags of later pages while the list is still loading, and reads each tag once before it repeats any", async () => {
     const { building, virtual } = await started({ sites: 1, tags: 50_000 });
     await virtual.clock.advance(10 * MINUTE);
     const ids = requestsOf(building, "tags/read").flatMap(({ query }) => (query.get("tags") ?? "").split(","));
@@ -79,7 +79,7 @@ describe("a first start", () => {
 });
 
 describe("the first list of tags while it is loading", () => {
-  test("until the first list is complete, removes no tag, warns about no class and states no number of tags", async () => {
+  test("causes no removal of tags, no warning about classes and no total number of tags", async () => {
     const { virtual, warnings } = await started(
       { sites: 2, tags: 3_000 },
       {
@@ -128,7 +128,7 @@ describe("the first list of tags while it is loading", () => {
     },
   );
 
-  test("keeps the pages before a failed page, and emits the other tags once at the next attempt", async () => {
+  test("keeps the tags of the pages before a failed page, and emits the other tags once at the next attempt", async () => {
     const { building, virtual } = await started({ sites: 1, tags: 1_000 });
     let failures = 0;
     building.fail = ({ endpoint, query }) => {
@@ -167,7 +167,7 @@ describe("the first list of tags while it is loading", () => {
 });
 
 describe("the progress of the first inventory", () => {
-  test("states the number of read pages and the remaining time, and no message once the inventory is read", async () => {
+  test("states the number of read pages and the remaining time, and has no message once the inventory is read", async () => {
     const { virtual } = await started({ sites: 1, tags: 6_000 });
     await virtual.clock.advance(65 * SECOND);
     const { firstInventory, notices } = await sourceOf(virtual);
@@ -186,7 +186,7 @@ describe("the progress of the first inventory", () => {
     });
   });
 
-  test("the progress is done although one list is rejected and another list is switched off", async () => {
+  test("counts as done although one list is rejected and another list is switched off", async () => {
     const { building, virtual } = await started({ sites: 1, tags: 200 }, { schedules: { systems: false } });
     building.fail = ({ endpoint }) =>
       endpoint === "hosts" ? { status: 200, body: { errors: [{ status: 403, message: "Forbidden." }] } } : undefined;
@@ -194,7 +194,7 @@ describe("the progress of the first inventory", () => {
     expect((await sourceOf(virtual)).firstInventory?.done).toBe(true);
   });
 
-  test("the progress names the lists of gateways, hosts and systems once all pages of tags are read", async () => {
+  test("names the lists of gateways, hosts and systems once all pages of tags are read", async () => {
     const { virtual } = await started({ sites: 60, tags: 1 });
     await virtual.clock.advance(8 * MINUTE);
     expect((await sourceOf(virtual)).firstInventory?.message).toMatch(

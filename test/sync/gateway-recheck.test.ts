@@ -40,7 +40,7 @@ const offline = (events: readonly AnyEvent[]) => events.filter(({ type }) => typ
 
 describe("the recheck of gateways when values of a site turn null at once", () => {
   test.each([12, 1])(
-    "reads the list of gateways of site %i within 30 s and emits the offline gateway",
+    "reads the list of gateways within 30 s and emits the offline gateway (site %i)",
     async (siteId) => {
       const { clock, simulator, gateways, since } = await started([siteId, 3]);
       const gateway = gateways.find((each) => each.site_id === siteId);
@@ -82,7 +82,7 @@ describe("the recheck of gateways when values of a site turn null at once", () =
     expect(offline(await virtual.events())).toEqual([]);
   });
 
-  test("a running poll with an older list of gateways does not revert the result of the recheck", async () => {
+  test("keeps its result although a running poll then receives an older list of gateways", async () => {
     let slow = "";
     const { clock, simulator, gateways, since } = await started([9, 12, 13], {}, (site) =>
       site === slow ? 20 * SECOND : 0,
@@ -143,7 +143,7 @@ test.each([12, 1])(
   },
 );
 
-test("stores each site whose gateways are still unread 5 s after a new alarm, until the list is read", async () => {
+test("stores the sites whose list of gateways is still unread 5 s after a new alarm, until that list is read", async () => {
   let isSlow = false;
   const { clock, simulator } = await started([2, 3], { read: [] }, () => (isSlow ? 20 * SECOND : 0));
   const pending = async () => [...(await virtual.worker.store.documents("gateway-check/main")).keys()];

@@ -61,7 +61,7 @@ describe("the common transaction for replies of several sources", () => {
     ]);
   });
 
-  test("commits the replies of a single source at once", async () => {
+  test("commits each reply at once when there is only one source", async () => {
     const outcomes: Promise<string>[] = [];
     for (let n = 0; n < 3; n += 1) {
       outcomes.push(commit("a", n, never, singleSourceCommit));
@@ -111,7 +111,7 @@ describe("the common transaction for replies of several sources", () => {
 });
 
 describe("a failure in the common transaction for several sources", () => {
-  test("a failed change function rejects only its own reply", async () => {
+  test("a failed change function rejects only the commit of its own reply", async () => {
     await committed();
     const bad = outcomeOf(groupCommit.commit("b", () => Promise.reject(new Error("two values for one tag")), never));
     const goodOutcome = commit("c", 1);
@@ -120,7 +120,7 @@ describe("a failure in the common transaction for several sources", () => {
     expect(commits.map(listSources)).toEqual([["a"], ["c"]]);
   });
 
-  test("a failed transaction rejects all its replies, and no later reply", async () => {
+  test("a failed transaction rejects the commits of all its replies, and of no later reply", async () => {
     await committed();
     fault = new Error("the disk is full");
     const outcomes = [commit("b", 1), commit("c", 1)];

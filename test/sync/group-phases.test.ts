@@ -10,7 +10,7 @@ const cadenceClass = (name: string, seconds: number, tags: number): CadenceClass
 const slotsOf = (offsets: readonly number[] | undefined) => (offsets ?? []).map((ms) => Math.floor(ms / SLOT_MS));
 
 describe("the read times of groups of 20 tags within the interval of their class", () => {
-  test("are in separate request slots, away from the boundary of the interval while that is possible", () => {
+  test("are in separate request slots, and in the first or last slot of the interval only if all others are in use", () => {
     for (const groups of [1, 5, 17]) {
       const slots = slotsOf(assignGroupPhases([cadenceClass("a", 60, groups * SIZE)], SLOT_MS, SIZE).get("a"));
       expect(new Set(slots).size).toBe(groups);
@@ -46,7 +46,7 @@ describe("the read times of groups of 20 tags within the interval of their class
       expect(slotsOfA.has(slot % 20) || slotsOfB.has(slot % 100)).toBe(false);
   });
 
-  test("are shared by incomplete groups that fit into one request and are due together", () => {
+  test("are equal for incomplete groups that fit into one request and whose intervals (30 s and 60 s) coincide", () => {
     const phasesOf = (...classes: readonly CadenceClass[]) => {
       const phases = assignGroupPhases(classes, SLOT_MS, SIZE);
       return classes.map(({ name }) => phases.get(name)?.at(-1));
@@ -67,7 +67,7 @@ describe("the nominal time of a reading", () => {
     [16_000, 16_000],
     [40_000, 16_000],
     [45_500, 46_000],
-  ])("is on the grid of 30 s: a reading at %d ms counts for %d ms", (readMs, nominalMs) => {
+  ])("is 16 s plus a multiple of 30 s: for a reading at %d ms it is %d ms", (readMs, nominalMs) => {
     expect(plannedReadMs(readMs, 16_000, 30_000, 334)).toBe(nominalMs);
   });
 

@@ -147,7 +147,7 @@ describe("the heartbeat", () => {
     expect(depths).toEqual([0, 0, 0]);
   });
 
-  test("a sink with sequence numbers also gets outdated heartbeats, so that each number keeps its event", async () => {
+  test("a sink with sequence numbers also gets outdated heartbeats, so that no sequence number is missing", async () => {
     const numbered = server();
     const running = await begin(
       { heartbeat: "1m" },

@@ -53,8 +53,8 @@ describe("history buckets in a time zone with clock changes", () => {
   test.each<[string, Resolution, string, string, string, string]>([
     ["a day of 23 hours", "1d", "Europe/Stockholm", "2027-03-28T12:00", "2027-03-27T23:00", "2027-03-28T22:00"],
     ["a day of 25 hours", "1d", "Europe/Stockholm", "2027-10-31T12:00", "2027-10-30T22:00", "2027-10-31T23:00"],
-    ["the day before a skipped one", "1d", "Pacific/Apia", "2011-12-30T09:59", "2011-12-29T10:00", "2011-12-30T10:00"],
-    ["the day after a skipped one", "1d", "Pacific/Apia", "2011-12-30T10:00", "2011-12-30T10:00", "2011-12-31T10:00"],
+    ["the day before a skipped day", "1d", "Pacific/Apia", "2011-12-30T09:59", "2011-12-29T10:00", "2011-12-30T10:00"],
+    ["the day after a skipped day", "1d", "Pacific/Apia", "2011-12-30T10:00", "2011-12-30T10:00", "2011-12-31T10:00"],
     ["a day without midnight", "1d", "America/Sao_Paulo", "2018-11-04T12:00", "2018-11-04T03:00", "2018-11-05T02:00"],
     ["an hour of 30 minutes", "1h", "Australia/Lord_Howe", "2027-04-03T15:10", "2027-04-03T15:00", "2027-04-03T15:30"],
     ["a week from Monday", "1w", "Europe/Stockholm", "2026-11-01T12:00", "2026-10-25T23:00", "2026-11-01T23:00"],

@@ -23,7 +23,7 @@ import { LIMITS, learnedRequests, oracleRequests, WINDOW_GOAL } from "../bench/h
 describe("group testing for tags without a log", () => {
   // Five of the forty seeds of the benchmark, so a little more than the goal is allowed.
   test.each(MISSING_LOG_GOALS)(
-    "finds $share of tags without a log (adjacent: $clustered) with about $atMost requests",
+    "needs about $atMost requests if the share $share of all tags has no log (adjacent: $clustered)",
     (goal) => {
       const buildings = [1, 2, 3, 4, 5].map((seed) => tagsWithoutLog(goal.share, goal.clustered, seed));
       const outcomes = buildings.map(workerStrategy);
@@ -37,13 +37,13 @@ describe("group testing for tags without a log", () => {
 
 describe("the number of values in one history request", () => {
   test.each(LIMITS)(
-    "needs at most 5 %% more requests for a service with an unknown limit of %i values than with a known limit",
+    "adapts to an unknown limit of %i values with at most 5 %% more requests than for a known limit",
     (limit) => {
       expect(learnedRequests(limit) / oracleRequests(limit)).toBeLessThanOrEqual(WINDOW_GOAL);
     },
   );
 
-  test("shrinks after repeated failures at a size that worked before, and grows back later", () => {
+  test("shrinks after repeated failures with a number that worked before, and grows back later", () => {
     const limits = { valuesMax: 1_000_000 };
     let size = INITIAL_SIZE;
     let requests = 0;
@@ -70,7 +70,7 @@ const NOW = Date.UTC(2026, 10, 2);
 const DAY_MS = 86_400_000;
 const AT = isoUtc(NOW);
 
-test("a round number of points (1,000) is accepted as complete after two complete responses, another number (2,048) after one", () => {
+test("responses of 1,000 points (a round number) count as complete from the second on, of 2,048 points from the first on", () => {
   const first = acceptCounts(INITIAL_SAFE_POINT_COUNTS, { series: 1_000, answer: 4_108 });
   expect(first.safeCounts).toEqual({ series: 99, answer: 4_108 });
   expect(acceptCounts(first, { series: 1_000, answer: 0 }).safeCounts).toEqual({ series: 1_000, answer: 4_108 });

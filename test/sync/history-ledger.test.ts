@@ -58,7 +58,7 @@ function points({ fromMs, toMs }: TimeRange, value: (atMs: number) => number | n
 const at = (hours: number) => START + hours * HOUR_MS;
 const hours = (from: number, to: number): TimeRange => ({ fromMs: at(from), toMs: at(to) });
 
-describe("a ledger after random responses and refusals", () => {
+describe("a history ledger after random responses and refusals", () => {
   type RandomStep = { readonly kind: string; readonly size: number; readonly waitMs: number; readonly every: number };
   const randomStep = fc.record({
     kind: fc.constantFrom("answer", "answer", "answer", "no-log", "refused", "scope-lost", "asleep"),
@@ -67,7 +67,7 @@ describe("a ledger after random responses and refusals", () => {
     every: fc.constantFrom(0, 1, 1, 12, 40),
   });
 
-  test("fetched ranges and gaps cover the target, every fetched range had a response, and no point is emitted twice", () => {
+  test("covers the target range with fetched ranges and gaps, has a response for each fetched range, and repeats no point", () => {
     fc.assert(
       fc.property(
         fc.array(randomStep, { maxLength: 80 }),
@@ -224,7 +224,7 @@ test("a history ledger created while the clock was ahead restarts, unless it con
 });
 
 describe("retries of refused history", () => {
-  test("request a refused range without other tags after 10 minutes, 1, 6 and 24 hours", () => {
+  test("request a refused range singly, without other tags, after 10 minutes, 1, 6 and 24 hours", () => {
     let ledger: StoredLedger = { ...createLedger(RULES, START), state: "following" };
     const waitsInMinutes: number[] = [];
     let nowMs = START;
@@ -239,7 +239,7 @@ describe("retries of refused history", () => {
     expect(waitsInMinutes).toEqual([10, 60, 360, 1_440, 1_440]);
   });
 
-  test("request a tag that had a log after 10 minutes, and a tag that never had a log after 24 hours", () => {
+  test("begin after 10 minutes for a tag that had a log before, and after 24 hours for a tag that never had a log", () => {
     const listWaits = (first: StoredLedger) => {
       let ledger = first;
       return Array.from({ length: 7 }, () => {
@@ -254,7 +254,7 @@ describe("retries of refused history", () => {
   });
 });
 
-describe("the gaps of a series", () => {
+describe("the history gaps of a series", () => {
   const nowMs = at(0) + MINUTE_MS;
   const describeGaps = (ledger: StoredLedger, { outOfSight = {}, silences = false } = {}) => {
     const series = seriesWith(ledger, RULES);
@@ -296,7 +296,7 @@ describe("a history ledger stored by an older version", () => {
       ...{ dailyAt: isoUtc(at(4)), weeklyAt: isoUtc(at(4)), rememberedFrom: isoUtc(at(-20)) },
     }) as unknown as LegacyHistoryLedger;
 
-  test("the upgrade keeps the followed range and requests the past again", () => {
+  test("keeps the range followed since the start after its upgrade, and earlier history is requested again", () => {
     const ledger = upgradeLegacyLedger(writtenBefore("following"), false);
     expect(ledger).toMatchObject({ version: 2, state: "following", watermark: isoUtc(at(5)), refusal: null });
     expect(ledger.spans).toEqual([{ from: isoUtc(START), to: isoUtc(at(5)), why: "points" }]);
@@ -305,7 +305,7 @@ describe("a history ledger stored by an older version", () => {
     expect(closedUntilMs(RULES, at(5))).toBeLessThan(at(5) + 1);
   });
 
-  test("the upgrade keeps the complete fetched range of a series of totals", () => {
+  test("keeps the complete fetched range of a series of totals after its upgrade", () => {
     const ledger = upgradeLegacyLedger(writtenBefore("following"), true);
     expect(ledger.spans).toEqual([{ from: isoUtc(at(-48)), to: isoUtc(at(5)), why: "points" }]);
   });
@@ -323,12 +323,12 @@ function cutElsewhere(query: TimeRange, lengthMs: number, shiftMs: number): TagP
 }
 
 test.each([
-  ["hours of UTC in Kathmandu", "1h", "Asia/Kathmandu", HOUR_MS, 0],
-  ["days of UTC in Stockholm", "1d", "Europe/Stockholm", DAY_MS, 0],
+  ["a bucket per UTC hour, for Kathmandu", "1h", "Asia/Kathmandu", HOUR_MS, 0],
+  ["a bucket per UTC day, for Stockholm", "1d", "Europe/Stockholm", DAY_MS, 0],
   // Weeks from Sunday, without daylight saving.
-  ["weeks from Sunday on", "1w", "Africa/Lagos", 7 * DAY_MS, 3 * DAY_MS - HOUR_MS],
+  ["a bucket per week that begins on Sunday", "1w", "Africa/Lagos", 7 * DAY_MS, 3 * DAY_MS - HOUR_MS],
 ] as const)(
-  "emits a bucket that two requested ranges share once and with its complete value: %s",
+  "emits a bucket that lies in two requested ranges once, with its complete value: %s",
   (_name, resolution, timeZone, lengthMs, shiftMs) => {
     const lengths = { everyMs: lengthMs, backfillMs: 40 * lengthMs, lookBackMs: 3 * lengthMs };
     const bucketRules: SeriesRules = { ...RULES, resolution, timeZone, ...lengths };

@@ -95,7 +95,7 @@ const listFaults = (id: string) => [...told().faults, ...listMissing(id)];
 const containsTag = (id: string) => (query: HistoryQuery) => query.tagIds.includes(id);
 
 describe("a 403 for history", () => {
-  test("a 403 for two of 20 tags: requests those tags singly after a pause, and finally emits every point", async () => {
+  test("for two of 20 tags makes the worker request those tags singly after a pause; every point is emitted in the end", async () => {
     const tags = logged(ids(20));
     const bad = ["103", "117"];
     const untilMs = START + 40 * MINUTE_MS;
@@ -113,7 +113,7 @@ describe("a 403 for history", () => {
     expect(early.length).toBeLessThan(12);
   });
 
-  test("a 403 of a site out of scope pauses that site only, and the site resumes when it is visible again", async () => {
+  test("for a site out of scope pauses the history of that site only, until the token sees the site again", async () => {
     const [north, south] = [ids(10), ids(10, 201)];
     logged([...north, ...south]);
     const history = await pull({ 1: north, 2: south });
@@ -133,7 +133,7 @@ describe("a 403 for history", () => {
   });
 
   test.each([
-    ["for a lost ability", "ability", ConfigError],
+    ["for a missing permission", "ability", ConfigError],
     ["without an explanation", "unknown", Retryable],
   ] as const)("%s is an error that is retried, not a gap in the history ledger", async (_what, explanation, kind) => {
     const tags = logged(ids(5));
@@ -210,7 +210,7 @@ describe("a 422, or another failure that says nothing about a log", () => {
 });
 
 describe("a 404 of a log", () => {
-  test("discards a 404 when the site of the tag turns out to be out of scope", async () => {
+  test("is discarded when the site of the tag turns out to be out of scope", async () => {
     const [north, south] = [ids(5), ids(5, 201)];
     logged([...north, ...south]);
     const history = await pull({ 1: north, 2: south });
@@ -227,7 +227,7 @@ describe("a 404 of a log", () => {
     expect([...north, ...south].flatMap(listFaults)).toEqual([]);
   });
 
-  test("records a 404 of one tag in a backfill with its message, and counts the tag as without a log", async () => {
+  test("for one tag in a backfill is recorded with its message, and the tag counts as without a log", async () => {
     const tags = logged(ids(4));
     const [fromMs, toMs] = [START - 2 * DAY_MS, START - 2 * DAY_MS + 2 * HOUR_MS];
     const backfill = testBackfill(fromMs, toMs);
@@ -247,7 +247,7 @@ describe("a 404 of a log", () => {
     expect([...(emitted.values.get("101 5m")?.keys() ?? [])]).toContain(fromMs);
   });
 
-  test("keeps a backfill request open while a site is out of scope", async () => {
+  test("does not end a backfill request while the site is out of scope", async () => {
     const [north, south] = [ids(3), ids(3, 201)];
     logged([...north, ...south]);
     const order = testBackfill(START - DAY_MS, START);
@@ -295,8 +295,8 @@ describe("the monthly overview of a tag's log", () => {
   });
 });
 
-describe("log discovery", () => {
-  test("requests for log discovery use slots that live reads do not need, and new history is fetched afterwards", async () => {
+describe("log discovery, which finds out which tags have a log", () => {
+  test("uses request slots that live reads do not need, and new history is fetched afterwards", async () => {
     const tags = logged(ids(60));
     service.withoutLog.add("130");
     const demand = createHistoryDemand();
@@ -323,7 +323,7 @@ describe("log discovery", () => {
     expect(emitted.values.size).toBe(59);
   });
 
-  test("the progress states since when log discovery has been due but could send no request", async () => {
+  test("states in its progress since when it has been waiting for a free request slot", async () => {
     const tags = logged(ids(20));
     const history = await pull({ 1: tags }, [FIVE]);
     const pullRun = startFollower(history);

@@ -51,12 +51,12 @@ describe("a new response about a time range that the history ledger already cont
   test.each<[string, LedgerRange["why"], Partial<LedgerRange>, LedgerRange["why"], Partial<LedgerRange>, boolean]>([
     ["values replace a range of nulls", "null", {}, "points", {}, true],
     ["values stay when a range of nulls is stated later", "points", {}, "null", {}, false],
-    ["a response without values replaces a statement without a request", "null", { said: "empty" }, "null", {}, true],
-    ["a response without values stays after a missing log", "null", {}, "no-log", { said: "none" }, false],
-    ["the first of two statements about a missing log stays", "no-log", { said: "a" }, "no-log", { said: "b" }, false],
-    ["a response removes a refusal", "refused", { said: "a" }, "no-log", { said: "b" }, true],
+    ["nulls in a response replace nulls concluded without a request", "null", { said: "empty" }, "null", {}, true],
+    ["a range of nulls stays after a later missing-log reply", "null", {}, "no-log", { said: "none" }, false],
+    ["the first of two missing-log replies stays", "no-log", { said: "a" }, "no-log", { said: "b" }, false],
+    ["a missing-log reply replaces a refusal", "refused", { said: "a" }, "no-log", { said: "b" }, true],
     ["a newer refusal replaces an older refusal", "refused", { said: "a" }, "refused", { said: "b" }, true],
-    ["a fetched range stays after a refusal", "no-log", { said: "a" }, "refused", { said: "b" }, false],
+    ["a missing-log reply stays after a later refusal", "no-log", { said: "a" }, "refused", { said: "b" }, false],
   ])("%s", (_what, why, more, newWhy, newMore, isReplaced) => {
     const [now] = mergeLearned([span(0, 3, why, more)], span(0, 3, newWhy, newMore));
     expect([now?.why, now?.said]).toEqual(isReplaced ? [newWhy, newMore.said] : [why, more.said]);
@@ -85,7 +85,7 @@ describe("time ranges derived from a history response", () => {
     ["1d", 48],
     ["1w", 2 * 7 * 24],
   ] as const)(
-    "in a response of %s, a range without values counts as values if it is shorter than %d h",
+    "with buckets of %s, a range without values is joined with the values around it if it is shorter than %d h",
     (resolution, hours) => {
       const bucket = { "1h": 1, "1d": 24, "1w": 7 * 24 }[resolution];
       const why = (silence: number) => {
@@ -129,7 +129,7 @@ describe("the limit of 48 ranges per history ledger", () => {
   test.each([
     ["before", span(9_000, 9_001, "points"), span(9_001, 9_004, "null")],
     ["after", span(9_000, 9_003, "null"), span(9_003, 9_004, "points")],
-  ])("merges a range of nulls %s a value, and no range of nulls between gaps", (_, one, other) => {
+  ])("merges a range of nulls with values directly %s it, and no range of nulls between gaps", (_, one, other) => {
     const apart = Array.from({ length: HISTORY_LEDGER_RANGES_MAX - 2 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
     const shorter = span(8_000, 8_001, "null");
     const stored = mergeIntoLedgerRanges([], [...apart, shorter, one, other], "5m");
@@ -196,7 +196,7 @@ describe("following the new history of a series", () => {
     expect(settleLedger({ ...old, watermark: isoUtc(at(47.5)) }).rereadFrom).toBe(isoUtc(at(47)));
   });
 
-  test("keeps its ledger when the depth of the backfill changes, and starts a new one in another time zone", () => {
+  test("keeps its ledger when the depth of the backfill changes, and starts a new ledger when the time zone changes", () => {
     const deeper = { ...RULES, backfillMs: 30 * DAY_MS };
     expect(adaptLedger(ledger, RULES, nowMs)).toBe(ledger);
     expect(adaptLedger(ledger, { ...RULES, backfillMs: DAY_MS }, nowMs)).toBe(ledger);
@@ -252,7 +252,7 @@ test("a refusal that an older version stored without a count is not counted: the
   expect(recordPastRefusal(before, RANGE, "not now", START).spans).toMatchObject([{ why: "refused", times: 1 }]);
 });
 
-test("withdrawing a missing-log reply moves the watermark of meter totals back to its range, but not that of a point series", () => {
+test("withdrawing a missing-log reply moves the watermark back to the reply's range for meter totals, not for measurements", () => {
   const spans = toStoredRanges([{ ...RANGE, why: "no-log", at: isoUtc(START) }]);
   const ledger: StoredLedger = { ...LEDGER, watermark: isoUtc(START), spans };
   expect(retractNoLogAnswers(ledger, isoUtc(START), true).watermark).toBe(isoUtc(RANGE.fromMs));

@@ -62,7 +62,7 @@ const at = (time: string) => Date.parse(`2026-${time}Z`);
 describe("an unreadable measurement", () => {
   const bad = [at("11-01T12:00"), at("11-02T06:00")];
 
-  test("an unreadable measurement is refused and requested again singly, and the rest of the reply is emitted", async () => {
+  test("counts as refused and is requested again singly, and the rest of the reply is emitted", async () => {
     logged(["1", "2"]);
     unreadable("1", (atMs) => bad.includes(atMs));
     const { follow, refusals } = await pull(["1", "2"]);
@@ -78,7 +78,7 @@ describe("an unreadable measurement", () => {
     expect(singleRequests).toMatchObject([{ from: "2026-11-01T11:55:00Z", to: "2026-11-01T12:05:00Z" }]);
   });
 
-  test("an unreadable measurement is emitted once when it becomes readable, and no other point is repeated", async () => {
+  test("is emitted once when it becomes readable, and no other point is repeated", async () => {
     logged(["1"]);
     const untilMs = START + 2 * HOUR_MS;
     unreadable("1", (atMs) => clock.now() < untilMs && bad.includes(atMs));
@@ -143,7 +143,7 @@ test("a completely unreadable log does not affect the other tags of the reply", 
   expect(told().faults).toEqual([]);
 });
 
-test("an unreadable total is refused, and emitted when the total becomes readable", async () => {
+test("an unreadable total counts as refused, and is emitted when it becomes readable", async () => {
   logged(["1", "2"]);
   const untilMs = START + HOUR_MS;
   const { source } = service;

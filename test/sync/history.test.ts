@@ -74,9 +74,9 @@ describe("following closed history buckets", () => {
   });
 
   test.each([
-    ["both ends included", { from: true, to: true }],
-    ["no end included", { from: false, to: false }],
-  ])("emits every closed bucket once when responses have %s", async (_, ends) => {
+    ["both ends", { from: true, to: true }],
+    ["no end", { from: false, to: false }],
+  ])("emits every closed bucket once when responses include %s of the requested range", async (_, ends) => {
     service.ends = ends;
     const tags = logged(25, START - DAY_MS, START + DAY_MS);
     const history = await createPull(tags, [FIVE]);
@@ -88,7 +88,7 @@ describe("following closed history buckets", () => {
     expect(latestMs + FIVE_MS + 2 * MINUTE_MS).toBeLessThanOrEqual(clock.now());
   });
 
-  test("requests 20 tags at once, and only after a bucket has closed", async () => {
+  test("sends requests for 20 tags each, and only after a bucket has closed", async () => {
     const tags = logged(40, START - DAY_MS, START + DAY_MS);
     const history = await createPull(tags, [FIVE]);
     await follow(history, HOUR_MS);
@@ -101,7 +101,7 @@ describe("following closed history buckets", () => {
     for (const query of service.asked) expect(query.from + query.to).toMatch(/^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ){2}$/);
   });
 
-  test("marks later changes as revised, and finds late values within the look-back", async () => {
+  test("marks points that changed later as revised, and finds late values within the look-back", async () => {
     const tags = logged(2, START - DAY_MS, START + 3 * DAY_MS);
     const bucket = START + 2 * HOUR_MS;
     const points = service.truth.get("101 5m") ?? [];
@@ -119,7 +119,7 @@ describe("following closed history buckets", () => {
 });
 
 describe("the configured backfill of history", () => {
-  test("fetches the past down to the configured depth while live following continues, marks it as backfill, and then stops", async () => {
+  test("fetches points down to the configured depth while new points are followed, marks each as backfill, and then stops", async () => {
     const tags = logged(30, START - 40 * DAY_MS, START + DAY_MS);
     const history = await createPull(tags, [{ ...FIVE, backfill: "10d" }]);
     await follow(history, 3 * HOUR_MS);
@@ -142,7 +142,7 @@ describe("the configured backfill of history", () => {
 });
 
 describe("failures of history requests", () => {
-  test("finds tags without a log, retries those tags after a day, and follows them once they log", async () => {
+  test("reveal tags without a log, which are requested again after a day and followed once they have a log", async () => {
     const tags = logged(60, START - DAY_MS, START + 5 * DAY_MS);
     for (const id of ["107", "131", "132", "133"]) service.withoutLog.add(id);
     const goodTags = tags.filter((id) => !service.withoutLog.has(id));

@@ -79,7 +79,7 @@ describe("inventories of the building", () => {
     expect(trial.events("source-unavailable")).toEqual([]);
   });
 
-  test("emits the changes of one site before the lists of the other sites arrive", async () => {
+  test("emit the changes of one site before the lists of the other sites arrive", async () => {
     const { simulator, clock } = await started();
     const gatewayId = gatewayOfSite(2);
     simulator.control.setFaults([

@@ -30,7 +30,7 @@ async function started() {
 const told = (kind: "tag-added" | "tag-changed" | "tag-removed") => trial.events(kind).map(({ subject }) => subject);
 
 describe("a long list of tags", () => {
-  test("commits a long list in parts, each tag once with its document, in the order of the list", async () => {
+  test("is committed in several transactions, each tag once with its document, in the order of the list", async () => {
     await started();
     await trial.clock.advance(MINUTE);
     expect(told("tag-added")).toEqual(Array.from({ length: TAGS }, (_, n) => `site/2/tag/${10_000 + n}`));
@@ -84,7 +84,7 @@ function failEvery(nth: number): () => number {
 }
 
 describe("an alarm storm", () => {
-  test("commits many alarms in parts, each alarm once with its document, despite failed commits", async () => {
+  test("is committed in several transactions, each alarm once with its document, despite failed commits", async () => {
     openTrial({ sync: ALARMS_ONLY });
     await trial.start();
     await trial.clock.advance(MINUTE);
@@ -100,7 +100,7 @@ describe("an alarm storm", () => {
     expect(trial.store.repeated).toEqual([]);
   });
 
-  test("when a first poll fails between two parts, marks the alarms of the later parts as initial too", async () => {
+  test("in the first poll, is marked initial completely, also when a commit fails between two transactions", async () => {
     openTrial({ sync: ALARMS_ONLY });
     for (let n = 0; n < 600; n += 1) trial.simulator.control.raiseAlarm({ siteId: 2 });
     const parts = failEvery(2);

@@ -38,10 +38,10 @@ describe("reading all pages of a list", () => {
   });
 
   test.each([
-    ["the total changed on the way", [["1", "2"], ["3"]], [3, 2]],
-    ["a record came twice and another not at all", [["1", "2"], ["2"]], [3]],
-    ["fewer records came than there are", [["1"], ["2"]], [3]],
-    ["more records came than there are", [["1", "2"], ["3"]], [2]],
+    ["the stated total changed between two pages", [["1", "2"], ["3"]], [3, 2]],
+    ["one record came twice and another record was missing", [["1", "2"], ["2"]], [3]],
+    ["fewer records came than the total states", [["1"], ["2"]], [3]],
+    ["more records came than the total states", [["1", "2"], ["3"]], [2]],
   ])("returns an incomplete list with its records when %s", async (_what, pages, totals) => {
     const listing = await readPages(list(pages, totals), { idOf });
     expect(listing).toMatchObject({ complete: false });

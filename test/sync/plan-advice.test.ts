@@ -9,16 +9,16 @@ function changes(demands: readonly ReadClassDemand[], more: Partial<PlanAdviceFa
   return proposePlanChanges({ demands, overload, ...quota, ...more });
 }
 
-describe("proposed changes of a plan that does not fit", () => {
+describe("proposed changes of read intervals that exceed the quota", () => {
   const often = demandOf("often", 400, 60);
   const rare = demandOf("rare", 200, 300, { importance: 2 });
 
-  test("returns nothing when the intervals fit into the quota", () => {
+  test("are empty when the intervals fit into the quota", () => {
     expect(changes([demandOf("often", 388, 60)])).toEqual([]);
     expect(changes([demandOf("often", 389, 60)])).toHaveLength(1);
   });
 
-  test("returns the new interval and cost of a single class, if a change of that class alone makes the plan fit", () => {
+  test("have the new interval and cost of a single class, if a change of that class alone makes the intervals fit", () => {
     const single = changes([often, rare]).filter(({ text }) => text.startsWith("Let the values of class"));
     expect(single).toEqual([
       {
@@ -31,7 +31,7 @@ describe("proposed changes of a plan that does not fit", () => {
     expect(important?.cost).toBeCloseTo(3 * 400 * (70 / 60 - 1), 9);
   });
 
-  test("proposes as last change the longer intervals that apply if nothing is changed", () => {
+  test("end with the longer intervals that apply if nothing is changed", () => {
     const overload = { demand: 1.1, factors: new Map([["often", 1.5]]) };
     expect(changes([often, rare], { overload }).at(-1)).toEqual({
       text: "Let every class become 1.50 times older, which is what happens without a change.",
@@ -50,9 +50,9 @@ describe("proposed changes of a plan that does not fit", () => {
     ["seconds below a minute", 300, 30, "48s"],
     ["tens of seconds below ten minutes", 400, 60, "1m10s"],
     ["minutes below an hour", 4_500, 600, "12m"],
-    ["ten minutes below two hours too", 25_000, 3_600, "1h10m"],
-    ["ten minutes beyond", 50_000, 3_600, "2h10m"],
-  ])("has its interval rounded to %s", (_, tags, seconds, every) => {
+    ["ten minutes below two hours", 25_000, 3_600, "1h10m"],
+    ["ten minutes above two hours", 50_000, 3_600, "2h10m"],
+  ])("have intervals rounded to %s", (_, tags, seconds, every) => {
     expect(changes([demandOf("all", tags, seconds)])[0]?.yaml).toBe(`read: [{name: all, every: ${every}}]`);
   });
 });

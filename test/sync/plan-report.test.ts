@@ -26,7 +26,7 @@ const follow = (tags: number, everyMin: number) => ({
   ...{ name: "five", resolution: "5m" as const, total: false, tags, everyMs: everyMin * 60_000, withoutLog: 0 },
 });
 
-describe("the report of a plan that fits", () => {
+describe("the report of a plan whose read intervals fit into the quota", () => {
   const plan = reportPlan(facts([readClass("all", 2_000, 600)], { history: [follow(3_000, 60)] }));
 
   test("states the target intervals as achievable, and the duration of a full sweep of all tags", () => {
@@ -63,7 +63,7 @@ describe("the figures of a plan", () => {
   const lanes = (plan: ReturnType<typeof reportPlan>) =>
     Object.fromEntries(plan.lanes.map(({ lane, requestsPerMinute }) => [lane, requestsPerMinute]));
 
-  test("counts whole slots: reads 100 tags with replies of 0.2 s and a target of 60 s once every 19 slots", () => {
+  test("count in whole request slots: 100 tags with a target of 60 s and replies of 0.2 s are read every 19 slots", () => {
     const classes = [readClass("minute", 100, 60, { valueAgeMs: 45_000 }), readClass("none", 0, 60)];
     const plan = reportPlan(facts([...classes, readClass("one", 1, 3_600)], { tags: 110 }));
     expect(lanes(plan)).toEqual({ write: 0, live: 5.26, history: 0, spare: 14.74 });
@@ -76,13 +76,13 @@ describe("the figures of a plan", () => {
     expect(plan.load).toBeCloseTo(0.263 / 0.97, 3);
   });
 
-  test("states no age of values below the length of a request slot, even with two tags", () => {
+  test("contain no age of values below the length of a request slot, even with two tags", () => {
     expect(lanes(reportPlan(facts([readClass("one", 1, 6)]))).live).toBe(1);
     const plan = reportPlan(facts([readClass("one", 1, 10), readClass("two", 1, 3_600)]));
     expect(plan.classes.map(({ atBestSeconds }) => atBestSeconds)).toEqual([3, 60.15]);
   });
 
-  test("at full load, gives no requests to the spare lane and the minimum share to the backfill", () => {
+  test("at full load, give no requests to the spare lane and the minimum of 0.6 requests a minute to the backfill", () => {
     const backfill = { requestsLeft: 60, requestsAtBest: 6, paused: false };
     const more = { history: [follow(3_000, 15)], backfill, tagsWithoutKnownLog: 5 };
     const plan = reportPlan(facts([readClass("all", 100_000, 60)], more));
@@ -94,7 +94,7 @@ describe("the figures of a plan", () => {
     expect(full.backfill).toMatchObject({ requestsPerMinute: 0.6, doneAt: "2026-11-02T07:40:00.000Z" });
   });
 
-  test("history with its own quota does not change the figures of live reads", () => {
+  test("are the same for live reads when history has its own quota", () => {
     const backfill = { requestsLeft: 10, requestsAtBest: 10, paused: false };
     const more = { quota: { ...quota, shared: false }, history: [follow(3_000, 15)], backfill };
     const plan = reportPlan(facts([readClass("all", 100, 60)], more));
@@ -102,7 +102,7 @@ describe("the figures of a plan", () => {
     expect(plan.backfill?.requestsPerMinute).toBe(10);
   });
 
-  test("suggests a change to an unused part of the quota if that part makes the plan fit", () => {
+  test("suggest to raise a lowered quota setting if the intervals then fit", () => {
     const yaml = (changes: Partial<typeof quota>) =>
       reportPlan(facts([readClass("all", 1_500, 300)], { quota: { ...quota, ...changes } }))
         .changes.filter(({ cost }) => cost === 0)
@@ -125,7 +125,7 @@ describe("the report of a plan whose classes have fixed read times", () => {
     expect(plan.lanes.find(({ lane }) => lane === "live")?.requestsPerMinute).toBeCloseTo(7.33, 2);
   });
 
-  test("states the rows a day: one per tag and interval, and more with `fresher` or with spare requests in overload", () => {
+  test("states the emitted rows a day: one per tag and interval, and more with `fresher` or with spare requests in overload", () => {
     const rowsPerDay = (classFacts: ReadClassFacts) => reportPlan(facts([classFacts])).classes[0]?.rowsPerDay;
     expect(rowsPerDay(cadence("all", 20, 30))).toBe(57_600);
     expect(rowsPerDay(readClass("all", 20, 30))).toBe(518_400);
@@ -140,7 +140,7 @@ describe("the report of a plan whose classes have fixed read times", () => {
   });
 });
 
-describe("a plan that does not fit", () => {
+describe("the report of a plan whose read intervals exceed the quota", () => {
   const classes = [readClass("fast", 40, 10), readClass("minute", 130, 60), readClass("rest", 3_600, 3_600)];
   const plan = reportPlan(facts(classes));
 
@@ -159,7 +159,7 @@ describe("a plan that does not fit", () => {
     }
   });
 
-  test("counts fewer requests for tags that stay null, because they are read less often", () => {
+  test("counts fewer requests for tags that stay null, because the worker reads such tags less often", () => {
     const loud = readClass("all", 3_000, 300);
     expect(reportPlan(facts([loud])).fits).toBe(false);
     const plan = reportPlan(facts([{ ...loud, tags: 1_700 }]));
@@ -199,7 +199,7 @@ describe("the poll of active alarms in a plan", () => {
   const alarms = (pages: number, everyMs: number, listsPerMinute = 30) =>
     reportPlan(facts([], { alarms: { alarms: pages * 500, pages, everyMs, listsPerMinute } }));
 
-  test("has a message if the pages do not fit between two polls, and no message if the pages fit", () => {
+  test("has a message only if the pages of the list do not fit between two polls", () => {
     expect(alarms(15, 30_000).alarms).toBeUndefined();
     const plan = alarms(20, 30_000);
     expect(plan.alarms).toBe(

@@ -21,7 +21,7 @@ const ONE_TAG = { ...RULES, tagsPerRequest: 1 };
 const groupOf = (tags: readonly PlannedTag[], rules = RULES) => planGroup(tags, 0, rules).group;
 
 describe("the choice of tags for the next read request", () => {
-  test("starts with a tag that would exceed its interval, and adds the tags with the largest age relative to their interval", () => {
+  test("starts with a tag that would exceed its interval, then adds the tags with the largest age relative to their interval", () => {
     const others = [...crowd(30, 600_000, 3_600_000, "slow"), ...crowd(30, 30_000, 60_000)];
     const { group } = planGroup([tag("urgent", 58_000, 60_000), ...others], 0, RULES);
     expect(group).toHaveLength(20);
@@ -103,7 +103,7 @@ describe("the choice of tags for the next read request", () => {
     expect(groupOf([searched("nearly", 59_999)])).toEqual([]);
   });
 
-  test("ranks a search request with tags of several sites by the site that waits longest", () => {
+  test("ranks a request that searches for a failing tag of several sites by the site that waits longest", () => {
     const two = [searched("late", 61_000, -1_000, "two sites"), searched("long ago", 61_000, -60_000, "two sites")];
     const other = searched("other", 61_000, -30_000);
     expect(groupOf([other, ...two])).toEqual(["late", "long ago"]);
@@ -122,7 +122,7 @@ describe("the choice of tags for the next read request", () => {
     expect(groupOf(tags).slice(0, 2)).toEqual(["minutely", "hourly"]);
   });
 
-  test("takes a tag with the timing `punctual` from half of its interval on, and before overdue tags that are not older", () => {
+  test("takes a tag with the timing `punctual` after half of its interval, and before overdue tags that are not older", () => {
     const punctual = (ageMs: number): PlannedTag => ({ ...tag("p", ageMs, 60_000, "doubt"), timing: "punctual" });
     expect(planGroup([punctual(30_000)], 0, RULES)).toEqual({ group: ["p"] });
     expect(groupOf([punctual(29_999)])).toEqual([]);

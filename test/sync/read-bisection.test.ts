@@ -90,7 +90,7 @@ describe("an unreadable value", () => {
     expect((await leftOut()).size).toBe(0);
   });
 
-  test("makes its tag be requested singly, and for some time after it is readable again", async () => {
+  test("makes the worker request its tag singly, also for some time after the value is readable again", async () => {
     const { run, requests } = await rig(20, "°C", (id, group) => (id === "105" && group.length > 1 ? UNREADABLE : 20));
     await run(300_000);
     const tagRequests = requests.filter((group) => group.includes("105"));
@@ -104,7 +104,7 @@ describe("an unreadable value", () => {
     expect(inCompany).toHaveLength(2);
   });
 
-  test("makes its tag be requested with other tags again, at growing intervals, when single requests do not help", async () => {
+  test("makes the worker request its tag with other tags again, but less often, when a single request does not help", async () => {
     const { run, requests, reads } = await rig(20, "°C", (id) => (id === "105" ? UNREADABLE : 20));
     await run(600_000);
     const tagRequests = requests.filter((group) => group.includes("105"));

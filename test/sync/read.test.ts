@@ -103,7 +103,7 @@ const countIsolated = (reads: ReturnType<typeof createLiveReads>) =>
 const heldValues = () => store.documents<StoredValue>(documentSet("value", "trial"));
 
 describe("a live reading of a tag", () => {
-  test("a read value is stored and emitted with the time when the reply was received", async () => {
+  test("is stored and emitted with the time when the reply was received", async () => {
     const { source } = building(all(21.5));
     await runReads(await startLiveReads(source, ids(3)), 4_000);
     const [event] = await emittedValues();
@@ -112,7 +112,7 @@ describe("a live reading of a tag", () => {
     expect((await heldValues()).get("101")).toMatchObject({ value: 21.5, quality: "good", time: event?.time });
   });
 
-  test("stores a tag that the reply omits as left out, with the reason, until the tag has a value again", async () => {
+  test("stores the reason why the reply has no value for a tag, until the tag has a value again", async () => {
     let isAnswered = false;
     const { source } = building((group) => all(20)(isAnswered ? group : group.filter((id) => id !== "101")));
     const warn = vi.fn();
@@ -159,7 +159,7 @@ describe("a live reading of a tag", () => {
 });
 
 describe("requests for live values", () => {
-  test("keeps every interval with full requests while the intervals fit into the quota", async () => {
+  test("contain 20 tags each and keep every interval while the intervals fit into the quota", async () => {
     const { source, asked } = building(all(1));
     await runReads(await startLiveReads(source, ids(100)), 240_000);
     const bySubject = Map.groupBy(await emittedValues(), (event) => event.subject);
@@ -172,7 +172,7 @@ describe("requests for live values", () => {
     expect(asked.length).toBeLessThanOrEqual(28);
   });
 
-  test("after a restart, reads no tag before it is due", async () => {
+  test("after a restart, contain no tag before its interval has passed", async () => {
     const { source, asked } = building(all(1));
     await runReads(await startLiveReads(source, ids(40), [{ name: "all", every: "10m" }]), 10_000);
     expect(asked).toHaveLength(2);
@@ -181,7 +181,7 @@ describe("requests for live values", () => {
   });
 
   test.each([20, 25])(
-    "keeps the interval of %i of 25 stored tags after a restart with a clock set back by a day",
+    "keep the interval of %i of 25 stored tags after a restart with a clock set back by a day",
     async (count) => {
       const { source, asked } = building(all(1));
       await runReads(await startLiveReads(source, ids(count)), 60_000);
@@ -200,14 +200,14 @@ describe("requests for live values", () => {
     },
   );
 
-  test("spare request slots read tags of a fresher class before their interval has passed", async () => {
+  test("use spare request slots for tags of a class with fresher: true before their interval has passed", async () => {
     const { source, asked } = building(all(1));
     await runReads(await startLiveReads(source, ids(40), FRESHER), 60_000, { history: false });
     expect(asked.length).toBeGreaterThanOrEqual(19);
     expect(await emittedValues()).toHaveLength(asked.flat().length);
   });
 
-  test("warns once that the intervals exceed the quota, and stretches the intervals", async () => {
+  test("cause one warning when the intervals exceed the quota, and the intervals are lengthened", async () => {
     const { source } = building(all(1));
     const warnings: string[] = [];
     const recording = { info: () => {}, warn: (_: unknown, text: string) => void warnings.push(text) };
@@ -217,7 +217,7 @@ describe("requests for live values", () => {
     expect(reads.status().overload?.factors.get("all")).toBeGreaterThan(1.5);
   });
 
-  test("three failed requests in a row end the live reads, one does not", async () => {
+  test("end with a failure after three failed requests in a row, but not after a single failed request", async () => {
     let failuresLeft = 1;
     const { source, asked } = building((group) => (failuresLeft-- > 0 ? new Retryable("reset") : all(1)(group)));
     expect(await runReads(await startLiveReads(source, ids(60)), 60_000)).toBeNull();
@@ -233,7 +233,7 @@ describe("requests for live values", () => {
     ["a 429", () => new Throttled("429", 5_000)],
     ["maintenance", () => new Throttled("503", 5_000, { scope: "everything" })],
     ["a refused token", () => new ConfigError("401", { reason: "unauthenticated" })],
-  ])("end after %s, and no tag is suspected to cause the failure", async (_, failure) => {
+  ])("end after %s, and no tag is suspected as the cause", async (_, failure) => {
     let fails = true;
     const { source, asked } = building((group) => (fails ? failure() : all(1)(group)));
     const reads = await startLiveReads(source, ids(60), FRESHER);
@@ -254,7 +254,7 @@ describe("requests for live values", () => {
     return { reads, failNext: (count: number) => (failuresLeft = count), failuresLeft: () => failuresLeft };
   }
 
-  test("suspect no tag any more after failed requests when a tag that was readable before fails too", async () => {
+  test("that fail put no tag under suspicion any more once a tag that was readable before fails too", async () => {
     const { reads, failNext } = await readsForAMinute();
     failNext(4);
     expect(await runReads(reads, 60_000)).toBeInstanceOf(Retryable);
@@ -263,7 +263,7 @@ describe("requests for live values", () => {
     expect(countIsolated(reads)).toBe(0);
   });
 
-  test("blame no single tag for failed reads after an outage of the service", async () => {
+  test("that fail put no tag under suspicion after an outage of the service", async () => {
     const { reads, failNext, failuresLeft } = await readsForAMinute();
     failNext(2);
     for (let n = 0; n < 60 && failuresLeft() > 0; n++) await runReads(reads, 1_000);
@@ -275,7 +275,7 @@ describe("requests for live values", () => {
   });
 });
 
-describe("a tag that makes its group fail", () => {
+describe("a tag that makes each request with it fail", () => {
   const buildRefusing = (bad: ReadonlySet<string>, error: () => Error) =>
     building((group) => (group.some((id) => bad.has(id)) ? error() : all(1)(group)));
 
@@ -292,7 +292,7 @@ describe("a tag that makes its group fail", () => {
     expect(asked.length).toBeLessThanOrEqual(10);
   });
 
-  test("sends one extra request when the service names the failing tag", async () => {
+  test("is found with one extra request when the service names the failing tag", async () => {
     const error = (at: number) => new ConfigError("422", { reason: "validation", field: `tags.${at}` });
     const { source, asked } = building((group) =>
       group.includes("107") ? error(group.indexOf("107")) : all(1)(group),
@@ -460,7 +460,7 @@ describe("the stale event of a tag that cannot be read", () => {
     expect(stale.map(({ data }) => data.staleReason)).toEqual(Array(3).fill("not-scheduled"));
   });
 
-  test("names the service for tags whose reads it refuses, and the quarantine when it begins", async () => {
+  test("names the service for tags whose reads are refused, and the quarantine once it begins", async () => {
     const error = new ConfigError("403", { reason: "forbidden" });
     const stale = await staleAfter((group) => (group.includes("102") ? error : all(20)(group)));
     const reasons = stale.flatMap(({ data }) => (data.tag.id === "102" ? [data.staleReason] : []));
@@ -564,7 +564,7 @@ describe("a refused read request that no tag causes", () => {
 });
 
 describe("a slow device", () => {
-  test("a slow device does not delay the groups without the device", async () => {
+  test("does not delay requests for tags of other devices", async () => {
     const { source } = building(all(1), (group) => (group.includes("107") ? 10_000 : 100));
     const reads = await startLiveReads(source, ids(60), [{ name: "all", every: "20s" }]);
     await runReads(reads, 299_000);

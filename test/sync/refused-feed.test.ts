@@ -76,7 +76,7 @@ describe("errors with HTTP 200", () => {
   );
 });
 
-test("retries a minute later when the token is rejected right after maintenance", async () => {
+test("requests are retried a minute later when the service rejects the token right after maintenance", async () => {
   await started();
   const { control } = trial.simulator;
   control.setFaults([{ match: {}, fault: { kind: "maintenance", retry_after: 20 } }]);
@@ -108,7 +108,7 @@ test.each(ROUTES)("a missing endpoint GET me, as reported by %s, is no outage", 
 });
 
 test.each(ROUTES)(
-  "a service without any endpoint, as reported by %s, is unavailable until one responds",
+  "a service without any endpoint, as reported by %s, is unavailable until an endpoint responds",
   async (_who, fault) => {
     await started();
     const before = trial.store.events.length;
@@ -147,7 +147,7 @@ describe("a single forbidden endpoint", () => {
   );
 
   test.each(cases)(
-    "%s forbidden %s: emits one failure per job, retries with growing pauses, and runs the other jobs",
+    "%s, forbidden %s: emits one failure per job, retries with growing pauses, and runs the other jobs",
     async (name, form) => {
       const jobs = FEATURES[name as keyof typeof FEATURES];
       const isFollower = name === "read" || name === "history";

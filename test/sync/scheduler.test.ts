@@ -75,7 +75,7 @@ function timed(time: VirtualClock, runs: string[], name: string, ms: number, mor
 }
 
 describe("jobs of the scheduler", () => {
-  test("executes first runs one after the other, in order, also after a failure", async () => {
+  test("executes the first run of each job one after the other, in order, also after a failure", async () => {
     const runs: string[] = [];
     const { clock } = await schedule((time) => {
       const slow = (name: string, end = ok) => timed(time, runs, name, 3_000, HOURLY, end);
@@ -170,7 +170,7 @@ describe("jobs of the scheduler", () => {
     expect([...new Set(runs)]).toEqual(times);
   });
 
-  test("pauses a refused job for 15 minutes, names the missing ability, and runs the other jobs", async () => {
+  test("pauses a refused job for 15 minutes, names the missing permission, and runs the other jobs", async () => {
     const runs: number[] = [];
     let others = 0;
     const { clock, store, state } = await schedule((time) => {
@@ -331,7 +331,7 @@ describe("continuous tasks (followers) of the scheduler", () => {
     await scheduler.stop(0);
   });
 
-  test("sets afterOutage in the next run of a follower that ended because another job found an outage", async () => {
+  test("sets afterOutage in the next run of a follower that ended because another job detected an outage", async () => {
     const afterOutages: (boolean | undefined)[] = [];
     const alarms = (time: VirtualClock) => async () => {
       if (seconds(time) < 70) throw new Throttled("503", 20_000, { scope: "everything" });

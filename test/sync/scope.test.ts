@@ -22,7 +22,7 @@ function service(sites: readonly number[]) {
   return { clock, seen, askedAt, scope, said };
 }
 
-test("checks a site lost before a restart every minute for an hour, and then every five minutes", async () => {
+test("checks a site that the token lost before a restart every minute for an hour, and then every five minutes", async () => {
   const first = service([1, 2]);
   first.scope.learn(first.said([1, 2]));
   first.scope.learn(first.said([1]));
@@ -48,7 +48,7 @@ test("checks a site lost before a restart every minute for an hour, and then eve
   await watching.catch(() => undefined);
 });
 
-test("forgets a lost site after a week, and replaces a loss time in the future by the current time", async () => {
+test("forgets a site a week after the token lost it, and replaces a time of the loss in the future by the current time", async () => {
   const { scope, said } = service([1]);
   scope.learn(said([1]));
   scope.restoreLostScope({ 2: "2026-11-15T11:59:00Z", 3: "2026-12-24T00:00:00Z", 4: "2026-11-22T11:00:00Z" });

@@ -21,12 +21,12 @@ function tag(fields: Partial<SelectableTag["tag"]> & { siteId?: number; systemId
 
 const chosen = (selection: unknown, tag: SelectableTag) => createTagFilter(TagSelection.parse(selection))(tag);
 
-describe("a selection", () => {
-  test("selects every tag when the selection has no fields", () => {
+describe("a selection of tags", () => {
+  test("selects every tag when it has no fields", () => {
     expect(chosen({}, tag({}))).toBe(true);
   });
 
-  test("requires a match of every field, and of any entry within a field", () => {
+  test("selects the tags that match every field; a field matches if any of its entries does", () => {
     expect(chosen({ sites: [1, 2], units: ["°C"] }, tag({ siteId: 2 }))).toBe(true);
     expect(chosen({ sites: [1, 2], units: ["kWh"] }, tag({ siteId: 2 }))).toBe(false);
     expect(chosen({ systems: ["5"] }, tag({ systemIds: ["4", "5"] }))).toBe(true);
@@ -62,7 +62,7 @@ describe("a selection", () => {
 });
 
 describe("classes of tags", () => {
-  test("assigns a tag to the first class that selects the tag", () => {
+  test("contain each tag in the first class that selects the tag", () => {
     const classes = ReadConfig.parse([
       { name: "comfort", select: { units: ["°C"] }, every: "1m", firm: true },
       { name: "rest", every: "1h" },
@@ -72,7 +72,7 @@ describe("classes of tags", () => {
     expect(classOf(tag({ unit: "kWh" }))).toMatchObject({ name: "rest", every: 3_600_000, on_change: false });
   });
 
-  test("rejects invalid settings of classes with a reason", () => {
+  test("are rejected with a reason if their settings are invalid", () => {
     const problems = (schema: typeof ReadConfig | typeof HistoryConfig, value: unknown) =>
       schema.safeParse(value).error?.issues.map((issue) => issue.message) ?? [];
     expect(problems(ReadConfig, [{ name: "a", every: "1s" }])[0]).toContain("every 3 s");

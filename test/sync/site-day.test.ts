@@ -56,7 +56,7 @@ describe("the completeness of a history series for one UTC day", () => {
     expect(account({}, "04")).toMatchObject({ expected: 288, had: 0, null: 0, absent: 288 });
   });
 
-  test("counts buckets without a log and refused buckets, each with the last message", () => {
+  test("counts buckets for which the service reported no log, and refused buckets, each with the last message", () => {
     const olderMessage = { said: "older", at: at("04T01:00") };
     const spans = [
       span("04T00:00", "04T01:00", { why: "no-log", ...olderMessage }),
@@ -71,7 +71,7 @@ describe("the completeness of a history series for one UTC day", () => {
     });
   });
 
-  test("counts pending buckets as buckets without a log when the series has no log", () => {
+  test("counts pending buckets as without a log when the service reported no log for the series", () => {
     const ledger = { state: "no-log" as const, spans: [span("04T00:00", "04T06:00")] };
     expect(account(ledger, "04", { had: 72, null: 0 })).toMatchObject({
       ...{ expected: 288, had: 72, withoutLog: 216, pending: 0 },
@@ -94,8 +94,8 @@ describe("the completeness of a history series for one UTC day", () => {
 
 test.each<[string, string, StoredLedger["state"], string, string]>([
   ["it is not known yet whether there is a log", "03T06:00", "unproven", "04", "unproven"],
-  ["following is past the day", "05T00:00", "following", "04", "backfill"],
-  ["following has not reached the day", "04T23:55", "following", "04", "behind"],
+  ["the worker already follows later days", "05T00:00", "following", "04", "backfill"],
+  ["the worker has not followed history up to that day", "04T23:55", "following", "04", "behind"],
   ["the day is not over", "05T12:00", "following", "05", "open"],
   ["the day has not begun for the series", "05T12:00", "following", "06", "open"],
 ])("states why buckets are pending when %s", (_, watermark, state, date, why) => {
@@ -103,7 +103,7 @@ test.each<[string, string, StoredLedger["state"], string, string]>([
 });
 
 describe("the completeness of all series of a site for one UTC day", () => {
-  test("is the sum of its series, in total and by resolution, zone and kind", () => {
+  test("is the sum over its series, in total and by resolution, time zone, and points or totals", () => {
     const siteDay = createDayCounter(day("04"));
     const fullCount = { had: 288, null: 0 };
     expect(siteDay.add(series("1"), fullCount, NOW)).toMatchObject({ expected: 288, had: 288 });
@@ -136,7 +136,7 @@ describe("the complete days of a series", () => {
   const EVER = Number.POSITIVE_INFINITY;
   const reads = { dailyAt: at("05T12:00"), weeklyAt: at("05T12:00") };
 
-  test("complete days reach from the first requested day to the last complete one, and may be finalized after the look-back", () => {
+  test("reach from the first requested day to the last complete day, and may be finalized after the look-back", () => {
     expect(gaplessDays(series("1", reads))).toEqual({
       firstWantedDay: day("01"),
       from: NEVER,
@@ -155,7 +155,7 @@ describe("the complete days of a series", () => {
     );
   });
 
-  test("counts the look-back of daily values in calendar days, also over a day of 23 hours", () => {
+  test("have the look-back of daily values counted in calendar days, also over a day of 23 hours", () => {
     const watermark = "2027-03-28T22:00:00.000Z";
     const spans: StoredRange[] = [{ from: "2027-03-20T23:00:00.000Z", to: watermark, why: "points" }];
     const daily = { resolution: "1d", timeZone: "Europe/Oslo", watermark, spans } as const;
@@ -167,7 +167,7 @@ describe("the complete days of a series", () => {
     expect(finalizedUntil("2027-03-28T21:30:00.000Z")).toBe(dateToDay("2027-03-26"));
   });
 
-  test("days with ranges refused three times may be finalized, days with ranges refused twice may not", () => {
+  test("may be finalized if ranges of a day were refused three times, but not if they were refused only twice", () => {
     const refused = (times: number) => ({
       ...reads,
       spans: [
@@ -181,7 +181,7 @@ describe("the complete days of a series", () => {
     expect(finallyRefused).toMatchObject({ from: day("03"), finalizableFrom: NEVER, finalizableUntil: day("04") });
   });
 
-  test("after three refusals in a row, a series holds back no day of its site", () => {
+  test("delay no day of the site after the series was refused three times in a row", () => {
     const refusal = { said: "no", at: at("05T00:00"), againAt: at("05T13:00") };
     const ledger = { ...reads, weeklyAt: at("01T00:00"), dailyAt: at("01T00:00") };
     const sealUntil = (times: number) =>

@@ -91,7 +91,7 @@ test("a site that the token no longer sees is offline from that moment until the
   expect(loss?.data).toMatchObject({ since: offline?.data.since });
 });
 
-test("a site is degraded while the token lacks read:tags, also over a restart", async () => {
+test("a site is degraded while the token lacks the permission read:tags, also after a restart", async () => {
   const virtual = await startWorker();
   virtual.simulator.control.changeToken(SERVICE_TOKEN, { abilities: OTHER_ABILITIES });
   await virtual.clock.advance(70 * MINUTE);

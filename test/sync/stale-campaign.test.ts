@@ -8,7 +8,7 @@ const firstSeeds = Array.from({ length: sized(10, 2) }, (_, n) => n + 1);
 const seeds = only === undefined ? [...new Set([...firstSeeds, ...sized(kept, kept.slice(-1))])] : [Number(only)];
 
 test.each(seeds)(
-  "no sink shows an old value as good during 10.75 hours with all faults, seed %i",
+  "no sink shows a value that is too old as good during 10.75 simulated hours with all kinds of faults (seed %i)",
   async (seed) => {
     const { problems, requests } = await campaign(seed);
     expect(problems, `Replay with PLENUM_SEED=${seed} npm run stale:long`).toEqual([]);

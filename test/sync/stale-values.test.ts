@@ -94,7 +94,7 @@ describe("a value that is too old", () => {
     for (const id of tagsOf(stale)) expect(last.get(id)?.data.quality).toBe("good");
   });
 
-  test("becomes stale at once when the token loses read:tags", async () => {
+  test("becomes stale at once when the token loses the permission read:tags", async () => {
     const virtual = await startWorker();
     virtual.simulator.control.changeToken(SERVICE_TOKEN, { abilities: ABILITIES });
     await virtual.clock.advance(20 * SECOND);
@@ -124,7 +124,7 @@ describe("a value that is too old", () => {
     expect(staleOnly(await values(virtual))).toEqual(stale);
   });
 
-  test("is stale at once after a start if a clock that was ten minutes ahead stamped it", async () => {
+  test("is stale at once after a start if its time comes from a clock that was ten minutes ahead", async () => {
     const virtual = await startWorker([{ name: "all", every: "15m" }]);
     virtual.clock.stepWall(10 * MINUTE);
     await virtual.clock.advance(15 * MINUTE);

@@ -22,10 +22,10 @@ describe("the names file", () => {
   });
 
   test.each([
-    ["a path twice, in other letters", ["1,b1/Pump", "2,B1/pump"], "Line 3: The path B1/pump is already in line 2."],
+    ["a path twice, in another case", ["1,b1/Pump", "2,B1/pump"], "Line 3: The path B1/pump is already in line 2."],
     ["a tag twice", ["1,a", "1,b"], "Line 3: The tag 1 is already in line 2."],
     ["the id of a known tag as alias", ["1,,77"], "Line 2: The alias 77 is the id of another tag."],
-    ["the id of a tag of the file as alias", ["1,,9", "9"], "Line 2: The alias 9 is the id of another tag."],
+    ["the id of another tag in the file as alias", ["1,,9", "9"], "Line 2: The alias 9 is the id of another tag."],
     ["too many cells", ["1,a,b,c,d"], "Line 2: There are 5 cells, but only 4 columns."],
     ["a control character", ["1,a,b\u0007"], `Line 2: The cell alias contains ${INVISIBLE}.`],
     ["an invisible character", ["1,a\u200b"], `Line 2: The cell path contains ${INVISIBLE}.`],
@@ -39,7 +39,7 @@ describe("the names file", () => {
     ["an empty level", ["1,/b1"], "Line 2: The cell path has an empty level."],
     ["no id", [",b1"], "Line 2: The cell tag_id is empty."],
     ["an open quotation mark", ['1,"b1'], "Line 2: A quotation mark is in the wrong place."],
-  ])("rejects %s with one sentence", (_, lines, problem) => {
+  ])("is rejected with one sentence that names the line: %s", (_, lines, problem) => {
     expect(parse(...lines).problems).toEqual([problem]);
   });
 
@@ -47,13 +47,13 @@ describe("the names file", () => {
     ["semicolons", Buffer.from("tag_id;path;alias;unit_code\n1;a;b;c")],
     ["no header", Buffer.from("1,a,b,c")],
     ["Latin-1", Buffer.from(`${HEADER}\n1,,Kjøling`, "latin1")],
-    ["nothing", Buffer.from("")],
-  ])("rejects a file with %s", (_, content) => {
+    ["no content", Buffer.from("")],
+  ])("is rejected if it has %s", (_, content) => {
     const problem = `Line 1: The header must be ${HEADER}, in UTF-8 and separated by commas.`;
     expect(parseNamesFile(content, KNOWN).problems).toEqual([problem]);
   });
 
-  test("reports an entry whose tag is unknown and keeps the other entries", () => {
+  test("is accepted with an entry whose tag is unknown; that entry is reported", () => {
     const { entries, problems, unknownTags } = parse("1,a", "99,b");
     expect([entries.size, problems, unknownTags]).toEqual([2, [], ["Line 3: The source has no tag 99."]]);
     expect(parseNamesFile(Buffer.from(`${HEADER}\n99,b`), new Set()).unknownTags).toEqual([]);
@@ -83,7 +83,7 @@ describe("splitComponentCode", () => {
     ["562.001-RT903", "562.001 RT903"],
     ["320.001_Driftstatus", "320.001 Driftstatus"],
     ["320.001-SB401_%", "320.001 SB401_%"],
-  ])("splits %s", (name, levels) => {
+  ])("splits the tag name %s into building, system and component", (name, levels) => {
     const code = splitComponentCode(name);
     expect(code && componentCodeLevels(code).join(" ")).toBe(levels);
   });
@@ -92,7 +92,7 @@ describe("splitComponentCode", () => {
     ...["", "RT901", "-LR401", "320.001", "b1=432.001", "+=432.001-OE001", "+b1=432.001", "432.001-OE001 Energi"],
     ...["Supply 432.001-OE001", "432.001-oe001", "4320.001-OE001", "+b/1=432.001-OE001", "432.001-OE001_a/b"],
     "A20-P2-APP019:NIE00108D0A91DD/N2 Trunk 1.320001.Analoge innganger.RP401.#85",
-  ])("does not guess the parts of %j", (name) => {
+  ])("returns null for the tag name %j, which does not follow the naming scheme", (name) => {
     expect(splitComponentCode(name)).toBeNull();
   });
 

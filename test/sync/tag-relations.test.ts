@@ -86,7 +86,7 @@ describe("the systems of tags", () => {
     expect(breaks()).toEqual([]);
   });
 
-  test("emits a series break with the times of the last and first list when a tag leaves its system", async () => {
+  test("emits a series break, with the times of the last list before and the first list after, when a tag leaves its system", async () => {
     const { id, systemId } = await startedWithTag();
     const count = told().length;
     const seenAt = (await lastListTimes())?.systems;

@@ -11,12 +11,12 @@ const listedTests = rows.flatMap(([, row, tests = ""]) =>
   tests.split(/; (?=`)/).map((test) => [row, ...(/^`(.+)`: (.+)$/.exec(test) ?? []).slice(1)]),
 );
 
-test("the table in README.md has a row for each trap from 1 to 42", () => {
+test("the table of traps in test/sync/README.md has a row for each number from 1 to 42", () => {
   const numbers = rows.map(([, row]) => Number(row));
   expect(numbers.slice(0, 42)).toEqual(Array.from({ length: 42 }, (_, index) => index + 1));
 });
 
-test.each(listedTests)("trap %s of README.md: %s contains the tests named %s", (_row, file = "", title = "") => {
+test.each(listedTests)("trap %s in sync/README.md: %s contains tests titled %s", (_row, file = "", title = "") => {
   const text = readFileSync(join(TESTS, file), "utf8");
   expect(title !== "" && [`"${title}`, `\`${title}`].some((start) => text.includes(start))).toBe(true);
 });

@@ -53,7 +53,7 @@ describe("the report of a tag's state in the live reads", () => {
     [{ lastMs: null }, "06:01:00", "It was not read since it is known; it takes the next place."],
     [{ lastMs: null, countedMs: 30_000 }, "06:01:30", "The clock was set back after it was read"],
     [{ underWay: true }, null, "It is on its way now."],
-  ])("has the next read and the reasons for the state %o: due at %s", async (known, dueAt, reason) => {
+  ])("states the reasons and the next read time: for %o it is %s", async (known, dueAt, reason) => {
     const { tag } = await shown(known as Partial<typeof KNOWN>);
     expect(tag?.dueAt).toBe(dueAt && `2026-11-02T${dueAt}.000Z`);
     expect(tag?.reasons).toEqual([WISH, expect.stringContaining(reason)]);

@@ -10,7 +10,7 @@ const PLANS_PER_TEST = 1_000;
 const firstSeeds = Array.from({ length: PLANS / PLANS_PER_TEST }, (_, lot) => seed + lot * PLANS_PER_TEST);
 
 test.each(firstSeeds)(
-  "a thousand random plans near full load, from seed %i on, break no rule of the planner",
+  "1,000 random plans of read classes near full load break no rule of the planner (from seed %i on)",
   (first) => {
     for (let n = first; n < first + PLANS_PER_TEST; n += 1) {
       const complaints = judgePlan(n);

@@ -45,15 +45,15 @@ describe("comparison of logs and live values", () => {
 
   const random = seededRandom(seed);
   test.each<[string, WatchedTag]>([
-    ["a meter that counts on within the bucket", { live: (hour) => 10 * hour + 5, logged: (hour) => 10 * hour }],
+    ["a meter whose value grows within the bucket", { live: (hour) => 10 * hour + 5, logged: (hour) => 10 * hour }],
     [
-      "averages of a pump that goes on and off",
+      "averages of a pump that switches on and off",
       { live: () => (random() < 0.4 ? 10 : 0), logged: () => 3.9 + random() / 5 },
     ],
     ["averages of a switch", { live: () => random() < 0.6, logged: () => 0.58 + random() / 20 }],
     ["a log that is rounded", { live: (hour) => day(hour), logged: (hour) => Math.round(day(hour)) }],
     ["a log without values", { live: day, logged: () => null }],
-    ["a log of weeks", { live: day, logged: (hour) => day(hour) * 1_000, resolution: "1w" }],
+    ["a log with weekly buckets", { live: day, logged: (hour) => day(hour) * 1_000, resolution: "1w" }],
   ])("reports no finding for %s", (_, watched) => {
     expect(findKinds(watched), replay).toEqual([]);
   });

@@ -87,11 +87,11 @@ describe("the limits of the sensor finding log-differs", () => {
   const BOOLEAN = { type: "boolean", min: 0, max: 1 } as const;
 
   test.each<[string, boolean, LogOf, Partial<SensorRow>]>([
-    ["whose mean difference is 5.1 % of the size", true, logOf({ each: 5.1 }), {}],
-    ["whose mean difference is -5.1 % of the size", true, logOf({ each: -5.1 }), {}],
-    ["whose mean difference is 5 % of the size", false, logOf({ each: 5 }), {}],
-    ["with six pairs", true, logOf({ each: 5.1, pairs: 6 }), {}],
-    ["with five pairs", false, logOf({ each: 5.1, pairs: 5 }), {}],
+    ["whose mean difference is 5.1 % of the mean value", true, logOf({ each: 5.1 }), {}],
+    ["whose mean difference is -5.1 % of the mean value", true, logOf({ each: -5.1 }), {}],
+    ["whose mean difference is 5 % of the mean value", false, logOf({ each: 5 }), {}],
+    ["with six pairs of live and logged values", true, logOf({ each: 5.1, pairs: 6 }), {}],
+    ["with five pairs of live and logged values", false, logOf({ each: 5.1, pairs: 5 }), {}],
     ["that differs by 5 % of the range of live values", false, logOf({ each: 10 }), { min: 0, max: 200 }],
     ["that differs by 5.05 % of the range of live values", true, logOf({ each: 10.1 }), { min: 0, max: 200 }],
     ["of which half of the pairs differ", true, logOf({ each: 10, off: 10 }), {}],
@@ -106,7 +106,7 @@ describe("the limits of the sensor finding log-differs", () => {
     ["that is constant and of which 70 % of the pairs differ", false, standing(14), {}],
     ["that moves and of which 75 % of the pairs differ", false, standing(15, 8), {}],
     ["of a tag with too few readings to judge the live value", true, logOf({ each: 10 }), { hours: 1 }],
-  ])("reports a log %s: %s", (_log, isReported, log, row) => {
+  ])("is reported for a log %s: %s", (_log, isReported, log, row) => {
     expect(findKinds({ ...row, log })).toEqual(isReported ? ["log-differs"] : []);
   });
 
@@ -136,7 +136,7 @@ describe("the limits of the sensor finding log-clock-off", () => {
     ["1h", -1.5 * HOUR - 1, 1],
     ["5m", 30 * 60_000, 0],
     ["5m", 30 * 60_000 + 1, 1],
-  ] as const)("a log of %s with a lag of %i ms gives %i findings", (resolution, lagMs, count) => {
+  ] as const)("a log with buckets of %s and a lag of %i ms gives %i findings", (resolution, lagMs, count) => {
     const rows = [0, 0, 0, 0, 0, lagMs].map((leastLagMs) => ({ log: logOf({ resolution, leastLagMs }) }));
     expect(findInRows(rows)).toHaveLength(count);
   });

@@ -33,7 +33,7 @@ function watchTag(resolution: Resolution = "1h") {
 }
 
 describe("readings in the sensor table", () => {
-  test("counts readings with hours, range and type", () => {
+  test("are counted per tag, with the nulls, the hours with a value, the smallest and largest value, and the value type", () => {
     const one = watchTag();
     for (const [hour, value] of [
       [2, 7],
@@ -49,8 +49,8 @@ describe("readings in the sensor table", () => {
   });
 });
 
-describe("pairs of live value and log", () => {
-  test("pairs a reading with its bucket when the next bucket arrives", () => {
+describe("pairs of a live value and a log bucket", () => {
+  test("are formed from a reading and the bucket that contains its time, when the next bucket arrives", () => {
     const one = watchTag();
     one.read(0.5, 21.5);
     one.log([0, 20]);
@@ -63,7 +63,7 @@ describe("pairs of live value and log", () => {
     });
   });
 
-  test("sums, over all pairs, the differences and the larger of both absolute values", () => {
+  test("are summed: the differences, and the larger of both absolute values of each pair", () => {
     const one = watchTag();
     one.log([0, 10]);
     for (const [hour, live, logged] of [
@@ -84,7 +84,7 @@ describe("pairs of live value and log", () => {
     ["pairs a reading at the very beginning of its bucket", 1, 1],
     ["does not pair a reading before its bucket", 0.99, 0],
     ["does not pair a reading at the end of its bucket, where the next bucket begins", 2, 0],
-  ])("%s", (_, hour, pairs) => {
+  ])("the sensor table %s", (_, hour, pairs) => {
     const one = watchTag();
     one.log([1, 5]);
     one.read(hour, 5);
@@ -121,7 +121,7 @@ describe("pairs of live value and log", () => {
     },
   );
 
-  test("pairs only the first reading of each bucket with a reliable time", () => {
+  test("contain only the first reading in each bucket, and no reading with an unreliable time", () => {
     const one = watchTag();
     one.log([0, 5]);
     one.table.addReading("1", 99, 0, null);
@@ -135,7 +135,7 @@ describe("pairs of live value and log", () => {
 });
 
 describe("replies of history in the sensor table", () => {
-  test("stores the smallest lag of the newest value of a reply", () => {
+  test("leave the smallest delay between a reply and its newest value in the table", () => {
     const one = watchTag();
     const reply = (hour: number, lateMs: number, ...values: readonly TagValue[]) =>
       one.table.addPoints(
@@ -154,7 +154,7 @@ describe("replies of history in the sensor table", () => {
     expect(one.row().log).toMatchObject({ replies: 3, leastLagMs: 4 * MINUTE });
   });
 
-  test("replaces a coarser series with a finer series, and ignores a coarser one afterwards", () => {
+  test("replace a coarser series with a finer series, and are ignored if coarser than the stored series", () => {
     const one = watchTag();
     one.log([0, 1]);
     one.read(0.5, 1);

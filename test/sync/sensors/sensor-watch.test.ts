@@ -135,7 +135,7 @@ describe("the report on silent sensors", () => {
     expect(readings).toBeLessThanOrEqual(169);
   });
 
-  test("judges no tag that was not read long enough because the worker was stopped or the clock was set forward", async () => {
+  test("contains no tag that was not read long enough because the worker was stopped or the clock was set forward", async () => {
     const rig = await startWatch(["10001"]);
     await rig.run(DAY);
     await rig.restart("stop");
@@ -176,19 +176,19 @@ describe("the report on silent sensors", () => {
   });
 
   test.each<[string, object, readonly string[]]>([
-    ["reports no tag excluded by class", { exclude: { classes: ["class 1"] } }, ["always-null 20001"]],
-    ["reports no tag excluded by any of several fields", { exclude: { ids: ["10001"], name: "RT2*" } }, []],
-    ["does not report never-moved for a name that may rest", { may_rest: { name: "rt1*" } }, ["always-null 20001"]],
-  ])("%s", async (_, config, findings) => {
+    ["contains no tag excluded by class", { exclude: { classes: ["class 1"] } }, ["always-null 20001"]],
+    ["contains no tag excluded by any of several fields", { exclude: { ids: ["10001"], name: "RT2*" } }, []],
+    ["contains no never-moved for a name that may rest", { may_rest: { name: "rt1*" } }, ["always-null 20001"]],
+  ])("with exceptions in the configuration, %s", async (_, config, findings) => {
     const rig = await startWatch(["10001", "20001", "30001"], { every: "1d", ...config });
     await rig.run(DAY + HOUR);
     expect(rig.reports().map(describeFindings)).toEqual([findings]);
   });
 
   test.each([
-    ["compares live values with the log while the clock agrees with the services", 0, ["log-differs 30001"]],
-    ["does not compare live values with the log while the clock is unverified", 5 * HOUR, []],
-  ])("%s", async (_, stepMs, findings) => {
+    ["the clock agrees with the service's clock", 0, ["log-differs 30001"]],
+    ["the clock is unverified", 5 * HOUR, []],
+  ])("compares live values with the log only if the clock is verified: %s", async (_, stepMs, findings) => {
     const rig = await startWatch(["30001"], { every: "1d" });
     if (stepMs > 0) rig.clock.stepWall(stepMs);
     for (let hour = 0; hour < 23; hour++) {
