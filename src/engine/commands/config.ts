@@ -112,7 +112,7 @@ export const WriteApprovalConfig = z
   });
 export type WriteApprovalConfig = z.output<typeof WriteApprovalConfig>;
 
-/** Rules of writing to the building. Writing is closed unless this section opens it, tag by tag. */
+/** Rules for commands that write tags. Plenum writes only the tags that this section lists. */
 export const CommandsConfig = z.strictObject({
   enabled: z.boolean().default(false).meta({ description: "While this is false, Plenum writes no tag." }),
   rehearsal: z.boolean().default(false).meta({

@@ -16,7 +16,7 @@ export interface WriteRefusal {
 export type TimedTagValue = Pick<StoredValue, "value" | "quality" | "time">;
 
 export const MAX_TAG_VALUE_AGE_MS = 60_000;
-/** Maximum time by which a reading may be newer than the clock. Above it, the clock was set back: age unknown. */
+/** Maximum time by which a reading may be newer than our clock. A larger lead means that our clock was set back. */
 const MAX_TAG_VALUE_LEAD_MS = 1_000;
 const DAY_MS = 86_400_000;
 
@@ -103,7 +103,7 @@ function checkWriteRequest(input: ArrivalInput): WriteRefusal | null {
     return refuse("unknown-tag", `Tag ${tagId} is not known at site ${entry.site_id}.`);
   if (entry.unit !== undefined && listedTag.value.unit !== entry.unit)
     return refuse("wrong-unit", `Tag ${tagId} has the unit ${listedTag.value.unit ?? "none"}, not ${entry.unit}.`);
-  // While the abilities of the token are unknown, the service decides.
+  // While the permissions (abilities) of the token are unknown, let the service accept or reject the write.
   if (tokenInfo?.abilities.includes("write:tags") === false)
     return refuse("no-ability", "The token lacks the ability write:tags; use one that has it.");
   if (tokenInfo?.sites.some((site) => site.id === entry.site_id) === false)

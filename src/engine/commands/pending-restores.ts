@@ -16,7 +16,7 @@ export interface Restore {
   readonly command: Command;
   readonly before: TagScalar;
   readonly dueAt: string;
-  /** Restore of an earlier timed write; it ends once the later write is verified. */
+  /** Restore of an earlier timed write to the same tag; it ends once the later write is verified. */
   readonly older?: Restore;
 }
 
@@ -27,7 +27,7 @@ export function createRestore(command: Command, before: TagScalar, older: Restor
   return { command, before: isSameValue(older.command.value, before) ? older.before : before, dueAt, older };
 }
 
-/** Returns which restores of a tag stay and which end after a command for the tag has ended. */
+/** Returns which pending restores of a tag remain and which end after a command for the tag has ended. */
 export function restoresAfterCommand(
   command: Command,
   ending: CommandEnd,
@@ -51,7 +51,7 @@ export function restoresAfterCommand(
       return { remainingRestore: stored, endedRestores: [] };
     return { remainingRestore: extendedRestore, endedRestores: listRestoreChain(stored) };
   }
-  // The tag may hold a value that was not read back: readings lag by up to 14 s, an offline gateway writes later.
+  // The tag may get the written value after the read-back: readings lag by up to 14 s, an offline gateway writes later.
   const mightBeWritten = ending.outcome === "unknown" || (ending.outcome === "mismatch" && stored.older === undefined);
   return { remainingRestore: !isOwnRestore || mightBeWritten ? stored : (stored.older ?? null), endedRestores: [] };
 }

@@ -14,7 +14,7 @@ import { isSameValue } from "./gate.ts";
  * | was answered         | `confirmed`         | `mismatch`    | `accepted-unverified` |
  * | failed (time-out…)   | `confirmed`         | `mismatch`    | `unknown`             |
  * | was refused as group | `confirmed`         | `rejected`    | `unknown`             |
- * Another value counts only after two requests in a row, because readings lag behind by seconds.
+ * Another value counts only if two readings return one, because readings lag behind by seconds.
  */
 export type WriteReadBack = ReturnType<typeof createWriteReadBack>;
 export type CommandSendResult = "answered" | "in-doubt" | "group-refused";

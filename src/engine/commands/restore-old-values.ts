@@ -88,7 +88,7 @@ export function createValueRestores(options: {
     return null;
   }
 
-  /** Uses wall clock and monotonic clock, but only the monotonic clock while the wall clock may be wrong. */
+  /** Returns the earlier due time of wall clock and monotonic clock; ignores the wall clock while it may be wrong. */
   function msUntilRestoreDue(attempt: ValueRestoreAttempt, { command, dueAt }: Restore): number {
     const wallClockWaitMs = Date.parse(dueAt) - clock.now();
     const isWallClockTrusted = isClockTrusted(command.source);

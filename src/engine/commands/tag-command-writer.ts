@@ -23,7 +23,7 @@ import type { WriteLocks } from "./write-locks.ts";
  *   queue ─ slot of the quota ─► checks ─ journal: sending ─► request ─► read-back ─► result
  *     │                            │                             └ the service refuses: rejected
  *     │                            └ a check fails, the value is set already, rehearsal
- *     └ a newer command for the tag, time to live over, writing closed
+ *     └ a newer command for the tag, command expired, writing disabled
  */
 export type CommandWriter = ReturnType<typeof createCommandWriter>;
 
@@ -146,7 +146,7 @@ export function createCommandWriter(
       nowMs,
     });
     if (refusal !== null) return { outcome: "rejected", before: valueBefore, ...refusal };
-    // Write again after an unverified write: an offline gateway may still deliver that write's value later.
+    // Write even an equal value if the last write is unverified: an offline gateway may still deliver its value later.
     if (isValueSetAlready(valueBefore, command.value) && !journal.isLastWriteUnverified(command)) {
       const message = `The tag held ${valueBefore} already; nothing was written.`;
       return { outcome: "confirmed", reason: "already-set", message, before: valueBefore, readBack: valueBefore };
@@ -161,7 +161,7 @@ export function createCommandWriter(
     return entry.coalesce ? msUntilNextWrite(entry, journal.writeCounts.timesOfTagMs(name, tagId), clock.now()) : 0;
   }
 
-  /** Returns approved commands whose tag has no unverified write. A scene (over 20 writes) waits for all its tags. */
+  /** Returns approved commands whose tag has no write in progress. A scene (over 20 writes) waits for all its tags. */
   function listAllowedCommands(): readonly AcceptedCommand[] {
     const tagsBeingWritten = journal.tagsBeingWritten();
     const maySend = (each: AcceptedCommand) =>
@@ -261,7 +261,7 @@ export function createCommandWriter(
     return false;
   }
 
-  /** Sends one group; resolves when its request has left or is not needed. Returns the wait until the next group. */
+  /** Sends one group of commands; resolves when the request has left or is not needed. Returns the wait afterwards. */
   async function sendCommandGroup(gracefulStop: AbortSignal, forcedStop: AbortSignal): Promise<number> {
     await values.readMissingValues(listSendableCommands(), gracefulStop);
     await endWithoutSending(forcedStop);
@@ -311,7 +311,7 @@ export function createCommandWriter(
     }
   }
 
-  /** A refusal before execution ends a single command; after any other failure the read-back decides. */
+  /** Ends throttled commands and a single refused command. After other failures, the read-back decides the outcome. */
   async function handleSendFailure(sentCommands: readonly SentCommand[], error: unknown, forcedStop: AbortSignal) {
     if (forcedStop.aborted) return;
     const failure = asFailure(error);
@@ -357,7 +357,7 @@ export function createCommandWriter(
       return await sendCommandGroup(gracefulStop, forcedStop);
     } catch (error) {
       const failure = asFailure(error);
-      // Reject the waiting commands: only a person can repair the token, and each attempt would cost a slot.
+      // Reject the waiting commands: only a person can repair the token, and each attempt would cost a request.
       const ending: CommandEnd = { outcome: "rejected", reason: "no-ability", message: errorText(failure) };
       for (const accepted of failure.kind === "config" ? listSendableCommands() : []) {
         if (removeFromQueue(accepted)) await endings.end(accepted.command, ending, forcedStop);

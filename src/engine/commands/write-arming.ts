@@ -10,7 +10,7 @@ import { RESTORE_SET, UNRESTORED_SET } from "./pending-restores.ts";
 import { WRITE_COUNT_SET } from "./write-count-limit.ts";
 import { WRITE_LOCK_SET } from "./write-locks.ts";
 
-/** Plenum writes tags only if its state folder is armed: a new or copied folder lacks kill switch and approvals. */
+/** Permits tag writes only after a person armed the state folder: a new folder lacks kill switch and approvals. */
 export type WriteArming = Awaited<ReturnType<typeof openWriteArming>>;
 
 export interface ArmWritingRequest {

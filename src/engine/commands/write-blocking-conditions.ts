@@ -27,7 +27,7 @@ export function createWriteBlockers(options: {
   let auditedRefusals = { isKillSwitchOn: false, approval: null as string | null };
   const findArmingRefusal = () => (config().rehearsal ? null : arming.findRefusal());
 
-  /** Audits changes of the kill switch and of the approval, which are files that other programs may change. */
+  /** Records changes of kill switch and approval in the audit log. Other programs may change these files. */
   async function auditBlockerChanges(): Promise<void> {
     auditSpace.updateMetrics();
     const isKillSwitchOn = killSwitch.isOn();
@@ -61,7 +61,7 @@ export function createWriteBlockers(options: {
       return blockerMessages.filter((text) => typeof text === "string");
     },
     async watchBlockers(signal: AbortSignal): Promise<void> {
-      // Two loops, so that the kill switch is audited even if requests to arm cannot be read.
+      // Run two loops, so that the kill switch is audited even if the request to arm writing cannot be read.
       const checkRegularly = (step: () => Promise<number | null>, problem: string) =>
         runLoop({ clock, signal, alignSleeps: true, step, onFault: (error) => log.warn({ err: error }, problem) });
       await Promise.all([

@@ -3,7 +3,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { EventLogPressure, Outbox } from "../store/store.ts";
 
-/** History is fetched only while less than this share of the log is undelivered, because alarms wait behind history. */
+/** Backfill pauses when undelivered events fill this fraction of the log, because alarms wait behind history. */
 const BACKFILL_PAUSE_LOG_SHARE = 0.1;
 const BACKFILL_RESUME_LOG_SHARE = 0.05;
 const HISTORY_RESPONSE_LOG_SHARE = 0.02;
@@ -13,7 +13,7 @@ const MIN_EVENT_RETENTION_MS = 15 * 60_000;
 const LOG_PRESSURE_CHECK_MS = 1_000;
 const BYTES_PER_MEBIBYTE = 1024 ** 2;
 
-/** Limits a history response, so that the last response before a pause fits into the log. */
+/** Returns the size limit of a history response, so that the last response before a pause fits into the log. */
 export function maxHistoryResponseBytes(maxBytes: number): number {
   return Math.floor(maxBytes * HISTORY_RESPONSE_LOG_SHARE);
 }

@@ -21,7 +21,7 @@ const MAX_URGENT_BATCHES = 4;
 export const EMPTY_OFFER: OfferedEvents = { isRepeat: false, events: [], counted: undefined };
 
 /**
- * Chooses what a sink is offered next, unless the sink needs one order:
+ * Chooses the events that a sink gets next, in this order unless the sink needs the order of the log:
  *
  *   marked to be sent again and urgent → urgent → marked to be sent again → all others
  */
@@ -36,7 +36,7 @@ export function createEventChooser(options: {
   const { sink, outbox, clock, batchSize, acceptsAllEvents, sendsUrgentFirst } = options;
   /** Number of events per read, e.g. 10 for a batch of 1 if one event in ten passes the filter. */
   let limit = acceptsAllEvents ? batchSize : Math.max(batchSize, MAX_FILTERED_EVENTS);
-  /** The filter leaves out all urgent events up to this position. */
+  /** Position up to which the sink's filter leaves out all urgent events. */
   let filteredUrgentPosition = 0;
   let urgentBatchesInRow = 0;
   let isNonUrgentTurn = false;
@@ -78,11 +78,11 @@ export interface EventBatch {
   readonly isRepeat: boolean;
   readonly urgent?: boolean | undefined;
   readonly events: readonly LoggedEvent[];
-  /** Last position that the batch contains or the filter left out. */
+  /** Position of the last event that the batch contains or the filter left out. */
   readonly lastPosition: number;
   /** Number of events that the batch contains or the filter left out. */
   readonly passedCount: number;
-  /** Sequence number of the event before the first; undefined if the sink's events are not numbered. */
+  /** Sequence number before the first event of the batch; undefined if the sink's events are not numbered. */
   readonly counted: EventNumber | undefined;
 }
 

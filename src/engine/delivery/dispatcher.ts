@@ -19,7 +19,7 @@ const SINK_LAG_READ_INTERVAL_MS = 5_000;
 const STORE_CHECK_MS = 1_000;
 const SINK_REPLACE_TIMEOUT_MS = 40_000;
 
-/** Runs one loop per sink over the same log. `start` registers the sinks and waits for no server. */
+/** Runs one loop per sink over the same event log. `start` registers the sinks without waiting for their servers. */
 export function createEventDispatcher(options: EventDispatcherOptions) {
   const { outbox, clock, log, metrics, building, store, random = Math.random, checkEveryMs = STORE_CHECK_MS } = options;
   const deliveryStopController = new AbortController();
@@ -86,7 +86,7 @@ export function createEventDispatcher(options: EventDispatcherOptions) {
     await Promise.all(sinkStartPromises);
   }
 
-  /** Waits for the end of sinks with the same name or files: two sinks must not move one cursor or write one file. */
+  /** Waits for the end of old sinks with the same name or files, so that only one sink moves a cursor or writes a file. */
   async function waitForPredecessors(successor: ConfiguredSink): Promise<void> {
     const predecessorRunners = [...endingSinkRunners].filter(
       ({ configured }) => configured.name === successor.name || successor.conflictsWith?.(configured) === true,

@@ -10,7 +10,7 @@ import type { DeliveryConfig } from "./config.ts";
 import { isOutdatedHeartbeat, matchesFilter } from "./filter.ts";
 
 const EVENT_LOG_PRUNE_INTERVAL_MS = 60_000;
-/** Longest running time that one pass counts: a process that was suspended for days was not running. */
+/** Longest time by which one pruning ages the events: a process that was suspended for days was not running. */
 const MAX_RUN_MS = 2 * EVENT_LOG_PRUNE_INTERVAL_MS;
 
 export interface EventLogPruningOptions {

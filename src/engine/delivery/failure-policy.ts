@@ -27,7 +27,7 @@ export function createDeliveryFailurePolicy(
 
   return {
     attempts: () => attempts,
-    /** `failedStep` identifies the failed event or step. With `mayGiveUp`, rejections count toward giving it up. */
+    /** Decides whether to wait, end the sink or, if `mayGiveUp`, give up the event that `failedStep` identifies. */
     decide(error: unknown, failedStep: string, mayGiveUp: boolean) {
       const failure = asFailure(error);
       /** The sink retries after `waitMs`, with a new connection if `reopen` is true. */

@@ -26,12 +26,12 @@ interface SnapshotProgress {
 const SNAPSHOT_SET = "snapshot";
 const MAX_COMPLETE_LISTS_WAIT_MS = 10 * 60_000;
 
-/** Requests a snapshot, by `from: state` or by a person; a running snapshot starts again. */
+/** Builds the request for a snapshot of the stored state; a running snapshot starts again. */
 export function buildSnapshotRequest(sink: string, askedAt: string): DocumentChange {
   return { set: SNAPSHOT_SET, put: [[sink, { askedAt, part: "site", after: "", sent: 0 } satisfies SnapshotProgress]] };
 }
 
-/** Sends the stored state to one sink, in the sink's order and through its filter; continues after a restart. */
+/** Sends the stored state to one sink, in a fixed order and through the sink's filter; continues after a restart. */
 export function createStateSnapshot(options: {
   readonly sink: string;
   readonly store: Pick<Store, "document" | "changes" | "commit">;
@@ -41,7 +41,7 @@ export function createStateSnapshot(options: {
   readonly log: Log;
 }) {
   const { sink, store, building, passesFilter, clock, log } = options;
-  /** The remaining events of a part are read once: a page of 100 tags must not read 50,000 again. */
+  /** Remaining events of a snapshot part. They are read once, because a page of 100 tags must not read 50,000 again. */
   let remainingEvents: { readonly key: string; readonly events: readonly SnapshotEvent[] } | null = null;
   let isWaitingForLists = false;
   /** Version of the store at which no snapshot was requested; while the version is the same, no query is necessary. */
@@ -60,7 +60,7 @@ export function createStateSnapshot(options: {
     return remainingEvents.events.filter(({ key }) => key > snapshot.after);
   }
 
-  /** A snapshot waits for complete lists, because at the first start no list has been fetched yet. */
+  /** True if a snapshot may begin. It waits for complete lists: at the first start, no list has been fetched yet. */
   async function maySnapshotBegin({ after, askedAt, part }: SnapshotProgress): Promise<boolean> {
     if (part !== SNAPSHOT_KINDS_IN_ORDER[0] || after !== "") return true;
     return clock.now() - Date.parse(askedAt) > MAX_COMPLETE_LISTS_WAIT_MS || (await building.isComplete());

@@ -13,7 +13,7 @@ const MAX_CURSOR_POINTS = 500;
 const MAX_MERGED_POSITION_GAP = 1_000;
 const SERVER_INSTANCE_SET = "sink-life";
 
-/** Cursors of a sink at one time; states of older versions have no `urgent`. */
+/** Positions of a sink's cursors at one time; state that older versions stored has no `urgent`. */
 interface CursorPoint {
   readonly atMs: number;
   readonly position: number;
@@ -36,7 +36,7 @@ interface RestartState {
  *   alive:      ─────────────────────seen┊
  *   sent again:      ◄── window ────────►●●●           delivered since `seen - window`
  *
- * The time of delivery counts, not the time of the commit. Times are measured while the worker runs.
+ * The window counts times of delivery, not of commit, and only while the worker runs.
  */
 export function createRestartWatch(options: {
   readonly name: string;

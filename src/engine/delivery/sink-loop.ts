@@ -27,7 +27,7 @@ import type { SinkStatusTracker } from "./sink-status.ts";
 import { createBufferedEventTracker, createFilteredEventTracker } from "./unsettled-events.ts";
 
 /**
- * Offers the log to one sink:
+ * Offers the events of the log to one sink:
  *
  *    open ─► tick ─► choose events ─► filter ─► write ─► settle ─┐
  *     ▲       ▲                                  └ failure      │
@@ -235,7 +235,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     statusTracker.showFailure(sinkState, failedRequest.error, failedRequest.attempts, failedRequest.retryInMs);
   }
 
-  /** Writes a batch. `settleEarly` settles accepted events meanwhile: a kill repeats only the event in flight. */
+  /** Writes a batch. `settleEarly` settles accepted events during the write, so that a kill repeats only one event. */
   async function write(batch: EventBatch, settleEarly: (settlement: SettledBatch) => Promise<void>) {
     const { isRepeat: isRedelivery, events: loggedEvents, urgent } = batch;
     const positions = loggedEvents.map(({ position }) => position);

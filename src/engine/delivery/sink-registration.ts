@@ -28,7 +28,7 @@ export function createSinkRegistration(options: {
 }) {
   const { clock, outbox, store, log } = options;
 
-  /** Stores the snapshot request before the name, so that after a crash in between the sink still counts as new. */
+  /** Stores the snapshot request before the sink's name: after a crash in between, the sink still counts as new. */
   async function registerSinkName(name: string, from: DeliveryConfig["from"]) {
     if (from !== "state") return outbox.register(name, from);
     const isSinkNew = !(await outbox.lag()).some(({ sink }) => sink === name);

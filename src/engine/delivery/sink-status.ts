@@ -11,9 +11,9 @@ import type { SinkLag } from "../store/store.ts";
  *                  ▲          │
  *                  │   ┌──────┼───────────┐
  *                  │   ▼      ▼           ▼
- *                  └ retrying throttled stopped ──► ended (410 Gone: for good, or until a person lets it go on)
+ *                  └ retrying throttled stopped ──► ended (410 Gone: for good, or until a person continues the sink)
  *
- * `stopped`: a person has to change something; looked at again every few minutes.
+ * `stopped`: a person has to change something; the sink tries again every 5 minutes.
  */
 export type SinkStateName = "starting" | "idle" | "delivering" | "retrying" | "throttled" | "stopped" | "ended";
 

@@ -33,7 +33,7 @@ export function createFilteredEventTracker(clock: Clock, settle: (settlement: Se
   return {
     lastPosition: () => lastFilteredPosition,
     async addBatch(batch: EventBatch): Promise<void> {
-      // Resent events do not move the cursor and are few, so they are settled at once.
+      // Settle filtered events of a repeated batch at once, because they do not move the cursor and are few.
       if (batch.isRepeat) return settle({ isRepeat: true, through: batch.lastPosition, rejected: [] });
       if (eventCount === 0) filteredSinceMs = clock.monotonic();
       lastFilteredPosition = batch.lastPosition;

@@ -38,7 +38,7 @@ export async function addSilence(store: Pick<Store, "commit" | "documents">, sil
   await store.commit({ documents: [{ set: SILENCE_SET, insert: [[silence.id, silence]] }] });
 }
 
-/** Ends a silence, and emits `silence-ended` if `silence-started` was emitted. False without such a silence. */
+/** Ends a silence, and emits `silence-ended` if `silence-started` was emitted. Returns false if the id is unknown. */
 export async function endSilence(store: SilenceStore, id: string, time: string, by: string | null): Promise<boolean> {
   const silence = await store.document<Silence>(SILENCE_SET, id);
   if (silence === undefined) return false;
@@ -49,7 +49,7 @@ export async function endSilence(store: SilenceStore, id: string, time: string, 
   return true;
 }
 
-/** Ends a silence early without an event; the worker that keeps the silence emits `silence-ended`. */
+/** Ends a silence early and emits no event: the worker of the source later emits `silence-ended`. */
 export async function shortenSilence(store: SilenceStore, id: string, at: string, by: string | null): Promise<boolean> {
   const silence = await store.document<Silence>(SILENCE_SET, id);
   if (silence === undefined || silence.to <= at) return false;

@@ -19,7 +19,7 @@ interface ClockSkewOptions {
   readonly log: Pick<Log, "warn" | "info">;
 }
 
-/** Measures our clock against the last `Date` headers, which are stored relative to the monotonic clock: it has no steps. */
+/** Compares our clock with the service's `Date` headers, stored relative to the monotonic clock, which is never set. */
 export function createClockSkew({ clock, clockCheck, source, metrics, log }: ClockSkewOptions) {
   const serviceOffsetsMs = createMovingMedian(CLOCK_COMPARISONS_MAX);
   let seenClockSteps = 0;
@@ -58,7 +58,7 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
   };
 }
 
-/** Returns a clock with the service's wall time. A clock that is days ahead would mark future days as fetched. */
+/** Returns a clock with the service's wall time. A clock that is days ahead would mark future history as fetched. */
 export function createServiceClock(
   clock: Clock,
   skewMs: () => number | null,

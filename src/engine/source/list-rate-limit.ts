@@ -8,7 +8,7 @@ import type { ListRequestRate } from "./source.ts";
 /** `urgent`: requests that alarms depend on. `tags`: the long lists of tags. `other`: gateways, hosts and systems. */
 export type ListLane = "alarms" | "urgent" | "other" | "tags";
 
-/** Time window of the list rate: a minute, and a second for delays of the network. */
+/** Time window of the rate limit of lists: a minute, and a second for delays of the network. */
 const LIST_WINDOW_MS = 61_000;
 /** Wait after which a list request may use any free slot, also one reserved for alarms. */
 const QUEUE_WAIT_MAX_MS = 2 * LIST_WINDOW_MS;
@@ -56,7 +56,7 @@ export function createListRateLimit(perMinute: number, clock: Clock, readClock: 
     return blockingRequest === undefined ? LONG_AGO_MS : blockingRequest.atMs + windowMs;
   }
 
-  /** Returns when a list that is not urgent may use a slot of the urgent lists. */
+  /** Returns the time at which a list request that is not urgent may use a slot reserved for urgent lists. */
   function sharedSlotFreeAtMs(maxSlots: number): number {
     const urgentSlots = Math.floor(maxSlots * URGENT_LIST_RATE_SHARE);
     const shareableSlots = Math.max(0, urgentSlots - RESERVED_REQUESTS_PER_MINUTE);

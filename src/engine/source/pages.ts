@@ -35,9 +35,9 @@ interface ListPageReply {
 const LIST_PAGES_MAX = 1_000;
 const LISTING_MS_MAX = 300_000;
 const DEFAULT_PAGE_SIZE = 100;
-/** A page that fails is read again in as many smaller pages. Example: 500 records in 5 pages of 100, down to 1 record. */
+/** Counts of smaller pages into which a failed page is split: 500 records into 5 pages of 100, and so on down to 1. */
 const SMALLER_PAGE_COUNTS = [5, 4, 3, 2];
-/** Smaller pages are tried only after the second failure in a row, because every first page fails in an outage. */
+/** First-page failures in a row before smaller pages are tried: in an outage, the first page of every list fails. */
 const FIRST_PAGE_FAILURES_MIN = 2;
 
 interface FetchedPage<T> {
@@ -82,7 +82,7 @@ export function createListPaging(clock: Clock, countUnusualField: CountUnusualFi
 
   /**
    * Reads a failed page again in smaller pages, and splits further while exactly one of them fails. A record that fails
-   * alone is unreadable; `failure` is set if more are missing. Throws if the first two smaller pages fail.
+   * alone is unreadable; `failure` is set if more records are missing. Throws if the first two smaller pages fail.
    */
   async function rereadFailedPage<T>(list: ListRequest<T>, pageNumber: number, pageSize: number, error: Failure) {
     const fetchedPages: FetchedPage<T>[] = [];
@@ -158,7 +158,7 @@ function mayReadPageInParts<T>(list: ListRequest<T>, error: unknown): error is F
   return list.allowsMissingRecords === true && isPageFailure(error) && !(error instanceof EndlessList);
 }
 
-/** A failure that may concern this page alone. */
+/** True for a failure that may concern only the requested page and not the complete service. */
 export function isPageFailure(error: unknown): error is Failure {
   return error instanceof Malformed || (error instanceof Retryable && !(error instanceof LocalFailure));
 }

@@ -215,7 +215,7 @@ function shortenRawValue(raw: unknown): unknown {
   return isRecord(raw) ? Object.fromEntries(Object.entries(raw).slice(0, QUOTED_MEMBERS_MAX)) : raw;
 }
 
-/** Parses a record, or returns null without a usable id. Other faulty fields become empty values. */
+/** Parses a record; returns null if it has no usable id. Other faulty fields become empty values. */
 export type RecordParser<T> = (record: unknown) => T | null;
 
 const ALARM_STATUSES = ["active", "resolved"];

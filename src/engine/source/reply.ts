@@ -212,7 +212,7 @@ function createFailureFromErrors(
   const allFailureStatuses = reply.status >= 400 ? [...statusesOfErrors, reply.status] : statusesOfErrors;
   const [status = null] = allFailureStatuses.toSorted((a, b) => httpStatusRank(a) - httpStatusRank(b));
   if (status === 404 && !statusesOfErrors.includes(404)) {
-    // A 404 without an error record comes from a proxy; it does not mean that a tag log is missing.
+    // A 404 without an error record comes from a proxy. It does not mean that the service logs no history of the tag.
     const message = `The service does not know ${context.endpoint} (HTTP 404).`;
     return new ConfigError(message, { hint: CHECK_BASE_URL_HINT });
   }
@@ -268,7 +268,7 @@ function buildServiceFailure(
   return new ConfigError(message, { reason: "validation", ...(field === undefined ? {} : { field }) });
 }
 
-/** A 404 of history means a missing log unless its message is about something else ("all tags must have logs"). */
+/** True if a 404 for history means that a tag has no log: no message, or one on logs ("all tags must have logs"). */
 function areErrorsAboutTagLog(errors: readonly ServiceError[]): boolean {
   const joinedMessages = errors
     .filter(({ status }) => status === null || status === 404)

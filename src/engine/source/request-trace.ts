@@ -31,7 +31,7 @@ export function traceRequests(source: Source, clock: Clock) {
     let tagIds: readonly string[] = [];
     let startedMs = clock.monotonic();
     const addRequestOutcome = (outcome: string, message: string | null) => {
-      // An empty write, or a waiting request that was cancelled, was never sent.
+      // Trace no empty write and no request that was cancelled while it waited: these were never sent.
       if (tagIds.length === 0) return;
       requestCount += 1;
       const tookMs = Math.round(clock.monotonic() - startedMs);

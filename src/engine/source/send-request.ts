@@ -23,7 +23,7 @@ interface ServiceRequest {
   readonly endpoint: QuotaEndpoint | ListEndpoint | "me";
   readonly query?: () => string;
   readonly onSlotOffered?: ((offer: OfferedSlot) => number | null) | undefined;
-  /** Builds the body of a POST once the request has a slot. If `body` rejects, nothing is sent. */
+  /** Builds the body of a POST once the rate limiter lets the request leave. If `body` rejects, nothing is sent. */
   readonly body?: () => Promise<unknown>;
   readonly isLoggedSeries?: boolean;
   readonly lane?: ListLane | undefined;
@@ -137,7 +137,7 @@ export function createRequestSender(options: {
       request.checkBeforeSend?.();
       const reply = await transport(request, signal);
       limit.observeHeaders(parseRateLimit(reply), startedMs);
-      // A cached response of a proxy has an age and an old Date.
+      // Ignore the date of a response with the header `Age`, because a proxy cached it earlier.
       if (reply.headers.age === undefined) options.clockSkew.observeDate(reply.headers.date, startedMs);
       const cachedReply = call.findCachedReply?.(reply);
       const parsedHistory = call.isLoggedSeries === true ? await parseHistoryJson(reply.body) : undefined;

@@ -22,7 +22,7 @@ const HEALTHY_CHECKS_BEFORE_TRIAL = 2;
 
 const TRIAL_INTERVAL = { firstMs: 300_000, maxMs: 3_600_000 };
 
-/** Ends a long pause that the service ordered (503, 429) when a trial request succeeds after healthy checks. */
+/** Ends a long pause that the service ordered (503, 429) when a trial request succeeds after two healthy checks. */
 export function createServiceOrderedPauses({
   clock,
   log,

@@ -30,9 +30,9 @@ export interface Source {
   hosts(filter: SystemFilter, signal: AbortSignal, findStored?: FindRecord<Host>): AsyncIterable<ListPage<Host>>;
   systems(filter: SystemFilter, signal: AbortSignal, findStored?: FindRecord<System>): AsyncIterable<ListPage<System>>;
   read(tagIds: RequestContent<readonly string[]>, lane: QueueLane, signal: AbortSignal): Promise<TagReadReply>;
-  /** Sends nothing if `prepareWrites` returns no writes. A write that failed is read back, never repeated. */
+  /** Sends nothing if `prepareWrites` returns no writes. The caller reads a failed write back and never repeats it. */
   write(prepareWrites: () => Promise<readonly TagWrite[]>, signal: AbortSignal): Promise<readonly TagReading[]>;
-  /** Returns the logged series of 1 to 20 tags; throws `NoTagLog` if any tag has no log. */
+  /** Returns the history of 1 to 20 tags; throws `NoTagLog` if the service logs no history of one of them. */
   history(query: RequestContent<HistoryQuery>, lane: QueueLane, signal: AbortSignal): Promise<readonly TagLog[]>;
   totals(query: RequestContent<HistoryQuery>, lane: QueueLane, signal: AbortSignal): Promise<readonly TagTotal[]>;
   me(signal: AbortSignal): Promise<TokenInfo>;
@@ -43,7 +43,7 @@ export interface Source {
   close(): Promise<void>;
 }
 
-/** Priorities of requests, highest first; `spare` takes slots that all other lanes leave. */
+/** Priorities of requests, highest first; `spare` gets the request slots that no other lane uses. */
 export const LANES = ["write", "on-demand", "live", "history", "spare"] as const;
 export type QueueLane = (typeof LANES)[number];
 

@@ -291,7 +291,7 @@ interface RecordsOfTag {
 
 const REPORTED_TEXT_TAGS_MAX = 100_000;
 
-/** Reads tag replies. A value that is no number, boolean or null is unreadable, like a tag with two values. */
+/** Parses tags in replies. A value that is no number, boolean or null is unreadable; so are two values of one tag. */
 export function createTagValueReader(
   parseTag: RecordParser<Tag>,
   countUnusualField: CountUnusualField,
@@ -424,7 +424,7 @@ function describeBrokenTagLog(series: LoggedSeries | null, measurements: unknown
     : "The reply lists the log more than once with different measurements.";
 }
 
-/** Parses a total: a number, an object with `value`, or a list of one of them. Returns undefined for longer lists. */
+/** Parses a tag's total: a number, an object with `value`, or a list of one of these. Undefined for longer lists. */
 function parseTagTotal(record: TagReplyRecord): number | null | undefined {
   const parsedTotals = [record.value, record.measurements].filter((raw) => raw !== undefined).map(parseSingleNumber);
   if (parsedTotals.length === 0 || parsedTotals.includes(undefined)) return undefined;

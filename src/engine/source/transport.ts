@@ -33,7 +33,7 @@ export interface TransportReply {
   readonly body: Uint8Array;
 }
 
-/** Returns any complete reply. Throws failures of `core/errors` or the signal's reason. Never repeats or redirects. */
+/** Returns a complete reply of any status; throws failures of `core/errors`. Retries nothing, follows no redirect. */
 export type Transport = (request: TransportRequest, signal: AbortSignal) => Promise<TransportReply>;
 
 export interface HttpTransport {

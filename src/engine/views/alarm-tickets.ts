@@ -86,7 +86,7 @@ export function addTicketsOnCommit(store: Store, sinks: () => readonly string[])
   };
 }
 
-/** No ticket exists yet when `alarm-raised` is emitted. */
+/** Returns false for `alarm-raised`, because no ticket exists yet when it is emitted. */
 function mayEventHaveTickets({ type }: Event): boolean {
   return type.startsWith("alarm-") && type !== "alarm-raised";
 }

@@ -68,7 +68,7 @@ export function createAlarmTimeSeriesReader(store: AlarmTimeSeriesStore): Buildi
   };
 }
 
-/** Returns the tag of the site that the alarm names; null if none or several have the name. */
+/** Returns the tag whose name is in the alarm, from the alarm's site; null if no or several tags have the name. */
 export function findTag<T extends Pick<TagWithSystems, "siteId" | "name">>(
   { lastActiveEvent, site, source }: Alarm,
   tags: readonly T[],

@@ -10,7 +10,7 @@ import type { OtherClientUse } from "./refusal-slowdown.ts";
 import { createRequestStore, type QuotaPauseScope, type SpentRequestSlot } from "./sent-request-store.ts";
 
 export interface QuotaLimiter {
-  /** Runs a request in a slot of its lane. `onSlotOffered` returns null to use a slot, or the ms to skip slots. */
+  /** Runs a request in a slot of its lane. `onSlotOffered` returns null to use the slot, or the ms to decline slots. */
   run<T>(
     lane: QueueLane,
     endpoint: QuotaEndpoint,
@@ -257,7 +257,7 @@ export function createQuotaSharingEvidence() {
   let previousCount: typeof lastCount;
   let proofCount = 0;
   return {
-    /** `countedRequests`: as the service counts. Returns true when endpoints have separate request counts. */
+    /** `countedRequests`: the service's count in a reply. Returns true when endpoints have separate request counts. */
     areCountsSeparate(endpoint: QuotaEndpoint, countedRequests: number, sentMs: number, nowMs: number): boolean {
       const [first, middle] = [previousCount, lastCount];
       previousCount = lastCount;

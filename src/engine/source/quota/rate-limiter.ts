@@ -315,7 +315,7 @@ function isReplyError(error: unknown): boolean {
   return kind === "throttled" || kind === "config" || kind === "rejected" || kind === "no-log" || kind === "malformed";
 }
 
-/** Remembers the limit that the service stated; forgets it after ten replies and ten minutes without it. */
+/** Stores the rate limit that the service stated; drops it after ten replies and ten minutes without a stated limit. */
 function createStatedLimitTracker() {
   let statedLimit = Number.POSITIVE_INFINITY;
   let limitStatedAtMs = Number.NEGATIVE_INFINITY;

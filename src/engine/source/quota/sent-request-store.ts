@@ -14,7 +14,7 @@ const SLOT_PREPARED_AHEAD_MS = 10_000;
 
 export type RequestStore = ReturnType<typeof createRequestStore>;
 
-/** Stores each slot before its request leaves: after a crash, all requests that the service counted are known. */
+/** Stores each request before it leaves, so that all requests that the service counted are known after a crash. */
 export function createRequestStore(options: {
   readonly store: QuotaStore;
   readonly source: string;
@@ -115,7 +115,7 @@ export function createRequestStore(options: {
         for (const storedSlot of await store.load(endpointKey(endpoint))) {
           hasStoredSlots = true;
           lastSlotId = Math.max(lastSlotId, storedSlot.id);
-          // A stored time in the future means that the clock was set back.
+          // A stored request time in the future means that the clock was set back.
           const latestCountedMs = now + maxTransitMs + FIRST_SLOT_SAVE_TIMEOUT_MS;
           const countedByMs = storedSlot.countedByMs + clockStepMs - wallClockOffsetMs;
           const slot = {
@@ -166,7 +166,7 @@ export function createRequestStore(options: {
         if (slot.countedByMs <= latestRequestCountTimeMs) return slotTakenAt;
       }
     },
-    /** Stores the reply time; busy endpoints record their next slot in the same transaction. */
+    /** Stores the reply time; for a busy endpoint, also stores its next request in the same transaction. */
     async saveAfterReply(slot: SpentRequestSlot): Promise<void> {
       await updateWallClockOffset();
       const replyTimeSave = store.saveDeferred(endpointKey(slot.endpoint), toStoredRequestSlot(slot));
@@ -193,7 +193,7 @@ const FREED_SLOT_RETENTION_MS = 60_000;
 
 export function createSpentRequestSlots(slotOccupiedMs: number, initialSlots: readonly SpentRequestSlot[] = []) {
   let slots = [...initialSlots];
-  /** Buffer for the sorted ends of slots, reused because each request sorts about ten times. */
+  /** Buffer for the sorted end times of slots, reused because each request sorts them about ten times. */
   let slotEnds = new Float64Array(64);
   return {
     add(slot: SpentRequestSlot): void {
