@@ -62,7 +62,7 @@ describe("connections to a self-signed server with NODE_TLS_REJECT_UNAUTHORIZED=
     expect(stub.seen).toEqual([]);
   });
 
-  test("fail for a mere TLS handshake with an error about the certificate", async () => {
+  test("fail for a TLS handshake without a request, with an error about the certificate", async () => {
     const { stub } = await startSelfSigned();
     await expect(probeTlsHandshake({ host: "localhost", port: stub.port }, signal())).rejects.toMatchObject({
       code: "DEPTH_ZERO_SELF_SIGNED_CERT",

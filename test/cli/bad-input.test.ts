@@ -72,7 +72,7 @@ describe("mistakes in the configuration and the state folder", () => {
       },
       /newer/,
     ],
-  ])("`run` rejects %s in one sentence with code 78", async (_, spoil, message) => {
+  ])("plenum run rejects %s with one sentence and exit code 78", async (_, spoil, message) => {
     const cli = workplace(NOWHERE);
     await spoil(cli);
     expectSentence(await cli.plenum("run"), 78, message);
@@ -100,7 +100,7 @@ describe("unavailable resources", () => {
     expect(stderr).not.toMatch(/^\s+at /m);
   });
 
-  test("with a rejected token, plenum check exits with code 78, and the worker keeps running and reports the token until the token is valid", async () => {
+  test("with a rejected token, plenum check exits with code 78, and the worker runs on and reports the rejected token until the token is valid", async () => {
     const { cli } = await servedWorkplace();
     writeFileSync(cli.path("token"), "wrong-token-0815\n");
     const checkOutput = await cli.plenum("check", "--json");

@@ -39,7 +39,7 @@ const tagLists = ({ simulator }: Service) =>
   simulator.truth.requests().filter(({ path }) => path.endsWith("/api/v1/tags")).length;
 
 describe("plenum check: comparison of the configuration with the building", () => {
-  test("reports selections that match no tag with their line in the file, and prints one line for each correct part", async () => {
+  test("reports selections that match no tag with their line in the file, and prints one line for each check that passes", async () => {
     const { service, cli } = await prepared(
       {
         read: [

@@ -63,7 +63,7 @@ test("plenum doctor lists a missing or wrong configuration first", async () => {
   expect((await doctor(cli)).first).toMatch(/^Most likely: A secret cannot be used: The secret file token is empty/);
 });
 
-test("plenum doctor lists a damaged state before a missing worker, and a source that rejects requests after the missing worker", async () => {
+test("plenum doctor lists problems in this order: damaged state, missing worker, source that rejects requests", async () => {
   const { cli } = await servedWorkplace();
   const worker = await cli.run();
   await worker.stop();

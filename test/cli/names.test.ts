@@ -4,7 +4,7 @@ import { servedWorkplace, tagRequests } from "./plenum.ts";
 
 const HEADER = "tag_id,path,alias,unit_code";
 
-test("plenum names writes the names file, keeps its entries, and checks it", async () => {
+test("plenum names adds missing tags to the names file, keeps existing entries, and reports mistakes in the file", async () => {
   const { service, cli } = await servedWorkplace();
   cli.configure();
   expect(await cli.refusal("names", "--write")).toBe(

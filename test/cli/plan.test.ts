@@ -63,7 +63,7 @@ describe("plenum plan without a worker", () => {
     expect(huge).toBe(large);
   });
 
-  test("proposes the cheapest change when the plan does not fit the quota, and the plan fits after that change", async () => {
+  test("proposes a longer read interval when the read plan exceeds the quota, and the plan fits with that interval", async () => {
     const { cli } = await createPlanSetup({ read: [{ name: "all", every: "10s" }] });
     const { code, stdout } = await cli.plenum("plan");
     expect(code).toBe(0);

@@ -51,11 +51,11 @@ describe("docs/planning.md", () => {
     ([, text = ""]) => text,
   );
 
-  test("shows the plan that plenum plan prints for the targets in the document", () => {
+  test("shows the plan that plenum plan prints for the read intervals in the document", () => {
     expect(planText()).toBe(fits);
   });
 
-  test("shows the message that plenum plan prints for targets that do not fit", () => {
+  test("shows the message that plenum plan prints for read intervals that exceed the quota", () => {
     expect(tooMuch.length).toBeGreaterThan(100);
     expect(planText({ comfortMs: 10_000 })).toContain(tooMuch);
   });

@@ -138,7 +138,7 @@ describe("findState with a broken configuration file", () => {
     expect(await findStates(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
   });
 
-  test("returns the state folder of a stopped worker, but not that of a stopped fleet member", async () => {
+  test("returns the folder that the pointer file names for a stopped worker, but not for a stopped fleet member", async () => {
     const { at, state } = createPointerFolder();
     const folder = state("one");
     writePointerFile(at("plenum.yaml"), singlePointer(folder));
@@ -147,7 +147,7 @@ describe("findState with a broken configuration file", () => {
     expect(await findStates(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
   });
 
-  test("returns the folder and the database of a stopped fleet member", async () => {
+  test("returns the folder and the database that the section state names for a stopped fleet member", async () => {
     const { at, state } = createPointerFolder();
     const folder = state("one");
     const url = "postgresql://plenum@127.0.0.1/plenum";

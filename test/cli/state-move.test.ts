@@ -155,7 +155,7 @@ describe.skipIf(absent("postgres"))(
       return { cli, hook, started: start, inFolder, inDatabase, raise, resolve, heard: awaitEvent, withinQuota };
     }
 
-    test("a member emits pending events once and keeps the quota after the state was moved to the database", async () => {
+    test("a member delivers pending events once and stays within the quota after the state was moved to its database", async () => {
       const { cli, hook, started, inFolder, inDatabase, raise, resolve, heard, withinQuota } = await stage("moved");
       inFolder();
       const worker = await started();

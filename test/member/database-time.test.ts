@@ -106,7 +106,7 @@ test.each([
   [300_000, 0],
   [300_000, -300_000],
 ])(
-  "members whose clocks are wrong by %i ms and %i ms write the same timestamps and agree on the age of quota slots",
+  "members whose clocks are wrong by %i ms and %i ms write the same timestamps and agree on the age of requests that count against the quota",
   async (one, other) => {
     const { member, databaseMs } = world();
     const [before, after] = [await member(one), await member(other)];
@@ -132,7 +132,7 @@ test.each([
 );
 
 test.each([-600_000, 600_000])(
-  "timestamps follow a step of the database's clock by %i ms, and the age of quota slots does not change",
+  "timestamps follow a step of the database's clock by %i ms, and the age of requests in the quota does not change",
   async (byMs) => {
     const { databaseMs, member, passes, setDatabaseClock } = world();
     const [holder, heir] = [await member(), await member()];

@@ -21,7 +21,7 @@ function captureLog() {
 }
 
 describeWithServers("a handover", () => {
-  test("a handover logs one info line per member and group of sources, and no warning", async () => {
+  test("a handover logs on each member one info line for all sources that move together, and no warning", async () => {
     const stage = await createFleetStage({ sources: SOURCES, isWritable: true });
     const logs = [captureLog(), captureLog(), captureLog()] as const;
     const [first, second, third] = [

@@ -55,7 +55,7 @@ describeWithServers("a request to the service", () => {
     expect(requests("history")).toHaveLength(1);
   }, 180_000);
 
-  test("a request to the service is sent immediately after a slow database has recorded its quota slot", async () => {
+  test("a request to the service is sent immediately after a slow database has counted it against the quota", async () => {
     const stage = await createFleetStage({ sources: [SOURCE] });
     const { requests, requestHistory, slots } = observeStage(stage);
     await stage.process("a");

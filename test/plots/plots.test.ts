@@ -104,14 +104,14 @@ describe("createTagIndexes (the index of each tag in the chunks)", () => {
     expect(reloaded.takeChanged()).toEqual([0]);
   });
 
-  test("does not reuse the indexes of a group that cannot be loaded", () => {
+  test("does not reuse the 50 indexes of a group that cannot be loaded", () => {
     const indexes = createTagIndexes();
     indexes.load(0, undefined, 100);
     expect(indexes.assignIndex("t", 100)).toBe(50);
   });
 });
 
-test("createMinutes (series with one value a minute) stores the values of a day and drops older values", () => {
+test("createMinuteSeries stores one value a minute for a day, and drops older values", () => {
   const column = fc.array(fc.option(number), { minLength: 1, maxLength: 50 });
   fc.assert(
     fc.property(column, (values) => {

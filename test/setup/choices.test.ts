@@ -108,7 +108,7 @@ describe("the texts of a plan", () => {
   };
   const planLines = (plan: PlanReport) => planMessages(plan).map(englishText);
 
-  test("state the share of the quota for live reads and history together", () => {
+  test("state how much of the quota live reads and history use together", () => {
     const plan = planFor({ history: HISTORY });
     const shares: Readonly<Record<string, number>> = { write: 0.05, live: 0.2, history: 0.3, spare: 0.4 };
     const lanes = plan.lanes.map((each) => ({ ...each, share: shares[each.lane] ?? 0 }));
@@ -123,7 +123,7 @@ describe("the texts of a plan", () => {
     expect(quotaUseText({ ...plan, classes: [] })).toBe("No tag is read; alarms are followed.");
   });
 
-  test("state the result of each choice", () => {
+  test("state how often tags are read, how many rows are stored, and how long the backfill takes", () => {
     expect(planLines(planFor({}))).toEqual([
       "everything: 200 tags, a value every 60 s",
       "A database or data lake stores 288000 rows of values a day",

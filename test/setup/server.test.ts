@@ -135,7 +135,7 @@ describe("the server of the setup page", () => {
     expect([calls, starts]).toEqual([[], 0]);
   });
 
-  test("leads from the address to the start of the worker, and writes the files once", async () => {
+  test("accepts each step from the service's address to the start of the worker, and writes the files once", async () => {
     const key = await enterCode();
     expect((await request("/api/setup", undefined, key)).body).toEqual({ looked: null, written: null });
     const earlyStart = await request("/api/start", {}, key);

@@ -166,7 +166,7 @@ describe("a tag", () => {
 });
 
 describe("an alarm", () => {
-  test("has its timeline, its tag, its episodes and its delivery per sink", async () => {
+  test("has its timeline, its tag, all its occurrences and its delivery per sink", async () => {
     const { answer, clock, store } = await openApi();
     await fillSource(store, "north", { tagNames: [ALARM.source], alarms: [{ id: ALARM.id }] });
     await store.outbox.register("lake", "now");

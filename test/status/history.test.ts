@@ -81,7 +81,7 @@ describe("history for a plot", () => {
     expect(fetched.requestHistory(range("1", { source: "west" })).state).toBe("asked");
   });
 
-  test("is not requested for ten minutes after a rejection, and times out after five minutes without a slot", async () => {
+  test("is not requested for ten minutes after a rejection, and times out after five minutes without a free request", async () => {
     const { calls, clock, fetched } = startFetching();
     fetched.requestHistory(range("1"));
     calls[0]?.reply.reject(new NoTagLog("The tag has no log."));

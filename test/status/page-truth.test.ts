@@ -49,7 +49,7 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
     expect(await plainText(page, ".source")).toMatch(/health check of the service: unhealthy, at /);
   });
 
-  test("shows the last successful poll of every job", async () => {
+  test("shows when each polling job last succeeded", async () => {
     const { store, page, open } = await openPage();
     const poll = { lastSuccess: "2026-11-21T09:40:00.000Z", lastAttempt: NOW, problem: "alarms: no answer." };
     await store.commit({ documents: [{ set: documentSet("poll", "north"), put: [["alarms", poll]] }] });

@@ -84,7 +84,7 @@ describe("the silences of the status page", () => {
     return { app, begin, end, get: getAsOperator, rows, alarms, store, clock };
   }
 
-  test("cover the alarms of a site until they are ended", async () => {
+  test("cover the alarms of a site until the silence is ended", async () => {
     const { begin, end, rows, alarms, store } = await silencing();
     const { id = "", status } = await begin(REQUEST);
     expect(status).toBe(201);
@@ -107,7 +107,7 @@ describe("the silences of the status page", () => {
     expect(lasting.toSorted((a, b) => a - b)).toEqual([60, 240, 1_440]);
   });
 
-  test("cover a single alarm until they expire", async () => {
+  test("cover a single alarm until the silence expires", async () => {
     const { begin, rows, alarms, clock } = await silencing();
     const { site: _, ...asked } = REQUEST;
     expect((await begin({ ...asked, alarm: "500002", minutes: 60, reason: "  Known  " })).status).toBe(201);
