@@ -50,7 +50,7 @@ describe("a secret", () => {
     },
   );
 
-  test.skipIf(process.getuid?.() !== 0)("of another owner may be readable by its group only", () => {
+  test.skipIf(process.getuid?.() !== 0)("is accepted from another user's file of mode 640, not of a wider mode", () => {
     const path = file("handed-out", "s3cret", 0o640);
     chownSync(path, 65_534, 0);
     expect(readSecret({ file: path }).reveal()).toBe("s3cret");

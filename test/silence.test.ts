@@ -186,7 +186,7 @@ describe("createSilenceKeeper", () => {
     expect(await getSilences(store)).toHaveLength(1_000);
   });
 
-  test("commits a running change before it stops", async () => {
+  test("waits at a stop until the silence event in progress is committed", async () => {
     const { clock, store, keeper } = await keeping();
     await addSilence(store, silence());
     const slow = Promise.withResolvers<void>();

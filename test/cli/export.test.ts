@@ -49,7 +49,7 @@ describe("plenum export", () => {
     );
   }, 120_000);
 
-  test("reports tags without a history log, and rejected requests with the message of the service", async () => {
+  test("reports tags for which the service has no history, and rejected requests with the message of the service", async () => {
     const refusedTag = {
       match: { endpoints: ["history" as const], tag_id: "10170" },
       fault: { kind: "error" as const, status: 422, message: "Not this one." },

@@ -19,7 +19,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
   afterAll(() => server.stop());
   const source = { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo" };
 
-  test("plenum state move moves and prints the tables, rejects a running worker, and reports a repeated move", async () => {
+  test("plenum state move moves the state and prints row counts, plenum run rejects the moved folder, and a second move changes nothing", async () => {
     const cli = workplace("http://127.0.0.1:9");
     cli.configure({ sources: { main: source, annex: { ...source, token: cli.token("annex") } } });
     const to = ["--to", `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`];

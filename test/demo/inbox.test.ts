@@ -68,7 +68,7 @@ describe("the alarm receiver of the demo", () => {
     expect(states(inbox)).toEqual([["resolved", 2, true]]);
   });
 
-  test("keeps one message when the same alarm is opened twice", async () => {
+  test("shows one message when it receives the same new alarm twice", async () => {
     const { inbox, receiver } = await inboxWithReceiver();
     const firstReference = await receiver.open(alarmMessage(), never());
     expect(await receiver.open(alarmMessage(), never())).toEqual(firstReference);

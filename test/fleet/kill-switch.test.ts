@@ -118,7 +118,7 @@ describe("the kill switch of a fleet", () => {
     expect(second.isThrown()).toBe(true);
   });
 
-  test("the kill switch of a fleet stays active on its member when it could not be stored before a stop", async () => {
+  test("the kill switch of a fleet stays active on its member when the member stopped before it could be stored", async () => {
     const { clock, connections, first } = await twoMembers();
     connections[0].state = "fails";
     const told = first.throwSwitch("the page", AT);

@@ -89,7 +89,7 @@ describeWithServers("two members of a fleet", () => {
     expectQuotaKept(stage);
   }, 240_000);
 
-  test("a write lock set at one member of a fleet holds at the member that takes the source over", async () => {
+  test("a write lock that is set on one member of a fleet also applies on the member that takes the source over", async () => {
     const { stage, observer } = await begin({ sources: TWO_SOURCES, isWritable: true });
     const [a, b] = (await stage.started("a", "b")) as [FleetMember, FleetMember];
     const [source = ""] = a.held();

@@ -282,7 +282,7 @@ describe("the plotted series about the worker", () => {
     expect(await countRaised()).toEqual([["2026-11-02", "A", 61]]);
   });
 
-  test("store the last 50 rejected requests, and equal ones once an hour", async () => {
+  test("store the last 50 rejected requests, with one entry an hour for identical rejections", async () => {
     const store = createMemoryStore();
     const refusals = createRefusedRequests("own", store);
     const at = (n: number) => new Date(NOW_MS + n * 60_000).toISOString();

@@ -5,7 +5,7 @@ import { ConfigError, Retryable } from "#src/core/errors/errors.ts";
 import { startReloader } from "./reloader-rig.ts";
 
 describe("a reload of the configuration", () => {
-  test("prepares all components before any applies the change, and emits applied changes and those that need a restart", async () => {
+  test("prepares all components before any applies the change, and emits applied changes and changes that need a restart", async () => {
     const { reloader, world, notes, told, counts } = await startReloader();
     world.written = { every: "5m", port: 9851 };
     const reloadReport = await reloader.reload("command", false);
@@ -192,7 +192,7 @@ describe("recording a configuration change in the store", () => {
 });
 
 describe("start and stop of the reloader", () => {
-  test("a stop completes the current reload and rejects the waiting ones", async () => {
+  test("a stop completes the current reload and rejects the waiting reloads", async () => {
     const { reloader, world, notes, clock, first } = await startReloader();
     const slow = Promise.withResolvers<void>();
     first.takeOver = () => slow.promise;

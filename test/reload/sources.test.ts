@@ -118,7 +118,7 @@ describe("history classes at a reload", () => {
 });
 
 describe("the settings of a source at a reload", () => {
-  test("schedules: a list is requested soon after it is enabled, at a changed time, and not after it is disabled", async () => {
+  test("schedules: the worker requests a list soon after the list is enabled, at a changed time, and not after it is disabled", async () => {
     await startSource({ schedules: { ...RARE_SCHEDULES, hosts: false, systems: "0 * * * * *" } });
     await virtual.clock.advance(5 * MINUTE_MS);
     expect(requestsSince(0, "hosts")).toEqual([]);

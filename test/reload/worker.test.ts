@@ -112,7 +112,7 @@ describe("sinks at a reload", () => {
 });
 
 describe("a failing sink at a reload", () => {
-  test("does not affect other changes when it cannot open, and receives all events when it works", async () => {
+  test("does not affect other changes while it cannot be opened, and receives all events once it works", async () => {
     const [stays, late] = [recordingSink(), recordingSink()];
     let isAway = true;
     const failingSink = (): Sink => {
@@ -146,7 +146,7 @@ describe("a failing sink at a reload", () => {
     expect(late.got.length).toBeGreaterThan(countBefore);
   });
 
-  test("causes the rejection of the complete file when it cannot be created", async () => {
+  test("causes the rejection of the complete configuration file when the sink cannot be created", async () => {
     const workingSink = recordingSink();
     await startWithSinks({
       stays: { delivery: {}, sink: workingSink.sink },

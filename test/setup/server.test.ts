@@ -168,7 +168,7 @@ describe("the server of the setup page", () => {
     expect(calls).toEqual([]);
   });
 
-  test("describes the building, proposes choices that fit, and plans other choices", async () => {
+  test("describes the building, proposes read intervals that fit the quota, and computes a plan for other intervals", async () => {
     const key = await enterCode();
     const { body: looked } = await request("/api/look", ADDRESS, key);
     expect(looked).toMatchObject({

@@ -60,7 +60,7 @@ test("the disk gauges are set, and a gauge with an unknown value is removed", as
   expect(await scrape({ free: null, diskBytes: null })).toBeNull();
 });
 
-test("the report warns while undelivered events fill 80 % of the log limit, with one log line", async () => {
+test("the report warns while undelivered events fill 80 % of the event log, and the worker logs one line", async () => {
   const metrics = createMetrics();
   const lines: string[] = [];
   let pendingBytes = 79 * MEBIBYTE;
