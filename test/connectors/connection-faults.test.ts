@@ -172,7 +172,7 @@ describe("the classification of error codes of OpenSSL, Node.js and undici", () 
     ["UND_ERR_CONNECT_TIMEOUT", "retryable"],
     ["SOMETHING_NEW", "retryable"],
     ["HPE_INVALID_CONSTANT", "malformed"],
-  ])("%s is classified as %s, also inside another error, and the message contains no request text", (code, kind) => {
+  ])("%s is classified as %s, also as a nested cause, and the message contains no request text", (code, kind) => {
     const codedError = Object.assign(new Error("GET /secret"), { code });
     const failure = connectionFailure(new Error("fetch failed", { cause: codedError }), SERVER_INFO);
     expect(failure.kind).toBe(kind);

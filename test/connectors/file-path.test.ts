@@ -76,7 +76,7 @@ describe("the path template of the file sink", () => {
   });
 });
 
-describe("a history event of several days in the file sink", () => {
+describe("a history event with readings of several days in the file sink", () => {
   const pointTimes = ["2026-10-31T23:55", "2026-11-01T00:00", "2026-11-01T12:00", "2026-11-02T00:00"];
   const points = pointTimes.map((time, n) => ({ time: `${time}:00.000Z`, value: [21.5, null, true, -3][n] ?? null }));
   const asText = makeHistoryEvent({
@@ -129,7 +129,7 @@ describe("a history event of several days in the file sink", () => {
 
 describe("files of the file sink with a path template", () => {
   test.each([false, true])(
-    "a file gets its final name when it is closed after finish_after (gzip: %s)",
+    "a file is closed and gets its final name once it is finish_after old (gzip: %s)",
     async (gzip) => {
       const clock = monotonic();
       const { folder, open: openSink } = setUp({ gzip, finish_after: "10m" }, clock);

@@ -55,7 +55,7 @@ describe("the file sink", () => {
     expect(idsBelow(folder)).toEqual([1, 2, 3].map((n) => valueEvent(n).id));
   });
 
-  test("truncates the file at zero bytes in the last write, and leaves zero bytes of earlier writes", async () => {
+  test("removes zero bytes that a crash left in the last write, and keeps zero bytes of earlier writes", async () => {
     const path = join(testFolder(), "events.jsonl");
     const holed = `{"n":0}\n${"\0".repeat(512)}\n`;
     await writeFile(path, `${holed}{"n":1}\n{"n":2}\n{"n":`);
@@ -83,7 +83,7 @@ describe("the file sink", () => {
     expect(idsBelow(folder)).toEqual([1, 11, 2, 12, 3, 13, 4, 5].map((n) => valueEvent(n).id));
   });
 
-  test("removes its oldest files, and no files of other programs", async () => {
+  test("removes its oldest files when there are more than keep_files, and no files of other programs", async () => {
     const { folder, open: openSink } = setUpFolder({ max_file_mb: 0.0005, max_total_mb: 1, keep_files: 2 });
     const sink = await openSink();
     const strangers = ["events-2020-01-01.jsonl", "other-2020-01-01-001.jsonl", "events-2020-01-01-001.jsonl.gz"];
@@ -138,7 +138,7 @@ describe("the file sink", () => {
     );
   });
 
-  test("the probe creates no folder, and reports a file in place of the folder", async () => {
+  test("the probe creates no folder, and fails when the path of the folder is a file", async () => {
     const { folder, make } = setUpFolder();
     await make().probe?.(never());
     expect(existsSync(folder)).toBe(false);

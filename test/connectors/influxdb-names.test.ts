@@ -147,7 +147,7 @@ describe("the name tags of InfluxDB points (tags_from)", () => {
     expect(await names.loadNames([valueEvent(1, "9")])).toBeNull();
   });
 
-  test("points wait once, for a minute, for a missing site, and keep their name tags when redelivered", async () => {
+  test("points of an unknown site wait one minute, only once, and keep their name tags when redelivered", async () => {
     await removeDocument("site/main", String(SITE.id));
     const names = createNameLookup(["site_name"], context);
     expect(await names.loadNames([valueEvent(1)])).toMatchObject({ from: 0 });
@@ -166,7 +166,7 @@ describe("the name tags of InfluxDB points (tags_from)", () => {
     expect(parseLine(encodeEvent(restarted, later)).tags.site_name).toBe(SITE.displayName);
   });
 
-  test("the configuration refuses a fixed tag with the name of a name tag", () => {
+  test("the configuration refuses an entry of tags whose key is also in tags_from", () => {
     const config = { url: "https://influxdb.example.com", bucket: "b", tags: { system: "x" } };
     expect(InfluxConfig.safeParse(config).success).toBe(true);
     const { error } = InfluxConfig.safeParse({ ...config, tags_from: ["system"] });

@@ -41,7 +41,7 @@ describe("the mapping of events to InfluxDB points", () => {
   test.each([
     [null, { quality: "bad", good: false }],
     [false, { quality: "good", good: true, value_bool: false }],
-  ])("encodes the value %j without the field value", (value, fields) => {
+  ])("encodes the value %j as a point without the field `value`", (value, fields) => {
     expect(parsePoints(valueEvent(1, "10042", value))[0]?.fields).toEqual({ ...fields, latency_ms: 80 });
   });
 
@@ -106,7 +106,7 @@ describe("the mapping of events to InfluxDB points", () => {
     expect(keys.size).toBe(count - 1);
   });
 
-  test("gives two events of the same millisecond and series different nanoseconds", () => {
+  test("gives two events of the same InfluxDB series and millisecond points with different nanoseconds", () => {
     const gap = sampleEvent("delivery-gap");
     const silence = sampleEvent("silence-started");
     const result = sampleEvent("command-result");

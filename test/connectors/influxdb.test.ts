@@ -125,7 +125,7 @@ describe("requests of the InfluxDB sink", () => {
   test.each([
     ['organization name \\"nowhere\\" not found', "org", "influx org list"],
     ['bucket \\"lake\\" not found', "bucket", "influx bucket create --name lake"],
-  ])("a 404 response with the text %s names the missing object", async (words, field, hint) => {
+  ])("the error for a 404 response with %s names the missing organization or bucket", async (words, field, hint) => {
     const stub = await startStubInTest(() => ({ status: 404, body: `{"code":"not found","message":"${words}"}` }));
     const sink = createSink(stub);
     for (const attempt of [() => sink.write([valueEvent(1)], never()), () => sink.probe?.(never())]) {

@@ -37,7 +37,7 @@ describe.each([-60, 0, 60])("a receiver with hold: 5m and a service whose clock 
 });
 
 describe("the start of the hold period of a receiver", () => {
-  test("does not matter for an ended alarm that began in the future and has no end time: the alarm is sent", async () => {
+  test("is ignored for an ended alarm that began in the future and has no end time, so the alarm is sent", async () => {
     const sinkTest = createSinkTest(undefined, { hold: "5m" });
     await sinkTest.offer(alarmAhead(60).raised());
     await sinkTest.clock.advance(10 * MINUTE);
@@ -46,8 +46,8 @@ describe("the start of the hold period of a receiver", () => {
   });
 
   test.each([
-    ["the commit when the sink receives the event late", 3 * MINUTE, 2],
-    ["now when the commit time is in the future", -HOUR, 5],
+    ["the commit time of the event when the sink receives the event late", 3 * MINUTE, 2],
+    ["the current time when the commit time is in the future", -HOUR, 5],
   ])("is %s", async (_, committedAgoMs, minutes) => {
     const sinkTest = createSinkTest(undefined, { hold: "5m" });
     await sinkTest.offerLate(sampleAlarm(1).raised(), committedAgoMs);
@@ -57,7 +57,7 @@ describe("the start of the hold period of a receiver", () => {
   test.each([
     ["the alarm's beginning when the event comes from a first poll", sampleAlarm(1).raised(true), 2],
     ["the alarm's beginning in a state snapshot", { ...sampleAlarm(1).raised(), snapshot: true as const }, 2],
-    ["now when the first poll shows a beginning in the future", alarmAhead(60).raised(true), 5],
+    ["the current time when the first poll shows a beginning in the future", alarmAhead(60).raised(true), 5],
   ])("is %s", async (_, event, minutes) => {
     const sinkTest = createSinkTest(undefined, { hold: "5m", initial: true });
     await sinkTest.clock.advance(3 * MINUTE);
@@ -97,7 +97,7 @@ describe("a wall clock that is set back by a day", () => {
     expect(sinkTest.board.said.at(-1)).toMatch(/^update active 2 alarms/);
   });
 
-  test("does not combine a new alarm with alarms of ten minutes ago into a storm", async () => {
+  test("does not combine a new alarm with alarms from ten minutes earlier into a storm", async () => {
     const sinkTest = createSinkTest(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
     await sinkTest.offer(...[1, 2].map((n) => sampleAlarm(n).raised()));
     await sinkTest.passTime(10 * MINUTE);

@@ -24,7 +24,7 @@ describe("the time series in an alarm message", () => {
     expect(listSeries(sinkTest)).toEqual([SERIES_LINES, SERIES_LINES, []]);
   });
 
-  test("follows the configured priorities, hours and language", async () => {
+  test("is sent for the configured priorities, with the configured hours and language", async () => {
     const c = await withValues(createNoticeBoard("same"), { dossier: { priorities: ["C"], hours: 1 }, language: "no" });
     await c.offer(sampleAlarm(1, { priority: "C" }).raised(), sampleAlarm(2, { priority: "A" }).raised());
     expect(listSeries(c)).toEqual([
@@ -36,7 +36,7 @@ describe("the time series in an alarm message", () => {
     expect(listSeries(off)).toEqual([[]]);
   });
 
-  test("stays the same after updates, a restart and new values", async () => {
+  test("does not change after updates of the alarm, a restart of the worker and new values", async () => {
     const sinkTest = await withValues();
     const alarm = sampleAlarm(1);
     await sinkTest.offer(alarm.raised());
@@ -52,7 +52,7 @@ describe("the time series in an alarm message", () => {
     expect(sinkTest.board.notes[0]?.changeLog).toHaveLength(4);
   });
 
-  test("does not change the message digest, so an update of Plenum edits no message", async () => {
+  test("is not part of the message digest, so an upgrade of Plenum edits no sent message", async () => {
     const sinkTest = await withValues(createNoticeBoard("findable"), { dossier: false });
     await sinkTest.offer(sampleAlarm(1).raised());
     const [stored] = (await sinkTest.memory.all<StoredIncident>()).values();
@@ -62,7 +62,7 @@ describe("the time series in an alarm message", () => {
   });
 
   test.each(["same", "findable", "another"] as const)(
-    "is read again when the alarm returns (opening an existing incident: %s)",
+    "is read again when the alarm returns (repeated opening: %s incident)",
     async (sort) => {
       const sinkTest = await withValues(createNoticeBoard(sort));
       const alarm = sampleAlarm(1);
@@ -96,7 +96,7 @@ describe("the time series in an alarm message", () => {
     expect(listSeries(sinkTest)).toEqual([[]]);
   });
 
-  test("is omitted without values, and for a gateway", async () => {
+  test("is omitted when no values are stored, and from the message of a gateway", async () => {
     const emptyTest = createSinkTest();
     await emptyTest.offer(sampleAlarm(1).raised());
     expect(emptyTest.board.notes[0]?.message.text.curves).toEqual([]);

@@ -42,7 +42,7 @@ describe("the list of a gateway's alarms", () => {
   test.each([
     [20, undefined],
     [21, "and 1 more"],
-  ])("shows at most 20 of %i alarms, followed by: %s", async (count, last) => {
+  ])("shows at most 20 of %i alarms, and then the number of further alarms: %s", async (count, last) => {
     const sinkTest = createSinkTest(createNoticeBoard("same"));
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(...Array.from({ length: count }, (_, n) => behindGateway(n).raised()));
@@ -68,7 +68,7 @@ describe("the list of a gateway's alarms", () => {
     ]);
   });
 
-  test("reads the gateways once a minute while it is open, and otherwise not at all", async () => {
+  test("causes one read of the stored gateways a minute while its incident is open, and otherwise none", async () => {
     const sinkTest = createSinkTest();
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(sampleAlarm(9).raised());
@@ -101,7 +101,7 @@ describe("a failed incident", () => {
     expect(attemptCount).toBe(2);
   });
 
-  test("is searched for at the planned time after a restart when its opening is unverified", async () => {
+  test("is searched for at the planned time, also after a restart, when its opening is unverified", async () => {
     const sinkTest = createSinkTest();
     let findCount = 0;
     sinkTest.board.find = async () => {

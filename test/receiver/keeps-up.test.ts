@@ -69,7 +69,7 @@ async function startSinkRun(fails: (title: string) => Error | null = () => null,
 }
 
 describe("a receiver that fails occasionally", () => {
-  test("receives a failed alarm a second later and the others at once", async () => {
+  test("receives an alarm again a second after its request failed, and the other alarms at once", async () => {
     const sinkRun = await openSinkRun(createNoticeBoard("findable"));
     let callCount = 0;
     sinkRun.failing(() => {
@@ -84,7 +84,7 @@ describe("a receiver that fails occasionally", () => {
     expect(sinkRun.status()).toMatchObject({ state: "idle", waiting: 0, lastError: null });
   });
 
-  test("retries one failing alarm with growing waits and sends the others", async () => {
+  test("receives the other alarms while one failing alarm is retried with growing waits", async () => {
     const sinkRun = await startSinkRun((title) => (title.startsWith("Alarm 1,") ? new Retryable("Broken.") : null));
     await sinkRun.commit(sampleAlarm(1, { priority: "A" }).raised());
     for (let n = 2; n < 32; n += 1) {
@@ -98,7 +98,7 @@ describe("a receiver that fails occasionally", () => {
     expect(sinkRun.sink.pendingRequests?.()).toBe(1);
   });
 
-  test("has its failure and the number of waiting incidents in the status", async () => {
+  test("is shown in the sink status with its failure and the number of waiting incidents", async () => {
     const sinkRun = await startSinkRun(() => new Retryable("Jira answered 500."));
     await sinkRun.commit(sampleAlarm(1).raised(), sampleAlarm(2).raised());
     await sinkRun.clock.advance(20 * MINUTE_MS);
@@ -108,7 +108,7 @@ describe("a receiver that fails occasionally", () => {
     expect(sinkRun.status()).toMatchObject({ state: "idle", lastError: null, waiting: 0 });
   });
 
-  test.each([1, 8])("is idle once quiet hours delay the %i failed alarms", async (count) => {
+  test.each([1, 8])("has the status idle once quiet hours delay the failed alarms (%i)", async (count) => {
     const quiet = [{ priorities: ["B"], from: "07:05", to: "08:00" }];
     const sinkRun = await openSinkRun(createNoticeBoard("same"), { quiet });
     sinkRun.failing(() => new Retryable("Jira answered 500."));
@@ -343,7 +343,7 @@ describe("the text of an incident", () => {
     expect(status.map((text) => text?.status)).toEqual(["Kvittert", "Acknowledged", "Kvittert"]);
   });
 
-  test("is compared once after a restart, 250 alarms per tick, and sent where it changed", async () => {
+  test("is compared with the sent text once after a restart, 250 alarms per tick, and sent if it changed", async () => {
     const board = createNoticeBoard("same");
     const options: object[] = [{}];
     const sinks = createSinks([board], options);

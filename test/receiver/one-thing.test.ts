@@ -65,7 +65,7 @@ describe("one incident per alarm", () => {
     expect(sinkTest.board.notes).toHaveLength(0);
   });
 
-  test("forgets an ended incident after 30 days", async () => {
+  test("deletes the stored state of an ended incident after 30 days", async () => {
     const sinkTest = createSinkTest();
     await sinkTest.offerEach(sampleAlarm(1).raised(), sampleAlarm(1).resolved(3));
     await sinkTest.passTime(29 * 86_400_000, 3_600_000);
@@ -80,7 +80,7 @@ describe("a crash between a request to the receiver and the commit of the sink",
 
   test.each(
     KINDS.flatMap((kind) => [1, 2, 3, 4, 5].flatMap((n) => [true, false].map((done) => [kind, n, done] as const))),
-  )("leaves one incident (opening it again: %s, crash at call %i, call executed: %s)", async (sort, n, isDone) => {
+  )("leaves one incident (repeated opening: %s incident, crash at call %i, executed: %s)", async (sort, n, isDone) => {
     const sinkTest = createSinkTest(createNoticeBoard(sort));
     const alarm = sampleAlarm(1);
     let callCount = 0;
@@ -119,7 +119,7 @@ describe("a crash between a request to the receiver and the commit of the sink",
     ["throttled", new Throttled("Wait.", 1_000)],
     ["refused", new Rejected("No.")],
     ["not accepted", new ConfigError("No.")],
-  ])("opens an incident again without a search when the first attempt was %s", async (_, failure) => {
+  ])("needs no search before the second opening when the response to the first was %s", async (_, failure) => {
     const sinkTest = createSinkTest();
     const alarm = sampleAlarm(1);
     sinkTest.board.failCall = (isDone) => {
@@ -141,7 +141,7 @@ describe("a crash between a request to the receiver and the commit of the sink",
     expect(sinkTest.board.notes).toHaveLength(1);
   });
 
-  test("delays only the incident whose search has no clear result yet, and sends the others", async () => {
+  test("delays only the incident whose search has no clear result yet, and sends the other incidents", async () => {
     const sinkTest = createSinkTest();
     const [alarm, two] = [sampleAlarm(1), sampleAlarm(2)];
     const passedValues: number[] = [];
@@ -190,7 +190,7 @@ describe("a crash between a request to the receiver and the commit of the sink",
 });
 
 describe("failures of the receiver or the store", () => {
-  test("reject one alarm and open the others", async () => {
+  test("do not stop other alarms from being sent when the receiver rejects one alarm", async () => {
     const sinkTest = createSinkTest();
     sinkTest.board.failCall = (isDone, _, told) => {
       if (!isDone && told.text.title.startsWith("Alarm 2")) throw new Rejected("A field is missing.");
@@ -206,7 +206,7 @@ describe("failures of the receiver or the store", () => {
     expect(sinkTest.board.notes).toHaveLength(3);
   });
 
-  test("send nothing when the state cannot be stored", async () => {
+  test("send nothing to the receiver until the state of the incident can be stored", async () => {
     const sinkTest = createSinkTest();
     const { commit } = sinkTest.store;
     sinkTest.store.commit = () => Promise.reject(new Error("The disk is full."));
@@ -232,7 +232,7 @@ test("counts a redelivered return of an alarm only once", async () => {
 });
 
 describe("a receiver that forgets incidents", () => {
-  test("is sent an open incident every minute, and a closed incident for five minutes", async () => {
+  test("is sent an open incident again every minute, and a closed incident again for five minutes", async () => {
     const sinkTest = createSinkTest(
       createNoticeBoard("same", { resendIntervalMs: 60_000, resendAfterCloseMs: 300_000 }),
     );

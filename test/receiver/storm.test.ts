@@ -304,7 +304,7 @@ describe("a silence of alarms", () => {
     ["its beginning", 0, 5, 1],
     ["its end", 8, 20, 1],
     ["its beginning and its end", 0, 20, 0],
-  ])("of an ended alarm covers %s (minute %i to %i): the sink sends %i messages", async (_, from, to, things) => {
+  ])("that covers %s of an ended alarm (minute %i to %i) causes %i messages", async (_, from, to, things) => {
     const sinkTest = await silenced(to, { from: time(from) });
     await sinkTest.clock.advance(15 * MINUTE);
     await sinkTest.offer(sampleAlarm(1).raised(), sampleAlarm(1).resolved(10));

@@ -19,7 +19,7 @@ const buildText = (language: "en" | "no", of: Incident, own = {}) =>
   buildIncidentText(of, chooseMessagePhrases(language, own), "Europe/Oslo");
 
 describe("the text of an incident", () => {
-  test("has title, status, site, priority, local time, description and value", () => {
+  test("contains title, status, site, priority, local time, description and value", () => {
     expect(buildText("en", alarmMessage())).toMatchObject({
       title: "Supply temperature low, Kvarnholmen 4",
       status: "Active",
@@ -33,7 +33,7 @@ describe("the text of an incident", () => {
     });
   });
 
-  test("omits a repeated description", () => {
+  test("omits a description that repeats the alarm's title or the trigger's description", () => {
     const description = "Below 20 °C";
     const trigger = { ...ALARM.trigger, description };
     const labels = (of: Incident) =>
@@ -43,7 +43,7 @@ describe("the text of an incident", () => {
     expect(labels(withAlarm({ description: ALARM.trigger.displayName }))).toEqual([]);
   });
 
-  test("has the text of a list value, else the number, else no value", () => {
+  test("contains the text of a list value; for other values the number; no field Value when the alarm has none", () => {
     const { lastActiveEvent } = ALARM;
     if (lastActiveEvent === null) throw new Error("The sample has no event.");
     const listValues = (more: object | null) =>
@@ -56,7 +56,7 @@ describe("the text of an incident", () => {
     expect(listValues({ value: 1, textlistValue: "On" })).toEqual(["value: On"]);
   });
 
-  test("has the person who acknowledged, and a message if it is not empty", () => {
+  test("contains the person who acknowledged the alarm, and the person's message if it is not empty", () => {
     const listFields = (acknowledgedMessage: string | null) =>
       buildText("en", withAlarm({ acknowledged: true, acknowledgedBy: "Kim", acknowledgedMessage })).fields.slice(5);
     const by = { label: "Acknowledged by", text: "Kim" };
@@ -65,7 +65,7 @@ describe("the text of an incident", () => {
     expect(listFields("On my way")).toEqual([by, { label: "Message", text: "On my way" }]);
   });
 
-  test("uses the configured language and phrases", () => {
+  test("uses the configured language, and the configured phrases instead of the built-in phrases", () => {
     const endedIncident = alarmMessage({ status: "resolved", endedAt: "2026-11-02T08:27:30.000Z" });
     expect(buildText("no", endedIncident).fields).toContainEqual({ label: "Varighet", text: "2 h 12 min" });
     expect(buildText("en", endedIncident, { resolved: "Over" }).status).toBe("Over");

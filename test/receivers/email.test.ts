@@ -222,7 +222,7 @@ describe("email: an endpoint that is no mail server", () => {
     await expectFailure(receiver.open(alarmMessage(), never()), failure);
   });
 
-  test("causes a timeout after the option timeout when it sends one character at a time", async () => {
+  test("causes a failure after the configured timeout when it sends one character at a time", async () => {
     const letters: ReturnType<typeof setInterval>[] = [];
     onTestFinished(() => letters.forEach(clearInterval));
     const options = await rawServer((socket) => {

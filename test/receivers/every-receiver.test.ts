@@ -40,7 +40,7 @@ function listSecrets(config: Readonly<Record<string, unknown>>) {
 }
 
 describe.each(RECEIVERS)("the receiver $name", (row) => {
-  test("keeps an incident open through all changes until its alarm ends", async () => {
+  test("keeps an incident open during all changes of its alarm until the alarm ends", async () => {
     const { server, open, receiver } = await startReceiver(row);
     let reference = asStored(await open());
     expect(server.things()).toMatchObject([{ key: KEY, isOpen: true }]);
@@ -89,7 +89,7 @@ describe.each(RECEIVERS)("the receiver $name", (row) => {
     expect(server.things()).toEqual(incidentsBefore);
   });
 
-  test("lists the alarms behind a gateway", async () => {
+  test("lists the alarms behind an offline gateway in the text of the gateway's incident", async () => {
     const { server, open } = await startReceiver(row);
     await open(gatewayMessage(12));
     const text = server.things()[0]?.texts.join("\n");
@@ -172,7 +172,7 @@ describe.each(RECEIVERS.filter(({ connector }) => connector !== "email"))("the r
     [429, { kind: "throttled", retryAfterMs: 5_000, scope: "allowance" }],
     [500, { kind: "retryable" }],
     [503, { kind: "throttled", retryAfterMs: 5_000, scope: "everything" }],
-  ])("maps status %i to its error and repeats no secret of the response", async (status, expectedError) => {
+  ])("maps status %i to a failure kind and repeats no secret of the response", async (status, expectedError) => {
     const { create, server, lines, open, receiver } = await startReceiver(row);
     const reference = await open();
     const { authorization = "" } = server.stub?.seen.at(-1)?.headers ?? {};

@@ -125,7 +125,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       expect(server.issues[1]?.steps).toEqual([{ transition: { id: "61" } }]);
     });
 
-    test("sends the configured resolution, or the first one, when it is required", async () => {
+    test("sends the configured or else the first allowed resolution when Jira requires a resolution", async () => {
       const allowedValues = ["7", "8"].map((id) => ({ id, name: id === "7" ? "Utført" : "Avvist" }));
       const resolution = { required: true, allowedValues };
       server.transitions = [{ id: "31", name: "Fullfør", from: ["Å gjøre"], to: DONE_STATUS, fields: { resolution } }];
@@ -164,7 +164,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       [{ summary: "too long" }, { kind: "rejected" }],
       [{ project: "valid project is required" }, { kind: "config", field: "project" }],
       [{ issuetype: "The issue type selected is invalid." }, { kind: "config", field: "issue_type" }],
-    ])("maps status 400 with the field errors %j to the matching error kind", async (errors, expectedError) => {
+    ])("maps status 400 with the field errors %j to the matching failure kind", async (errors, expectedError) => {
       server.stub.answer = () => ({ status: 400, body: JSON.stringify({ errorMessages: [], errors }) });
       await expectFailure(openIncident(), expectedError);
     });
@@ -175,7 +175,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       [{ status: 201, body: `{"id":"1","key":"FM-1/../x?y"}` }, { kind: "retryable" }],
       [{ status: 200, body: `{"errorMessages":["No."],"errors":{}}` }, { kind: "rejected" }],
     ] as [StubAnswer, object][])(
-      "when Jira responds to a new issue with %j, reports the matching error kind",
+      "when Jira responds to a new issue with %j, reports the matching failure kind",
       async (answer, expectedError) => {
         server.stub.answer = () => answer;
         await expectFailure(openIncident(), expectedError);
@@ -198,7 +198,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       [{ project: "XX" }, { kind: "config", field: "project" }],
       [{ issue_type: "Epic" }, { kind: "config", field: "issue_type", hint: "It has Feil, Task." }],
       [{ fields: { customfield_9: 1 } }, { kind: "config", field: "fields", message: /no field customfield_9/ }],
-    ])("reports a configuration error for %j", async (options, expectedError) => {
+    ])("reports a configuration error for the options %j, unknown to Jira", async (options, expectedError) => {
       await expectFailure(probe(options), expectedError);
     });
 

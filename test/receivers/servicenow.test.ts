@@ -143,7 +143,7 @@ describe("servicenow: closing an incident", () => {
   });
 });
 
-test("servicenow: an alarm that returns reports its incident as gone when the incident is in the state Closed", async () => {
+test("servicenow: when an alarm returns, the receiver reports an incident in the state Closed as gone", async () => {
   const closed = (await receiver.close(endMessage(), await openIncident(), never())) as IncidentReference;
   onlyRecord().fields.state = "7";
   expect(await receiver.update(alarmMessage({ change: "retriggered" }), closed, never())).toBe("gone");
@@ -185,7 +185,7 @@ describe("servicenow: error responses", () => {
     [{ status: 201, body: '{"result":{"sys_id":"../x"}}' }, { kind: "retryable" }],
     [{ status: 200, body: error("Insert failed", "no") }, { kind: "rejected" }],
   ] as [StubAnswer, object][])(
-    "maps the response %j to the opening of an incident to its error",
+    "maps the response %j to a request that opens an incident to a failure kind",
     async (answer, expectedError) => {
       server.stub.answer = () => answer;
       await expectFailure(openIncident(), expectedError);

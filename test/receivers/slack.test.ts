@@ -404,7 +404,7 @@ describe("slack: error responses", () => {
     ["no_permission", { reason: "forbidden" }, /Invite the bot/],
     ["not_in_channel", { reason: "settings", field: "channel" }, /\/invite/],
     ["is_archived", { field: "channel" }, /Unarchive/],
-  ])("reports %s as a configuration error with a hint", async (error, fields, hint) => {
+  ])("reports the Slack error %s as a configuration error with a hint", async (error, fields, hint) => {
     const { server, receiver } = await startReceiver();
     server.answer("chat.postMessage", () => slackReply({ ok: false, error }));
     const message = `${server.url} refused chat.postMessage: ${error}.`;
@@ -414,7 +414,7 @@ describe("slack: error responses", () => {
   test.each([
     ["ratelimited", "allowance"],
     ["service_unavailable", "everything"],
-  ])("waits after %s with the scope %s", async (error, scope) => {
+  ])("reports the Slack error %s as a throttling of scope %s", async (error, scope) => {
     const { server, receiver } = await startReceiver();
     server.answer("chat.postMessage", () => slackReply({ ok: false, error }, 200, { "retry-after": "7" }));
     await expectFailure(receiver.open(linkedMessage(), never()), { kind: "throttled", retryAfterMs: 7_000, scope });
@@ -491,7 +491,7 @@ describe("slack: plenum check", () => {
     await expectFailure(receiver.probe(never()), { kind: "config", message: expectedText, hint: /./ });
   });
 
-  test("uses a base address with a path and posts nothing", async () => {
+  test("uses a configured base address with a path and posts nothing", async () => {
     const { server } = await startReceiver();
     const receiver = createTestReceiver(server, { base_url: `${server.url}/slack/` });
     await receiver.probe(never());

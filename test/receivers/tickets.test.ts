@@ -174,7 +174,7 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
     expect(onlyTicket().isOpen).toBe(true);
   });
 
-  test("adds one note to a closed ticket when the alarm returns and no option reopens tickets", async () => {
+  test("adds one note to a closed ticket when the alarm returns and no option allows reopening", async () => {
     const reference = await closeIncident();
     const retriggered = alarmMessage({ change: "retriggered" });
     const back = (await receiver.update(retriggered, reference, never())) as IncidentReference;
@@ -198,7 +198,7 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
       await expectFailure(request(), { kind: "config", reason });
   });
 
-  test("searches again for a ticket until the search index is up to date, and only then reports that none exists", async () => {
+  test("reports that no ticket exists only after the search index is up to date, and retries until then", async () => {
     await openIncident(gatewayMessage(2));
     const sinceMs = clock.now();
     clock.set(new Date(sinceMs + settledMs - 10_000).toISOString());

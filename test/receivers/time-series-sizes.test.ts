@@ -119,7 +119,7 @@ describe("time series in a fixed-width block", () => {
   });
 });
 
-test("pagerduty sends time series as details, a template has a field for them, and ntfy cuts the end of the text", () => {
+test("time series are details in pagerduty, a field of templates, and cut from a long text in ntfy", () => {
   const incident = withSeries(alarmMessage(), [HEADING, seriesLine(1)]);
   expect(JSON.parse(formatWith("pagerduty")(incident)).payload.custom_details.values).toEqual([HEADING, seriesLine(1)]);
   expect(JSON.parse(formatWith("pagerduty")(alarmMessage())).payload.custom_details).not.toHaveProperty("values");

@@ -27,7 +27,7 @@ describe.each(FORMAT_NAMES)("the webhook format %s", (format) => {
     expect(listErrors({ ...smallestConfig(format), url: SECRET })).toEqual([]);
   });
 
-  test("rejects a plain address if the address is the secret", () => {
+  test("rejects an address in plain text if everyone who knows the address can post", () => {
     const message = `url: Everyone who knows this address can post to ${format}, so keep it out of the configuration: write {file: path} or {env: NAME}.`;
     const errors = listErrors({ ...smallestConfig(format), url: PLAIN_ADDRESS });
     expect(errors).toEqual(addressKind === "secret" ? [message] : []);
@@ -48,7 +48,7 @@ describe.each(FORMAT_NAMES)("the webhook format %s", (format) => {
     expect(listErrors({ ...smallestConfig(format), key: SECRET })).toHaveLength(key === undefined ? 1 : 0);
   });
 
-  test("accepts the options of receivers", () => {
+  test("accepts the options that all alarm receivers have, such as hold and language", () => {
     const options = { hold: "2m", initial: true, language: "no", words: { resolved: "Over" }, fold: {} };
     expect(listErrors({ ...smallestConfig(format), ...options })).toEqual([]);
   });
@@ -57,7 +57,7 @@ describe.each(FORMAT_NAMES)("the webhook format %s", (format) => {
 describe.each(["cloudevents", "standard"])("the event format %s", (format) => {
   const events = { format, url: PLAIN_ADDRESS, unsigned: true };
 
-  test("accepts a plain address and rejects a missing or secret one", () => {
+  test("accepts an address in plain text, and rejects a missing address and an address from a secret file", () => {
     expect(listErrors(events)).toEqual([]);
     expect(listErrors({ format, unsigned: true })).toEqual([
       "url: This is needed and missing: where every event is posted to.",
@@ -65,7 +65,7 @@ describe.each(["cloudevents", "standard"])("the event format %s", (format) => {
     expect(listErrors({ ...events, url: SECRET })[0]).toMatch(/^url: With the format .* write the address itself/);
   });
 
-  test("rejects options for alarms", () => {
+  test("rejects options that apply only to alarm receivers, such as hold and language", () => {
     for (const [name, value] of Object.entries({ hold: "2m", language: "no", fold: { gateway: false } })) {
       expect(listErrors({ ...events, [name]: value })).toEqual([
         `${name}: This is for alarms; the format ${format} sends every event as it comes. Take it away.`,

@@ -86,7 +86,7 @@ const LIMITS: Partial<Record<FormatName, (json: Any) => readonly (readonly [size
 };
 
 describe.each(FORMAT_NAMES)("the format %s with hostile and long names", (name) => {
-  test.each(HOSTILE.map((text) => [text.slice(0, 20), text]))("keeps the size limits: %j", (_, text) => {
+  test.each(HOSTILE.map((text) => [text.slice(0, 20), text]))("keeps the vendor's size limits: %j", (_, text) => {
     for (const message of [namedMessage(text), stormMessage(text)]) {
       const { json } = request(name, message);
       for (const [size, most] of LIMITS[name]?.(json) ?? []) expect(size).toBeLessThanOrEqual(most);
@@ -124,7 +124,7 @@ describe("changes that each format sends", () => {
     discord: Object.fromEntries(CHANGES.map((change) => [change, true])),
   };
 
-  test.each(FORMAT_NAMES)("%s sends the opening, the end and the expected changes", (name) => {
+  test.each(FORMAT_NAMES)("%s sends the beginning, the end and only its supported changes of an alarm", (name) => {
     const incident = Object.fromEntries(
       CHANGES.map((change) => [change, request(name, alarmMessage({ change }), "update") !== null]),
     );
@@ -149,7 +149,7 @@ describe("the format pagerduty", () => {
       expect(pagerdutyErrors(request("pagerduty", incident).json)).toEqual([]);
   });
 
-  test("sends all details with a trigger, and only the key with an acknowledgement or an end", () => {
+  test("sends all details of an alarm with action trigger, and only the key with an acknowledgement or an end", () => {
     expect(request("pagerduty", alarmMessage()).json).toEqual({
       routing_key: KEY,
       event_action: "trigger",
@@ -264,7 +264,7 @@ test("splunk-oncall sends CRITICAL, ACKNOWLEDGEMENT and RECOVERY, and INFO for a
   });
 });
 
-test("ntfy sends to the topic of the address with the key as sequence id", () => {
+test("ntfy sends to the topic in the configured address, with the incident key as the sequence id", () => {
   const { json, headers } = request("ntfy", alarmMessage());
   expect(headers).toEqual({ "x-sequence-id": alarmMessage().key, authorization: `Bearer ${KEY}` });
   expect(json).toMatchObject({

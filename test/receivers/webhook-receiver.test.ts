@@ -75,7 +75,7 @@ describe("the webhook format slack", () => {
       { kind: "throttled", retryAfterMs: 30_000 },
     ],
     [{ status: 200, body: `ok${"x".repeat(5_000_000)}` }, { kind: "rejected" }],
-  ])("maps the response %j to the matching error", async (answer, expected) => {
+  ])("maps the response %j to the matching failure kind", async (answer, expected) => {
     const stub = await startStubInTest(() => answer);
     const url = secretFile(`${stub.url}/services/T0/B0/abcdefghijklmnop`);
     const receiver = createTestReceiver({ format: "slack", url, ...LOOPBACK });

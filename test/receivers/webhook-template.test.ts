@@ -64,7 +64,7 @@ describe("requests of a webhook template", () => {
     ]);
   });
 
-  test.each(EVIL)("keep the name %j as data in body and path", async (text) => {
+  test.each(EVIL)("insert the name %j into body and path without changing their structure", async (text) => {
     const { receiver, stub, bodies } = await withTemplate({
       open: {
         path: "/things/{{site.displayName}}/x?name={{site.displayName}}",
@@ -93,7 +93,7 @@ describe("requests of a webhook template", () => {
     expect(Buffer.from(stub.seen[0]?.headers["x-title"] ?? "", "latin1").toString()).toBe("Søndre gate 温度");
   });
 
-  test("are sent once per operation, and not for an operation without a template", async () => {
+  test("are sent once for each of open, update and close, and not for an operation without a template", async () => {
     const { receiver, stub } = await withTemplate({
       open: { method: "PUT", path: "/things/{{key}}", headers: { "Idempotency-Key": "{{changeId}}" }, body: {} },
       update: { method: "PATCH", path: "/things/{{place.id}}?by=plenum", body: { state: "{{status}}" } },
@@ -110,7 +110,7 @@ describe("requests of a webhook template", () => {
     expect(stub.seen[0]?.headers["idempotency-key"]).toBe(alarmMessage().changeId);
   });
 
-  test("have the secret header unchanged", async () => {
+  test("contain a header from a secret unchanged, even if the secret contains {{title}}", async () => {
     process.env.PLENUM_TEST_TEMPLATE_KEY = "{{title}} key";
     onTestFinished(() => {
       delete process.env.PLENUM_TEST_TEMPLATE_KEY;
@@ -122,7 +122,7 @@ describe("requests of a webhook template", () => {
     expect(stub.seen[0]?.body.length).toBe(0);
   });
 
-  test("have every field for any kind of incident", async () => {
+  test("contain every template field for an alarm and for a storm, with null for a field without a value", async () => {
     const names = TEMPLATE_FIELDS.filter((name) => !name.startsWith("place."));
     const body = Object.fromEntries(names.map((name) => [name.replaceAll(".", "_"), `{{${name}}}`]));
     expect(listErrors({ open: { body } })).toEqual([]);
@@ -159,7 +159,7 @@ describe("responses to a request of a webhook template", () => {
     [reply(200, '{"ok":true}'), { kind: "config", field: "template.id" }],
     [reply(200, '{"ok":true,"data":{"id":""}}'), { kind: "config", field: "template.id" }],
     [{ status: 404 }, { kind: "config" }],
-  ])("to an opening are accepted or rejected as configured: %j", async (answer, expected) => {
+  ])("that opens an incident are accepted only with the configured status and body: %j", async (answer, expected) => {
     const { receiver, stub } = await withTemplate({
       open: {},
       success: { status: [200, 201, 409], body: { path: "$.ok", equals: true } },
@@ -172,7 +172,7 @@ describe("responses to a request of a webhook template", () => {
   });
 
   test.each([404, 409, 410])(
-    "with status %i mean a deleted incident only if the request has its id",
+    "with status %i report the incident as deleted only if the request contains the incident's id",
     async (status) => {
       const { receiver, stub } = await withTemplate({
         open: {},
@@ -199,7 +199,7 @@ describe("the configuration of a webhook template", () => {
     expect(firstError).not.toContain("place.id");
   });
 
-  test("accepts {{place.…}} fields only after the opening and if their path is configured", () => {
+  test("accepts {{place.…}} fields only in update and close, and only if their response path is configured", () => {
     expect(listErrors({ open: { path: "/{{place.id}}" }, id: "$.id" })).toEqual([
       "template.open.path: {{place.id}} is known only after the opening, so it cannot stand in `open`.",
     ]);
@@ -220,7 +220,7 @@ describe("the configuration of a webhook template", () => {
     [{ open: {}, success: { status: [500] } }, /^template\.success\.status\.0/],
     [{ update: {} }, /^template\.open/],
     [{ open: {}, opened: {} }, /opened/],
-  ])("rejects %j", (template, expected) => {
+  ])("rejects the template %j with an error that names the wrong part", (template, expected) => {
     const firstError = listErrors(template);
     expect(firstError).toHaveLength(1);
     expect(firstError[0]).toMatch(expected);

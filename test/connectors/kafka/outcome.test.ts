@@ -14,7 +14,7 @@ describe("an error code of a Kafka broker", () => {
     ["no key", "The broker says INVALID_RECORD: no key."],
     ["", "The broker says INVALID_RECORD."],
     [null, "The broker says INVALID_RECORD."],
-  ])("the rejection of a record contains the broker's message: %s", (said, end) => {
+  ])("the error for a rejected record contains the broker's message if there is one: %j", (said, end) => {
     expect(explainRefusal(87, "plenum.tag", said)).toBe(
       `Topic plenum.tag: the topic does not take such a record. ${end}`,
     );
@@ -25,7 +25,7 @@ describe("an error code of a Kafka broker", () => {
   });
 });
 
-test("retries after an error of the client library, and names its code", () => {
+test("an error of the Kafka client library is retryable, and its message contains the error code", () => {
   const failure = mapConnectionError(new GenericError("PLT_KFK_USER", "strange"), { host: "a", port: 1 });
   expect(failure).toMatchObject({
     kind: "retryable",

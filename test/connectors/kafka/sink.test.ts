@@ -108,7 +108,7 @@ describe("a Kafka record", () => {
 });
 
 describe("the receipt of a write to Kafka", () => {
-  test("settles acknowledged records, and a retry sends only the others, but a later write sends all again", async () => {
+  test("settles acknowledged records, so a retry sends only the rest; a new write of the batch sends all", async () => {
     let isBrokerAway = true;
     const { cluster, sink } = await setUp({
       brokers: 2,
@@ -139,7 +139,7 @@ describe("the receipt of a write to Kafka", () => {
     expect(storedIds(cluster)).toHaveLength(60);
   });
 
-  test("asks for a retry from the first event with a missing topic on, and no later event is sent", async () => {
+  test("leaves events from the first event with a missing topic on for a retry, and sends no later event", async () => {
     const { cluster, sink } = await setUp({ topics: { "plenum.tag": 1 } });
     const batch = [valueEvent(1), sampleEvent("alarm-raised"), valueEvent(2)];
     const receipt = await sink.write(batch, never());
@@ -220,7 +220,7 @@ describe("a batch of Kafka records", () => {
     }
   });
 
-  test("accepts one record of exactly max_message_bytes, and rejects one byte more", async () => {
+  test("accepts one record of exactly max_message_bytes, and rejects a record that is one byte larger", async () => {
     const largeEvent = { ...valueEvent(7), data: { ...valueEvent(7).data, behindGateway: "x".repeat(1_000) } };
     for (const [spare, rejected] of [
       [0, []],
@@ -233,7 +233,7 @@ describe("a batch of Kafka records", () => {
 });
 
 describe("the leader of a Kafka partition", () => {
-  test("a missing leader settles no event, and the next write requests the leader again", async () => {
+  test("is requested again by the next write when it was missing, and no event was settled without it", async () => {
     let isMissing = true;
     const { cluster, sink } = await setUp({ topics: 1, leaderless: () => isMissing });
     await expectFailure(sink.write([valueEvent(1)], never()), tookNothing("LEADER_NOT_AVAILABLE"));
@@ -242,7 +242,7 @@ describe("the leader of a Kafka partition", () => {
     expect(storedIds(cluster)).toEqual([valueEvent(1).id]);
   });
 
-  test("a moved leader is requested again by the next write", async () => {
+  test("is requested again by the next write after the leader moved to another broker", async () => {
     const errorCodes = [6];
     const { cluster, sink } = await setUp({ topics: 1, produce: () => errorCodes.shift() ?? 0 });
     await expectFailure(sink.write([valueEvent(1)], never()), tookNothing("NOT_LEADER_OR_FOLLOWER"));
@@ -307,7 +307,7 @@ describe("the idempotent Kafka producer", () => {
     ]);
   });
 
-  test("the option idempotent: false disables the producer id, and the error for a missing right names both solutions", async () => {
+  test("requests no producer id with idempotent: false, which the error for a missing permission suggests", async () => {
     const withoutProducerId = await setUp({}, { idempotent: false });
     await withoutProducerId.sink.write([valueEvent(1)], never());
     expect(withoutProducerId.cluster.asked).not.toContain("InitProducerId");
@@ -356,7 +356,7 @@ describe("requests to Kafka brokers", () => {
 });
 
 describe("a missing Kafka topic", () => {
-  test("is retryable for 20 s, also after the topic existed for a while, and then a ConfigError", async () => {
+  test("causes a retryable error for 20 s and then a ConfigError, also when the topic existed before", async () => {
     let nowMs = 0;
     let isThere = false;
     const clock = { now: () => 0, monotonic: () => nowMs, sleep: async () => undefined };
@@ -432,7 +432,7 @@ describe("authentication at Kafka brokers", () => {
     expect(JSON.stringify(error)).not.toContain("correct horse");
   });
 
-  test("has separate error messages for a wrong mechanism, an unwanted password and a missing password", async () => {
+  test("has separate error messages for a wrong mechanism, an unnecessary and a missing password", async () => {
     const scram = await setUp(refusePassword("PLAIN"), sasl("SCRAM-SHA-256"));
     await expectFailure(scram.sink.open(never()), { kind: "config", field: "sasl.mechanism" });
     const unwanted = await setUp({}, sasl("PLAIN"));

@@ -204,7 +204,7 @@ describe.each([4, 5] as const)("the acknowledgement of a command (MQTT protocol 
     return broker;
   }
 
-  test("is sent to the broker only after accept has resolved", async () => {
+  test("is sent to the broker only after the worker has accepted the command", async () => {
     const { promise: journaled, resolve } = Promise.withResolvers<void>();
     const recorder = createRecorder(() => journaled);
     const broker = await setUp(recorder);
@@ -216,7 +216,7 @@ describe.each([4, 5] as const)("the acknowledgement of a command (MQTT protocol 
     expect(await broker.until("puback")).toMatchObject([{ messageId: 7 }]);
   });
 
-  test("is not sent when accept rejects, and the commands connector connects and subscribes again", async () => {
+  test("is not sent when the worker fails to accept the command; the connector connects again", async () => {
     let isDiskFull = true;
     const recorder = createRecorder(async () => {
       if (isDiskFull) throw new Error("disk full");

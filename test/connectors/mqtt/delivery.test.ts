@@ -61,7 +61,7 @@ describe("the reason code with which a broker acknowledges a message", () => {
     [145, Retryable],
     [151, Throttled],
     [255, Retryable],
-  ])("code %i offers this and all later events again and keeps the connection", async (code, failure) => {
+  ])("code %i leaves this and all later events for a retry and keeps the connection", async (code, failure) => {
     const { broker, sink } = await setUpOpen(answerWithReason(2, code));
     const { rejected, retry } = await sink.write(batch, never());
     expect(retry).toMatchObject({ from: 2, error: { message: expect.stringContaining(String(code)) } });
@@ -119,12 +119,12 @@ describe("a lost connection to the MQTT broker", () => {
 
   test.each([
     [
-      "a message of at least 3,000 characters",
+      "a long message",
       "x".repeat(3_000),
       expect.stringMatching(/^If that stays so.*the longest on its way has [3-9]\d{3} characters/),
     ],
-    ["no suggestion for short messages", "x", undefined],
-  ])("suggests a cause when a message is in flight that may be too long: %s", async (_, unit, hint) => {
+    ["a short message", "x", undefined],
+  ])("causes an error with a hint only if a message of 3,000 characters was in flight: %s", async (_, unit, hint) => {
     const { sink } = await setUpOpen(endConnectionAtValue, {}, 4);
     const event = valueEvent(1);
     const tag = { ...event.data.tag, unit };
@@ -171,7 +171,7 @@ describe("a lost connection to the MQTT broker", () => {
   test.each([
     [149, "packet too large", { field: "max_message_bytes" }],
     [142, "session taken over", { message: expect.stringContaining("Another client with our client id") }],
-  ])("is a ConfigError without quick reconnects after DISCONNECT reason %i (%s)", async (reasonCode, _, expected) => {
+  ])("causes a ConfigError and no quick reconnect after DISCONNECT reason %i (%s)", async (reasonCode, _, expected) => {
     const { broker, sink } = await setUpOpen((packet) =>
       isValue(packet) ? [{ cmd: "disconnect", reasonCode }] : undefined,
     );
@@ -316,7 +316,7 @@ function gathering(): AnswerPacket {
   };
 }
 
-describe("a broker that delays acknowledgements until TCP confirms the last one", () => {
+describe("a broker that delays acknowledgements until TCP confirms the previous acknowledgement", () => {
   test("sends its acknowledgements at once because the sink sends a ping in each batch", async () => {
     const { broker, sink } = await setUpOpen(gathering(), { publish_deadline: "10s" });
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });

@@ -85,7 +85,7 @@ describe("a PUBLISH packet built without the MQTT library", () => {
     expect([getBytesIfTooLarge(bytes, sentMessage), getBytesIfTooLarge(bytes - 1, sentMessage)]).toEqual([null, bytes]);
   });
 
-  test("is sent in one socket write with all others of the same event-loop tick, in order", async () => {
+  test("is sent in one socket write with all other packets of the same event-loop tick, in order", async () => {
     const turns = fc.array(fc.array(message, { maxLength: 12 }), { maxLength: 6 });
     await fc.assert(
       fc.asyncProperty(turns, version, async (all, spoken) => {

@@ -137,20 +137,20 @@ const listPayloads = (event: Event, payload: MqttConfig["payload"]) =>
   ]);
 
 describe("the option payload", () => {
-  test("plain publishes the bare value instead of JSON, and the quality on a topic of its own", () => {
+  test("with the value plain publishes the bare tag value instead of JSON, and the quality on a separate topic", () => {
     expect(listPayloads(valueEvent(1, "10042", 20), "plain")).toEqual([
       [`${TOPIC}/value`, "20.0", true, "text/plain"],
       [`${TOPIC}/quality`, "good", true, "text/plain"],
     ]);
   });
 
-  test("plain publishes only the quality of a value that is null", () => {
+  test("with the value plain publishes only the quality of a tag value that is null", () => {
     expect(listPayloads(valueEvent(1, "10042", null), "plain")).toEqual([
       [`${TOPIC}/quality`, "bad", true, "text/plain"],
     ]);
   });
 
-  test("both keeps JSON on the topic of the value and adds the bare value and the quality", () => {
+  test("with the value both publishes JSON, and the bare value and the quality on separate topics", () => {
     expect(listPayloads(valueEvent(1, "10042", true), "both")).toEqual([
       [`${TOPIC}/value`, "JSON", true, "application/json"],
       [`${TOPIC}/value/plain`, "true", true, "text/plain"],
@@ -158,7 +158,7 @@ describe("the option payload", () => {
     ]);
   });
 
-  test("the messages of a removed tag clear each of its retained topics", () => {
+  test("with the value both clears each retained topic of a removed tag", () => {
     expect(
       messagesOf(sampleEvent("tag-removed"), "both")
         .filter(({ retain }) => retain)

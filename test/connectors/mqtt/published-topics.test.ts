@@ -103,7 +103,7 @@ describe("topics from names", () => {
     ["names that are equal after cleaning", "VS/1", "VS+1"],
     ["names of only spaces", " ", "  "],
     ["names with the same first 128 characters", `${"x".repeat(300)}a`, `${"x".repeat(300)}b`],
-  ])("end with the ids of both tags for %s, until one is renamed", async (_, first, second) => {
+  ])("end with the tag id while two tags of a site have %s, until one tag is renamed", async (_, first, second) => {
     const { building, worker, listValueTopics } = await setUp({ topic: NAMED_LAYOUT });
     const names = [first, second];
     for (const [n, displayName] of names.entries())
@@ -213,7 +213,7 @@ describe("former retained topics", () => {
     expect(retained.get("plenum/1/Temp/value")).toContain('"tag":"1"');
   });
 
-  test("tags get unique topics even if one has the name that another gets with its id and source", async () => {
+  test("tags get unique topics even if the name of a tag equals the topic level of another tag: X-1", async () => {
     const { building, worker, retained, listValueTopics } = await setUp({ topic: NAMED_LAYOUT });
     for (const [n, displayName] of ["X", "X", "X-1", "X-main-1"].entries()) {
       const id = String(n + 1);

@@ -91,7 +91,7 @@ describe("MQTT topics", () => {
     }
   });
 
-  test("of a layout without {kind} are for tags only; other objects have the default layout", () => {
+  test("follow a layout without {kind} for tags only; topics of other objects follow the default layout", () => {
     const named = createTopics("plenum", "{prefix}/{site_name}/{tag}/{aspect}");
     expect(named.buildTopic(topicParts)).toBe("plenum/1/10001/value");
     expect(named.buildTopic({ ...topicParts, kind: "gateway" })).toBe("plenum/main/1/gateway/10001/value");
@@ -127,7 +127,7 @@ describe("MQTT topics", () => {
       expect(topics.parseCommand(topic), topic).toBeNull();
   });
 
-  test.each(["answers/42", "plenum/reply/operator/1", "plenumx/1"])("allow %s as a response topic", (topic) => {
+  test.each(["answers/42", "plenum/reply/operator/1", "plenumx/1"])("may be used as a response topic: %s", (topic) => {
     expect(topics.mayReply(topic)).toBe(true);
   });
 
@@ -140,11 +140,11 @@ describe("MQTT topics", () => {
     "a\u0000b",
     "",
     "x".repeat(2_000),
-  ])("refuse %j as a response topic", (topic) => {
+  ])("may not be used as a response topic if reserved, invalid or too long: %j", (topic) => {
     expect(topics.mayReply(topic)).toBe(false);
   });
 
-  test("refuse response topics that match the event topics of a layout without a prefix", () => {
+  test("may not be used as response topics if they match the event topics of a layout without a prefix", () => {
     const uns = createTopics("plenum", "acme/{site}/{kind}/{id}/{aspect}");
     expect(uns.mayReply("acme/1/tag/10001/value")).toBe(false);
     expect(uns.mayReply("acme/1/tag/10001/history/5m")).toBe(false);

@@ -62,7 +62,7 @@ test("the files of an interrupted commit are written again from the same events"
   expect([staged.isSettled(), staged.settleCommits() === null, staged.isSettled()]).toEqual([false, false, true]);
 });
 
-test("an interrupted commit is split when its redelivered events have waited for max_age", async () => {
+test("an interrupted commit is split when max_age ends before all of its events are redelivered", async () => {
   const stagedCommits = [{ from: 1, through: 4, keys: [] }];
   const { clock, files, staged, commit, add } = createStage({ stagedCommits });
   for (const n of [1, 2]) await add(n);
@@ -78,10 +78,10 @@ test("an interrupted commit is split when its redelivered events have waited for
 });
 
 test.each([
-  ["kept when the lake is at the same position", { through: 7 }, true],
-  ["kept when the lake is at an earlier position", { through: 6 }, true],
-  ["replaced when the lake is at a later position, because the state is an older copy", { through: 8 }, false],
-  ["kept when the lake has no position", {}, true],
+  ["kept when the last event position in the lake is the same", { through: 7 }, true],
+  ["kept when the last event position in the lake is earlier", { through: 6 }, true],
+  ["replaced when the last event position in the lake is later, so the state is an old copy", { through: 8 }, false],
+  ["kept when the lake contains no event position", {}, true],
 ])("the writer id in the sink state is %s", async (_, there, goesOn) => {
   const store = createMemoryStore();
   const context = contextFor("lake");
@@ -94,7 +94,7 @@ test.each([
   expect((await loadSinkState(context, store, never())).writerId).toBe("def");
 });
 
-test("a day is finalized only when no interrupted commit is unfinished", async () => {
+test("a day is finalized only after the last interrupted commit is completed", async () => {
   const folder = testFolder();
   const seal = { site: "1", day: "2026-11-02", revision: 1, account: {} };
   const remembered = new Map<string, unknown>([

@@ -84,7 +84,7 @@ describe.each(["plain", "delta"] as const)("an interrupted Parquet sink with tab
     expect(rows.toSorted()).toEqual([other(3), other(4), valueEvent(5)].map(({ id }) => id).toSorted());
   });
 
-  test("an interrupted Parquet sink stops a commit on abort, and the next commit completes it", async () => {
+  test("an interrupted Parquet sink stops a commit on abort, and its next commit writes the same rows once", async () => {
     const s3 = await openS3();
     const engine = createEngine(inS3(s3, { max_rows: 2, table_format }));
     const stop = new AbortController();

@@ -69,8 +69,8 @@ const filesOf = (folder: string, table: string, site: string) =>
 const counted = async (folder: string, table: string) =>
   (await rowsIn(folder, table, "count(*)::INTEGER AS rows, count(DISTINCT event_id)::INTEGER AS events"))[0];
 
-describe.each(LAKES)("a lake without history (%s, %s)", (where, format) => {
-  test("a lake without history has few files in the current day, and one file per table and site in a past day", async () => {
+describe.each(LAKES)("a lake without history readings (%s, %s)", (where, format) => {
+  test("a lake without history readings has few files today, and one file per table and site in a past day", async () => {
     const { config, follow, seen } = await lakeAt(where, format);
     const engine = createEngine(config);
     follow(engine);
@@ -99,7 +99,7 @@ describe.each(LAKES)("a lake without history (%s, %s)", (where, format) => {
 });
 
 describe.each(["plain", "delta"] as const)("hourly compaction with table_format %s", (format) => {
-  test("hourly compaction compacts late rows of a past day in the next passes, not at each commit", async () => {
+  test("hourly compaction compacts late rows of a past day in its next hourly runs, not at each commit", async () => {
     const { config, seen } = await lakeAt("folder", format);
     const engine = createEngine(config);
     engine.setWall(DAY_START);
@@ -116,7 +116,7 @@ describe.each(["plain", "delta"] as const)("hourly compaction with table_format 
     expect(manifestOf(seen(), "1").tables.value.rows).toBe(6);
   });
 
-  test("hourly compaction continues after a week without the worker, and after a lost state", async () => {
+  test("hourly compaction continues after a week without the worker, and after the sink state is lost", async () => {
     const { config, seen } = await lakeAt("folder", format);
     const engine = createEngine(config);
     engine.setWall(DAY_START);
@@ -135,7 +135,7 @@ describe.each(["plain", "delta"] as const)("hourly compaction with table_format 
     expect(await counted(seen(), "value")).toEqual({ rows: 12, events: 12 });
   });
 
-  test("hourly compaction writes no manifest when the source reads history and day-sealed will follow", async () => {
+  test("hourly compaction writes no manifest if the source reads history; the event day-sealed follows", async () => {
     const { config, seen } = await lakeAt("folder", format);
     const engine = createEngine(config, undefined, { readsHistory: true });
     engine.setWall(DAY_START);

@@ -197,7 +197,7 @@ describe("the S3 store", () => {
     expect([...s3.objects.keys()]).toEqual(["a/b c.txt"]);
   });
 
-  test("the S3 store repeats a conditional put after a conflict with another one, and gives up after several conflicts", async () => {
+  test("the S3 store repeats a conditional put after a conflict, and gives up after several conflicts", async () => {
     const s3 = await openS3();
     const store = s3Store(s3);
     let conflicts = 1;

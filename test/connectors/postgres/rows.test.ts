@@ -44,7 +44,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
   };
   const types = Object.keys(cells) as ColumnType[];
 
-  test("every cell is read as it was written, with equal and different values in a column", async () => {
+  test("cells of every column type are read as written, with equal and different values in a column", async () => {
     const database = await createDatabase(server());
     const column = (name: string, type: ColumnType, isNullable = true) => ({ name, type, isNullable, about: "" });
     const table: LakeTable = {

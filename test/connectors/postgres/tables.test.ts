@@ -79,12 +79,12 @@ update plenum.schema_version set columns = array_remove(columns, 'value.latency_
 
   const CHANGES: readonly (readonly [what: string, change: string, said: string])[] = [
     [
-      "a column dropped",
+      "a dropped column",
       "alter table plenum.value drop column unit",
       'config: The table plenum.value has lost its column unit. Run: alter table "plenum"."value" add column "unit" text',
     ],
     [
-      "a column renamed",
+      "a renamed column",
       "alter table plenum.alarm rename column description to beschreibung",
       'config: The table plenum.alarm has a column beschreibung that is not null and has no default, and Plenum does not fill it. Run: alter table "plenum"."alarm" alter column "beschreibung" drop not null; or give it a default.',
     ],
@@ -94,7 +94,7 @@ update plenum.schema_version set columns = array_remove(columns, 'value.latency_
       'config: The column unit of plenum.value is character varying(4) and has to be text. Run: alter table "plenum"."value" alter column "unit" type text',
     ],
     [
-      "a column that takes no null any more",
+      "a column that no longer allows null",
       "alter table plenum.value alter column value_number set not null",
       'config: The column value_number of plenum.value has to take null. Run: alter table "plenum"."value" alter column "value_number" drop not null',
     ],
@@ -104,7 +104,7 @@ update plenum.schema_version set columns = array_remove(columns, 'value.latency_
       "config: plenum.value is no table. Rename what has that name, or let schema name another.",
     ],
     [
-      "a primary key dropped",
+      "a dropped primary key",
       "alter table plenum.value drop constraint value_pkey",
       'config: The table plenum.value has no unique index on source, event_id. Run: create unique index on "plenum"."value" ("source", "event_id")',
     ],

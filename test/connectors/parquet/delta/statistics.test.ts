@@ -48,7 +48,7 @@ test.each<[string, ColumnType, readonly Cell[], readonly unknown[]]>([
   ["long texts, with a shortened minimum, and a shortened and raised maximum", "text", [a40], [a32, `${a32}${TOP}`, 0]],
   ["a long text of the highest Unicode character", "text", [TOP.repeat(40)], [TOP.repeat(32), TOP.repeat(40), 0]],
   ["texts with characters above U+FFFF, which sort last", "text", ["\u{1F600}", "\uFF5E"], ["\uFF5E", "\u{1F600}", 0]],
-])("column statistics have the bounds, if there are any, and the null count of %s", async (_, type, cells, wanted) => {
+])("column statistics contain the null count and any minimum and maximum of %s", async (_, type, cells, wanted) => {
   expect(await boundsOf(type, cells)).toEqual(wanted);
 });
 

@@ -132,7 +132,7 @@ describe("a commit to a Delta table", () => {
   });
 
   test.each<Fault>(["answer lost", "denied"])(
-    "a commit to a Delta table is recognized by its content when the response to the put is misleading (%s)",
+    "a commit to a Delta table is recognized by its content when the response to the put is lost or wrong (%s)",
     async (fault) => {
       const faults = [fault];
       const store = createMemoryStore((call) => (call === "putIfAbsent" ? (faults.shift() ?? "none") : "none"));
