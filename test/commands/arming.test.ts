@@ -27,8 +27,8 @@ test("writing is armed within 2 s after the worker's user creates the request fi
 
 test.each([
   ["a link", (file: string) => symlinkSync(`${file}.target`, file)],
-  ["under another name", (file: string) => writeFileSync(`${file}.txt`, "")],
-])("writing stays unarmed when the request file is %s", async (_, request) => {
+  ["a file with another name", (file: string) => writeFileSync(`${file}.txt`, "")],
+])("writing stays unarmed when the file that requests arming is %s", async (_, request) => {
   const rig = await testRig({ isArmed: false });
   const file = join(rig.folder, ARM_WRITING_FILE);
   writeFileSync(`${file}.target`, "");

@@ -34,7 +34,7 @@ describe("the space limit of the audit log", () => {
     expect(space.findFullRefusal()).toMatchObject({ reason: "audit-full" });
   });
 
-  test("equals the free disk space when there is less space than the configured limit", () => {
+  test("includes only the free disk space when that is less than the configured limit", () => {
     expect(spaceOf(() => 8 * MEBIBYTE, 3 * MEBIBYTE).notice()).toBeNull();
     expect(spaceOf(() => 8 * MEBIBYTE, 2 * MEBIBYTE).notice()).toContain("free some space on its disk");
   });

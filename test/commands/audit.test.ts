@@ -65,7 +65,7 @@ test("the verification of the audit log finds a changed, removed or moved record
   database.close();
 });
 
-test("audit-head is emitted with each write and hourly, and a stored head detects a cut or rewritten audit log", async () => {
+test("the event audit-head is emitted at each write and hourly, and reveals a changed audit log", async () => {
   const rig = await testRig();
   const [first = "", second = ""] = TAGS;
   await rig.send({ id: "a", tag: first, value: 21 });
@@ -97,7 +97,7 @@ test("audit-head is emitted with each write and hourly, and a stored head detect
   expect(await expecting("delete from record where log = 'audit'")).toMatchObject({ records: 0, hasExpected: false });
 });
 
-test("audit-head is emitted hourly even before the clocks of worker and service were compared", async () => {
+test("the event audit-head is emitted hourly even before the clocks of worker and service were compared", async () => {
   const rig = await testRig();
   await rig.send({ id: "a", tag: "nobody-allowed-it", value: 21 });
   await rig.clock.advance(60_000);

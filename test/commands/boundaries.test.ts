@@ -42,7 +42,7 @@ describe("the allowed range of a value", () => {
     [-40, 0],
     [0.1, 0.3],
     [-1e-300, 1e300],
-  ])("accepts the bounds %d and %d and rejects the next number outside", (min, max) => {
+  ])("accepts its bounds %d and %d and rejects the next number outside", (min, max) => {
     const limits = entry({ min, max });
     for (const inside of [min, max, next(min, 1), next(max, -1)]) expect(isWithinLimits(inside, limits)).toBe(true);
     for (const outside of [next(min, -1), next(max, 1), -Infinity, Infinity, Number.NaN])

@@ -8,7 +8,7 @@ function coalescingRig(entry: object = {}) {
 
 const command = (id: string, value: number, ttl_s = 300) => ({ id, tag: TAG, value, ttl_s });
 
-describe("a command within min_interval, with coalesce: true", () => {
+describe("a command within min_interval after a write, with coalesce: true", () => {
   test("waits for the end of the interval; the last command is written and the earlier ones are superseded", async () => {
     const rig = await coalescingRig();
     await rig.sendAndWait(command("a", 21), {}, 10_000);
@@ -26,7 +26,7 @@ describe("a command within min_interval, with coalesce: true", () => {
     expect(await rig.result("d")).toMatchObject({ outcome: "confirmed", readBack: 24 });
   });
 
-  test("gets a command-accepted event with the wait until the end of the interval", async () => {
+  test("causes a command-accepted event that states the wait until the end of the interval", async () => {
     const rig = await coalescingRig();
     await rig.sendAndWait(command("a", 21), {}, 10_000);
     await rig.send(command("b", 22));
@@ -45,7 +45,7 @@ describe("a command within min_interval, with coalesce: true", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test("does not delay a command for another tag, and is rejected without coalesce", async () => {
+  test("does not delay a command for another tag, and is rejected if coalesce is not set", async () => {
     const rig = await coalescingRig();
     await rig.sendAndWait(command("a", 21), {}, 10_000);
     await rig.send(command("b", 22));

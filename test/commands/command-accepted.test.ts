@@ -36,7 +36,7 @@ describe("the event command-accepted", () => {
     expect(kinds.filter((kind) => kind !== "audit-head")).toEqual(["command-accepted", ...results]);
   });
 
-  test("states an upper bound of the wait when the service asks for a pause of 50 s", async () => {
+  test("states an upper bound of the wait before the write when the service asks for a pause of 50 s", async () => {
     const rig = await testRig();
     await rig.pauseService(50);
     const sentAtMs = rig.clock.now();
@@ -48,7 +48,7 @@ describe("the event command-accepted", () => {
     expect(rig.clock.now() - sentAtMs).toBeLessThanOrEqual((accepted?.waitMs ?? 0) + 1_000);
   });
 
-  test("states a longer wait when the quota is used up and when other commands are ahead in the queue", async () => {
+  test("states a longer wait before the write when the quota is used up or other commands are queued", async () => {
     const rig = await testRig({ config: { allow: TAGS.map((each) => allowed(each)) } });
     const signal = new AbortController().signal;
     const reads = Array.from({ length: 20 }, () => rig.source.read([tag], "on-demand", signal));

@@ -50,7 +50,7 @@ describe("a valid command", () => {
   test.each([
     ["200ms", [3]],
     ["0s", [1, 1, 1]],
-  ])("is grouped with other commands within group_window: %s", async (group_window, sizes) => {
+  ])("shares a write request only with commands that arrive within group_window (%s)", async (group_window, sizes) => {
     const rig = await testRig({ config: { allow: allowAll(), group_window } });
     for (const [n, each] of TAGS.slice(0, 3).entries()) await rig.send({ id: `${n}`, tag: each, value: 22 });
     await rig.clock.advance(5_000);
@@ -83,11 +83,11 @@ describe("the result of one write request", () => {
     ["the connection is cut after the write was applied", faulty({ kind: "cut", after_bytes: 10 }), "confirmed"],
     ["the connection is reset before the write is applied", faulty({ kind: "reset" }), "mismatch"],
     ["no response arrives", faulty({ kind: "slow", delay_ms: 120_000 }), "confirmed"],
-    ["429", faulty({ kind: "throttled", retry_after_s: 5 }), "rejected throttled"],
-    ["503 with an HTML page", faulty({ kind: "maintenance", body: "html", retry_after: 5 }), "mismatch"],
-    ["403", faulty({ kind: "error", status: 403 }), "rejected refused-by-service"],
-    ["422", faulty({ kind: "error", status: 422 }), "rejected refused-by-service"],
-    ["500 after the write was applied", faulty({ kind: "error", status: 500, effect: "applied" }), "confirmed"],
+    ["status 429", faulty({ kind: "throttled", retry_after_s: 5 }), "rejected throttled"],
+    ["status 503 with an HTML page", faulty({ kind: "maintenance", body: "html", retry_after: 5 }), "mismatch"],
+    ["status 403", faulty({ kind: "error", status: 403 }), "rejected refused-by-service"],
+    ["status 422", faulty({ kind: "error", status: 422 }), "rejected refused-by-service"],
+    ["status 500 after the write was applied", faulty({ kind: "error", status: 500, effect: "applied" }), "confirmed"],
     ["a response with errors and data", faulty({ kind: "errors_and_data" }), "confirmed"],
     ["the device ignores the value", writes({ ignored_tags: [tag] }), "mismatch"],
     ["the device clamps the value", writes({ clamp: { [tag]: [0, 21] } }), "mismatch"],
@@ -95,7 +95,7 @@ describe("the result of one write request", () => {
     ["the response lacks the tag", writes({ ignored_tags: [tag], answer: "accepted_only" }), "mismatch"],
     ["the tag is unreadable", faulty({ kind: "null_values" }, unreadable, {}), "accepted-unverified unreadable-device"],
     ["all later requests fail", faulty({ kind: "reset" }, {}, {}), "unknown in-doubt"],
-  ])("is reported after the failure: %s", async (_name, simulator = {}, outcome) => {
+  ])("is reported as a command result after the failure: %s", async (_name, simulator = {}, outcome) => {
     const rig = await testRig({ simulator });
     await rig.sendAndWait({ id: "a", tag, value: 22 }, {}, 300_000);
     expect(await rig.outcomes()).toEqual([`a ${outcome}`]);
@@ -105,7 +105,7 @@ describe("the result of one write request", () => {
   });
 
   test.each(["drop", "apply_later", "refuse"] as const)(
-    "is accepted-unverified or unknown when the gateway is offline (%s)",
+    "is accepted-unverified or unknown when the gateway is offline (write handling: %s)",
     async (when_offline) => {
       const rig = await testRig({ simulator: { writes: { when_offline } } });
       rig.simulator.control.setGateway(rig.simulator.world.tags.get(tag)?.gatewayId ?? 0, false);
@@ -116,7 +116,7 @@ describe("the result of one write request", () => {
   );
 
   test.each(["none", "apply_good"] as const)(
-    "is reported per tag when one device of a group rejects its value (partial: %s)",
+    "is reported per tag when a device rejects its value (simulated partial write: %s)",
     async (partial) => {
       const rig = await testRig({ simulator: { writes: { partial, rejected_tags: [tag] } } });
       await rig.sendAndWait({ id: "g", writes: threeWrites }, {}, 60_000);
@@ -127,7 +127,7 @@ describe("the result of one write request", () => {
     },
   );
 
-  test("is refused-by-service for each tag of a rejected group; later, its tags are written singly", async () => {
+  test("is refused-by-service for each tag of a rejected group, whose tags are later written singly", async () => {
     const simulator = faulty({ kind: "error", status: 422 });
     const rig = await testRig({ simulator, config: { allow: allowAll({ min_interval: "1s" }) } });
     await rig.sendAndWait({ id: "g", writes: threeWrites }, {}, 20_000);
@@ -140,7 +140,7 @@ describe("the result of one write request", () => {
   });
 });
 
-test("a group with a deleted tag gets a result for each tag, and the other tags are written the next time", async () => {
+test("a message with a deleted tag gets a result per tag, and the next message writes the other tags", async () => {
   const rig = await testRig({ config: { allow: allowAll({ min_interval: "1s" }) } });
   rig.simulator.control.changeInventory("tags", tag, { removed: true });
   await rig.sendAndWait({ id: "g", writes: threeWrites }, {}, 120_000);
@@ -312,7 +312,7 @@ describe("a worker that must not write", () => {
 });
 
 test.each(["expired", "rejected killed"])(
-  "a command is not sent after it ends during a slow journal commit: %s",
+  "a command is not sent when it becomes %s during a slow journal commit",
   async (end) => {
     const rig = await testRig();
     rig.slowDown("sending", 5_000);

@@ -23,7 +23,7 @@ describe("docs/commands.md", () => {
   test.each([
     ["configuration", { allow: [{}] }],
     ["approval", { approval: { needed: 1 } }],
-  ])("shows a valid %s", (name, expected) => {
+  ])("shows a valid %s as an example", (name, expected) => {
     const block = new RegExp(`<!-- ${name} -->\\s*\`{3}yaml\\n([^\`]*)\`{3}`).exec(page)?.[1] ?? "";
     const { commands } = parse(block) as { readonly commands: unknown };
     expect(CommandsConfig.parse(commands)).toMatchObject(expected);
@@ -38,7 +38,7 @@ describe("docs/commands.md", () => {
     expect([...page.matchAll(/```json/g)]).toHaveLength(examples.length + 1);
   });
 
-  test("shows an agreement of a second person that the worker accepts", async () => {
+  test("shows an example of a second person's agreement that the worker accepts", async () => {
     const rig = await testRig({ config: { allow: [allowed("10250", { second_person: true })] } });
     await rig.send({ id: "set-7", tag: "10250", value: 22 });
     const word = /<!-- second -->\s*```json\n([^`]*)```/.exec(page)?.[1] ?? "";

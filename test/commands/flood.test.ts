@@ -7,7 +7,7 @@ import { SITE } from "./rig.ts";
 import { allowed, TAG as tag, testRig } from "./test-rig.ts";
 
 describe("a flood of commands", () => {
-  test("gets single rejections at first, then rejections as a count, without losing a command", async () => {
+  test("causes one rejection per command at first, then results that count further rejections", async () => {
     const rig = await testRig();
     const total = 5_000;
     for (let n = 0; n < total; n += 1) {
@@ -23,14 +23,14 @@ describe("a flood of commands", () => {
     expect(await rig.audit()).toHaveLength(results.length);
   });
 
-  test("is not detected at a normal rate, and each rejection is reported singly", async () => {
+  test("is not detected at a normal command rate, so each rejection is reported singly", async () => {
     const rig = await testRig();
     const ids = Array.from({ length: 60 }, (_, n) => `${n}`);
     for (const id of ids) await rig.sendAndWait({ id, tag: "stranger", value: 1 }, {}, 7_000);
     expect((await rig.results()).map((result) => result.commandId)).toEqual(ids);
   });
 
-  test("gets the count of rejections when the worker stops", async () => {
+  test("causes a result with the count of unreported rejections when the worker stops", async () => {
     const rig = await testRig();
     for (let n = 0; n < 100; n += 1) await rig.send({ id: `${n}`, tag: "stranger", value: 1 });
     await rig.stop(1_000);

@@ -37,7 +37,7 @@ describe("a write lock", () => {
   test.each([
     ["site", `${SITE}`],
     ["system", "360"],
-  ] as const)("for a %s applies to all its tags", async (scope, id) => {
+  ] as const)("on a %s applies to all tags of that object", async (scope, id) => {
     const { rig, lock, outcomeOf } = await lockRig();
     const put = [[TAG, { systemIds: ["360"], toldAt: UNTIL }]] as const;
     await rig.store.commit({ documents: [{ set: syncSet("tag-system", "main"), put }] });
@@ -46,7 +46,7 @@ describe("a write lock", () => {
     expect(await outcomeOf("b", OTHER)).toBe(scope === "site" ? "rejected locked" : "confirmed");
   });
 
-  test("holds over a restart, ends at its time and by unlocking, and is audited", async () => {
+  test("remains over a restart, ends at its end time or by unlocking, and is recorded in the audit log", async () => {
     const { rig, lock, outcomeOf } = await lockRig();
     await lock();
     await rig.restart();

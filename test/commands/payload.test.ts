@@ -33,7 +33,7 @@ describe("parsePayload with a valid payload", () => {
     expect(idOf({ properties: { id: "from-property" } })).toBe("from-property");
   });
 
-  test("gives a message that the broker delivers again the id of its first delivery, and a later message another id", () => {
+  test("gives a redelivered message the id of its first delivery, and a later message a different id", () => {
     const commandOf = (payload: string, receivedAtMs: number, duplicate: boolean, known: readonly string[]) => {
       const findKnownId = (start: string) => known.find((id) => id.startsWith(start));
       const parsed = parseCommandPayload(arrival(payload, { receivedAtMs, duplicate }), findKnownId);

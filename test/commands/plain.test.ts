@@ -3,7 +3,7 @@ import { allowed, TAG, testRig } from "./test-rig.ts";
 
 const topic = { topic: `plenum/cmd/main/${TAG}/set`, tagId: TAG };
 
-describe("a bare value", () => {
+describe("a command that is a bare value", () => {
   test("is written when the allow-list entry of its tag has plain: true, once however often the broker delivers it", async () => {
     const rig = await testRig({ config: { allow: [allowed(TAG, { plain: true, min_interval: "1s" })] } });
     await rig.sendAndWait("22", topic);

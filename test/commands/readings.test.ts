@@ -15,7 +15,7 @@ test("a write that the service rejected but the device executed is confirmed alt
 });
 
 test.each([false, true])(
-  "the previous value can be written again after an unverified write (restart: %s)",
+  "the previous value can be written again after an unverified write (worker restarted: %s)",
   async (isRestarted) => {
     const rig = await readingRig({ writes: { settle_ms: 20_000 } });
     await rig.sendAndWait({ id: "a", tag, value: 22 }, {}, 10_000);

@@ -111,7 +111,7 @@ describe("the restore of a timed write", () => {
     expect((await rig.outcomes()).at(-1)).toBe("a/restore confirmed");
   });
 
-  test("waits for min_interval and max_per_day", async () => {
+  test("respects min_interval and max_per_day of its tag", async () => {
     const rig = await overdueRestore(() => undefined, { min_interval: "2m", max_per_day: 2 });
     expect(rig.posts.slice(1)).toEqual([[back]]);
     await rig.clock.advance(MINUTE_MS);

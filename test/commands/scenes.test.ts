@@ -13,7 +13,7 @@ function sceneRig(lastEntry: object = {}, config: object = {}) {
 }
 
 describe("a message with more than 20 writes", () => {
-  test("is accepted as a whole, states the requests and seconds needed, and has a result for each tag", async () => {
+  test("is accepted completely, with the number of requests and seconds needed, and has a result per tag", async () => {
     const rig = await sceneRig();
     await rig.sendAndWait(scene("s"), {}, 10_000);
     expect((await rig.outcomes()).toSorted()).toEqual(TAGS.map((tag) => `s/${tag} confirmed`));
@@ -43,7 +43,7 @@ describe("a message with more than 20 writes", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("waits as a whole while one of its tags has an unverified write", async () => {
+  test("waits with all of its writes while one of its tags has an unverified write", async () => {
     const rig = await sceneRig({ min_interval: "1s" }, { read_back_after: "20s" });
     await rig.sendAndWait({ id: "a", tag: LAST, value: 21 }, {}, 2_000);
     await rig.sendAndWait(scene("s", {}, { ttl_s: 120 }), {}, 10_000);
@@ -89,7 +89,7 @@ describe("a message with more than 20 writes", () => {
     expect((await rig.outcomes()).slice(25)).toEqual(["s duplicate"]);
   });
 
-  test("still writes its other tags when a later command supersedes one of them while it waits", async () => {
+  test("writes all tags except one that a later command superseded while the message waited", async () => {
     const rig = await sceneRig({ min_interval: "1s" });
     await rig.pauseService(10);
     await rig.send(scene("s", {}, { ttl_s: 120 }));

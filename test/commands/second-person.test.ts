@@ -49,7 +49,7 @@ describe("a command that needs a second person", () => {
     expect(await rig.outcomes()).toEqual(["b confirmed"]);
   });
 
-  test("is announced with needsSecond: true and needs only one agreement", async () => {
+  test("is announced with needsSecond: true in its event, and needs only one agreement", async () => {
     const { rig, command, agree } = await secondPersonRig();
     await command("a");
     const [accepted] = await rig.store.outbox.latest(1, ["command-accepted"]);
@@ -79,7 +79,7 @@ describe("a command that needs a second person", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("needs an agreement for each tag of a group", async () => {
+  test("needs a separate agreement for each tag of a message that writes several tags", async () => {
     const { rig, agree } = await secondPersonRig();
     const writes = [tag, free].map((each) => ({ tag: each, value: 22 }));
     await rig.sendAndWait({ id: "g", writes, ttl_s: LIFE_S });
@@ -147,7 +147,7 @@ test("a second person on the command line may agree to a command from MQTT, and 
   expect(by).toEqual(["broker plenum/cmd/main/set", "operator command line, says ann"]);
 });
 
-describe("a kill of the worker", () => {
+describe("a kill of the worker before or after a second person's agreement", () => {
   const second = { second: "a", value: 22 };
 
   test.each(["before the agreement", "after the agreement"])(

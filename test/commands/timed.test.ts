@@ -94,7 +94,7 @@ test.each([
   ["applied", ["a/restore superseded", "b/restore confirmed"]],
   ["none", ["b/restore rejected unexpected-value", "a/restore confirmed"]],
 ] as const)(
-  "a second timed write with unknown result (executed: %s) still restores the value from before the first write",
+  "after a second timed write with unknown result, the value before the first write is restored (effect: %s)",
   async (effect, ends) => {
     const rig = await restorable();
     await rig.sendAndWait(forTwoHours("a", 22), {}, HOUR_MS);

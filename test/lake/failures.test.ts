@@ -120,7 +120,7 @@ const setSecret = (secret: string) => {
   process.env.PLENUM_TEST_S3_SECRET = secret;
 };
 
-test("a wrong S3 key loses no event and delays no other sink, and delivery continues with the right key", async () => {
+test("a wrong S3 key loses no event and delays no other sink; the right key continues delivery", async () => {
   const s3 = closeAfterTest(await startS3());
   onTestFinished(() => setSecret(KEYS.secret));
   const config = inS3(s3);

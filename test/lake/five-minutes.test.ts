@@ -30,7 +30,7 @@ function isFilled(here: Workplace): boolean {
   return readdirSync(here.path("lake/value")).some((name) => name !== "date=1970-01-01");
 }
 
-test("all commands of the lake tutorial succeed, and the views agree with the rows", async () => {
+test("all commands of the lake tutorial succeed, and the SQL views return the rows that the worker wrote", async () => {
   const [, token = ""] = /LAKE_TOKEN=(\S+) /.exec(page) ?? [];
   const here = workplace("http://replaced.invalid", { LAKE_TOKEN: token });
   const [configure = ""] = blocks("sh").filter((text) => text.startsWith("cat > lake.yaml"));

@@ -129,13 +129,13 @@ describe("the mapping of events to lake rows (emitRows)", () => {
     expect(raised.map(({ table }) => table.name)).toEqual(["alarm_episode"]);
   });
 
-  test("the observation time is the event's time if the commit time is missing", () => {
+  test("the column observed_at contains the event's time if the commit time is missing", () => {
     for (const event of [valueEvent(1), sampleEvent("gateway-online")]) {
       expect(rowsOf(event, "").map(cellsOf)[0]).toMatchObject({ observed_at: Date.parse(event.time) });
     }
   });
 
-  test("an event with an invalid time throws an error", () => {
+  test("emitRows throws an error for an event with an invalid time", () => {
     expect(() => rowsOf({ ...valueEvent(1), time: "soon" })).toThrow("is no moment: soon");
   });
 });
@@ -173,7 +173,7 @@ describe("a tag-history event in the lake", () => {
   test.each([
     ["an event", event],
     ["a stored event", parseEvent(encodeEvent(event))],
-  ])("a tag-history event in the lake has one row for each point of %s", (_, each) => {
+  ])("a tag-history event in the lake has one row for each of its points (%s)", (_, each) => {
     const rows = cellsIn("history", each);
     expect(rows.map((row) => [row.time, row.value_number, row.value_boolean, row.quality, row.revision])).toEqual([
       [Date.parse("2026-11-20T23:55:00.000Z"), 1.5, null, "good", 0],

@@ -115,7 +115,7 @@ test("applying updates to an append-only table throws an error", () => {
 describe("lake rows of events committed before and after the clock was set back by an hour", () => {
   const HOUR_MS = 3_600_000;
 
-  test("close the episode of an alarm that was resolved after the clock was set back", async () => {
+  test("end the episode of an alarm that was resolved after the clock was set back", async () => {
     const { clock, dispose, store } = await openDispatcherRig();
     onTestFinished(dispose);
     await store.outbox.register("lake", "beginning");

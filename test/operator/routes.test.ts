@@ -35,7 +35,7 @@ function serve({ read = unexpected, notReady = null as string | null, work = new
 }
 
 describe("operatorRoutes (the control socket's requests)", () => {
-  test("reject malformed requests and commands", async () => {
+  test("are rejected when the request or its command is malformed", async () => {
     const { post, accepted } = serve();
     for (const body of ["", "{", "null", "[]", '{"method":"close"}', '{"method":"read","tagIds":[]}']) {
       expect(await post("/sources/main", body), body).toMatchObject({ status: 400, message: "No such question." });
@@ -53,14 +53,14 @@ describe("operatorRoutes (the control socket's requests)", () => {
     expect(accepted).toEqual([]);
   });
 
-  test("reject a request larger than 64 KiB", async () => {
+  test("are rejected when they are larger than 64 KiB", async () => {
     const { app, accepted } = serve();
     const body = JSON.stringify({ id: "a", source: null, tagId: "1", value: 1, user: "x".repeat(70_000) });
     expect((await app.request("/commands", { method: "POST", body })).status).toBe(413);
     expect(accepted).toEqual([]);
   });
 
-  test("respond only to /ping and /ready while the worker starts or stops", async () => {
+  test("get a response only for /ping and /ready while the worker starts or stops", async () => {
     const { get, post, accepted } = serve({ notReady: "The worker is starting or stopping." });
     expect(await get("/ping")).toEqual({ status: 200, result: "here" });
     expect(await get("/ready")).toEqual({ status: 200, result: "The worker is starting or stopping." });
