@@ -14,8 +14,8 @@ import { stdout } from "./stdout/definition.ts";
 import { webhook } from "./webhook/definition.ts";
 
 /**
- * All connectors by their name in a configuration, whose schema is derived from this list. A definition imports its
- * sink only when the sink is used, so the libraries of unused connectors are not loaded.
+ * All connectors by name. The configuration schema is derived from this list. A definition imports its sink only when
+ * a configuration uses the sink, so the libraries of unused connectors are not loaded.
  */
 export const CONNECTORS = {
   mqtt,

@@ -91,7 +91,7 @@ async function readFileBytes(handle: FileHandle, start: number, end: number): Pr
 
 export const TEMPORARY_FILE_SUFFIX = ".tmp";
 
-/** Gives a complete file its final name, compressed for `.gz`. After a crash, the old or the final file is complete. */
+/** Renames a complete file, or compresses it if the new name ends in `.gz`. A crash leaves one complete file. */
 export async function finalizeFile(from: string, to: string, mode: number, signal: AbortSignal): Promise<void> {
   const isCompressed = to.endsWith(".gz");
   const completeFilePath = isCompressed ? `${to}${TEMPORARY_FILE_SUFFIX}` : from;

@@ -49,7 +49,7 @@ const percentEncode = (char: string): string => `%${char.charCodeAt(0).toString(
 
 const parseUtcDay = (time: string): string => /^\d{4}-\d{2}-\d{2}/.exec(time)?.[0] ?? "unknown";
 
-/** Splits an event into lines by UTC day. History of several days becomes one line a day with `part` and `parts`. */
+/** Splits an event into lines by UTC day. A history event of several days becomes one numbered line per day. */
 export function splitEventIntoDayLines(event: Event, sequence: EventNumber | null | undefined) {
   const sequenceFields = sequenceAttributes(sequence);
   const history = event.type === "tag-history" ? splitHistoryEvent(event as Event<"tag-history">) : null;

@@ -31,7 +31,7 @@ interface UnfinishedFile {
 }
 
 /**
- * Writes lines into folders by kind, site and day of the event, each with at most one unfinished file.
+ * Writes lines into folders by kind, site and day of the event. Each folder has at most one unfinished file.
  *   events-….jsonl.part ──► events-….jsonl, or events-….jsonl.gz by compression to ….tmp
  */
 export function createPartitionedFileWriter(config: FileConfig, template: string, { clock }: ConnectorContext) {
@@ -128,7 +128,7 @@ export function createPartitionedFileWriter(config: FileConfig, template: string
   }
 
   return {
-    /** Finishes files left by a stop or crash, after removing unacknowledged lines. */
+    /** Finishes files that a stop or crash left unfinished, after removing an incomplete last write. */
     async open(signal: AbortSignal): Promise<void> {
       if (isWriterOpen) return;
       await mkdir(rootFolder, { recursive: true, mode: 0o750 });

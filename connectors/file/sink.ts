@@ -9,7 +9,7 @@ import { createPartitionedFileWriter } from "./partitioned-files.ts";
 
 export const FULL_DISK_ADVICE = "Free some space, or lower max_total_mb";
 
-/** Writes the files of a sink. After a failure, `close` is called and the next `open` repairs the files. */
+/** Writes the files of a sink. After a failed write, the sink calls `close`, and its next `open` repairs the files. */
 export interface EventFileWriter {
   open(signal: AbortSignal): Promise<void>;
   write(batch: readonly Event[], sequences: BatchInfo["sequences"], signal: AbortSignal): Promise<void>;

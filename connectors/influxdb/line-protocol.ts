@@ -48,7 +48,7 @@ const MAX_TAG_VALUE_LENGTH = 256;
 /** Maximum length of a text field in UTF-16 units: at most 48 kB of UTF-8; InfluxDB allows 64 kB. */
 const MAX_TEXT_FIELD_LENGTH = 16_000;
 
-/** Returns null for an empty tag, which is invalid. Replaces backslashes, which servers interpret differently. */
+/** Cleans a tag value; null if empty, which is invalid. Replaces backslashes, which servers read differently. */
 function cleanTagValue(text: string): string | null {
   const cleanedText = toOneLine(text, MAX_TAG_VALUE_LENGTH).replaceAll("\\", "/").trim();
   return cleanedText === "" ? null : cleanedText;

@@ -112,7 +112,7 @@ export function createNameLookup(
   }
 
   return {
-    /** Caches the names for `nameTagsOf`. Returns a retry from the first event whose names are not listed, or null. */
+    /** Caches the names for `nameTagsOf`. Returns null, or a retry from the first event whose names are unknown. */
     async loadNames(batch: readonly Event[], committedAt?: readonly string[]) {
       if (nameTags.length === 0) return null;
       expireNameCache();

@@ -10,7 +10,7 @@ export class BrokerDisconnected extends Retryable {}
 
 export const getErrorName = (code: number): string => protocolErrorsCodesById[code] ?? `error ${code}`;
 
-/** Error codes for a refused record. A single record with such a code becomes a dead letter. */
+/** Reasons by error code for a refused record. A record refused alone with such a code becomes a dead letter. */
 const REASON_BY_RECORD_ERROR: Readonly<Record<string, string>> = {
   MESSAGE_TOO_LARGE: "it is larger than the topic takes (max.message.bytes)",
   RECORD_LIST_TOO_LARGE: "it is larger than a segment of the topic (segment.bytes)",

@@ -11,7 +11,7 @@ import {
 import type { HostAndPort, KafkaConfig } from "./config.ts";
 import type { KafkaRecord } from "./event-records.ts";
 
-/** Result of sending a record: acknowledged by all in-sync replicas, refused for good, or open (to retry). */
+/** Result of sending a record: acknowledged by all in-sync replicas, refused permanently, or `open`: to be retried. */
 export type RecordOutcome =
   | { readonly is: "acknowledged" }
   | { readonly is: "refused"; readonly reason: string }

@@ -20,7 +20,7 @@ export type MessageOptions = Pick<MqttConfig, "payload" | "retain">;
 
 const RESOLVED_ALARM_RETENTION_SECONDS = 604_800;
 
-/** Returns messages for the states that an event changes, then the event itself unless it is telemetry. */
+/** Returns messages for the states that an event changes. Unless the event is telemetry, adds the event itself. */
 export function buildMessages(
   event: Event,
   topics: Topics,
@@ -110,7 +110,7 @@ function buildStateMessages(
   function buildAlarmMessages(event: AlarmEvent): readonly MqttMessage[] {
     const { id, status } = event.data.alarm;
     if (event.type === "alarm-vanished") return buildDeletions("alarm", id);
-    // The state topic shows only the current episode of an alarm.
+    // Skip an event of an earlier episode, because the state topic shows only the alarm's current episode.
     if (event.data.superseded === true) return [];
     const message = toMessage(formatTopic("alarm", id, "state"), buildAlarmBody(event), retainOptions.alarms);
     return status === "resolved" ? [{ ...message, expirySeconds: RESOLVED_ALARM_RETENTION_SECONDS }] : [message];

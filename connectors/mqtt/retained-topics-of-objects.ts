@@ -39,7 +39,7 @@ interface ObjectTopics {
   isRemoved: boolean;
 }
 
-/** Messages that publish the state of an object on its new topics and empty its former topics. */
+/** Messages that publish an object's state on its new topics and delete retained messages on its former topics. */
 interface TopicMove {
   readonly object: ObjectTopics;
   readonly messages: readonly MqttMessage[];
@@ -50,8 +50,8 @@ const MAX_DOCUMENTS_PER_COMMIT = 250;
 const MOVES_PER_BATCH = 100;
 
 /**
- * Knows the retained topics of each object, also after a restart. After a change of a name, a site, a path or the
- * configuration, the object moves: its state is published on the new topics, and the former topics are emptied.
+ * Stores the retained topics of each object, also over restarts. If a name, site, path or the configuration changes,
+ * the object's state moves to new topics. The retained messages on its former topics are deleted.
  */
 export function createPublishedTopics(config: MqttConfig, context: ConnectorContext, topics: Topics) {
   const { assignment, building, clock, log, sinkState } = context;
@@ -253,7 +253,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     }
   }
 
-  /** Returns true if an object uses this topic now, so that the topic must not be emptied. */
+  /** Returns true if an object uses this topic now, so that its retained message must not be deleted. */
   function isTopicInUse(object: ObjectTopics, pattern: string, aspect: string): boolean {
     return [object, ...(tagsByPattern.get(pattern.toLowerCase()) ?? [])].some(
       (patternUser) =>
@@ -298,7 +298,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
       for (const { object } of moves) objectsToMove.delete(object);
     },
 
-    /** Forgets objects after the broker has acknowledged the messages that empty their topics. */
+    /** Forgets removed objects after the broker has acknowledged the deletion of their retained messages. */
     deleteRemovedObjects(): Pick<Receipt, "stateChanges"> {
       if (removedObjects.size === 0) return {};
       const deletions = new Map([...removedObjects].map((object) => [buildDocumentKey(object), null] as const));

@@ -16,7 +16,7 @@ export const UNIX_EPOCH_DAY = "1970-01-01";
 export const EMPTY_PARQUET_FILE_NAME = "empty.parquet";
 export const TABLE_SCHEMAS_KEY = "_schemas.json";
 
-/** Rows of a table for one day and site, or a complete table that changes too rarely to be divided. */
+/** Rows of a table for one day and site, or all rows of a table that changes too rarely to be divided. */
 export interface LakePartition {
   readonly table: LakeTable;
   readonly folder: string;

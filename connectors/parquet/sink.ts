@@ -98,7 +98,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     return new Map([...settlement.stateChanges, ...(hourlyCompaction?.noteCommit(settlement.partitions) ?? [])]);
   }
 
-  /** Finalizes a day, or does a step of the hourly compaction. Returns null if nothing is due. */
+  /** Finalizes a complete day, or does a step of the hourly compaction. Returns null if neither is due. */
   async function compactNextDay(signal: AbortSignal): Promise<SinkStateChange | null> {
     const [day, ...laterDays] = completeDays;
     if (day === undefined) {

@@ -55,7 +55,7 @@ export function createStagedCommits(options: {
     return buffer.eventCount > 0 && (isRowBufferFull || isRowBufferOld() || completeDays.length > 0);
   }
 
-  /** Splits an interrupted commit after the buffered events, because a file name states the exact range of events. */
+  /** Splits an interrupted commit after the buffered events, because a file name contains its exact range of events. */
   function splitInterruptedCommit({ from, keys, through }: StagedCommit): StagedCommit {
     const refilledCommit = { from, through: buffer.through, keys };
     partialCommits = [refilledCommit, { from: buffer.through + 1, through, keys: [] }, ...partialCommits.slice(1)];

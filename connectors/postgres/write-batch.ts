@@ -132,7 +132,7 @@ interface InsertsAndRowUpdates {
   readonly updates: ReadonlyMap<LakeTable, readonly LakeRow[]>;
 }
 
-/** Rows in a statement. A history event with 8,000 points makes two statements. */
+/** Maximum rows in one insert statement. A history event with 8,000 points needs two statements. */
 const MAX_INSERT_STATEMENT_ROWS = 5_000;
 
 function buildTableRows(events: readonly IndexedEvent[]): InsertsAndRowUpdates {

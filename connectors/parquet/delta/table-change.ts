@@ -19,7 +19,7 @@ export interface AddedTableFile {
 export interface DeltaTableChange {
   readonly add: readonly AddedTableFile[];
   readonly remove: readonly string[];
-  /** Application and version: the change is already done if the log has this version or a higher one. */
+  /** Id and version of Delta's `txn`: the change is already done if the log has this version or a higher one. */
   readonly txn: { readonly appId: string; readonly version: number } | null;
   readonly operation: "WRITE" | "MERGE" | "OPTIMIZE";
   /** False for compaction: readers that follow the table skip the change. */

@@ -24,9 +24,9 @@ export interface LedgerUpdate {
   readonly fold: ReceiverConfig["fold"];
   readonly initial: boolean;
   readonly gatewayName: (source: string, id: string) => string;
-  /** For redelivered events: whether the alarm is still active in the same episode. */
+  /** Returns true if the alarm is still active in the same episode. Used only for redelivered events. */
   readonly isActive: (source: string, fact: AlarmFact) => boolean;
-  /** For redelivered events: whether the gateway whose outage explained an alarm is offline. */
+  /** Returns true if the gateway whose outage caused an alarm is offline. Used only for redelivered events. */
   readonly isGatewayOffline: (source: string, gatewayId: string) => boolean;
 }
 
@@ -119,7 +119,7 @@ function computeNextIncident(
   };
 }
 
-/** Returns the start of the wait `hold`: when the event was stored, or when an already active alarm began. */
+/** Returns when the delay `hold` starts: when the event was stored, or earlier, when an already active alarm began. */
 function findHoldStartMs(event: AlarmEvent, { committedAt, nowMs }: DeliveryContext): number {
   const receivedMs = Math.min(nowMs, parseTimeMsOr(committedAt, nowMs));
   const alarmExistedBefore = event.snapshot === true || (event.type === "alarm-raised" && event.data.initial);
@@ -291,7 +291,7 @@ function addIncidentGroup(ledger: IncidentLedger, alarm: StoredIncident, group: 
   return getIncidentKey(addedGroup);
 }
 
-/** Builds the `episode` of a group. An alarm that comes back starts a new group, which needs another text. */
+/** Builds the `episode` of a group. An alarm that comes back starts a new group, which needs its own `episode`. */
 const buildGroupEpisode = (groupScope: string, { episode, retriggers, startedAt }: StoredIncident): string =>
   [groupScope, startedAt, episode, ...(retriggers === 0 ? [] : [retriggers])].join(" ");
 

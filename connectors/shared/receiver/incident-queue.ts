@@ -9,7 +9,7 @@ import { findMembers, type IncidentLedger, isResolved, type StoredIncident } fro
 
 /**
  * Queue of incidents to process. The cost of a change does not depend on the number of incidents.
- *     changed ──► (evaluated by the sink) ──► ready: A before B before C, first come first
+ *     changed ──► (evaluated by the sink) ──► ready: by priority, then by arrival
  *        ▲                                └─► later: at a time ──┐
  *        └───────────────────────────────────────────────────────┘
  */
@@ -188,7 +188,7 @@ export function createNotificationTiming(
       return silencesDigest !== previousSilencesDigest;
     },
 
-    /** Returns true while alarms of a site wait for the check of the site's gateway. */
+    /** Updates the pending gateway checks. Returns true while alarms of any site wait for the check of its gateway. */
     updateGatewayChecks(checks: readonly PendingGatewayCheck[]): boolean {
       const nowMs = monotonicMs();
       for (const { source, siteId, sinceMs } of checks)
@@ -204,7 +204,7 @@ export function createNotificationTiming(
       const now = clock.now();
       const alarms = silences.length === 0 ? [] : stored.alarm === null ? listMembers() : [stored];
       if (isResolved(stored)) {
-        // Never send an alarm that began and ended while it waited.
+        // Never send an alarm that began and ended during `hold`, quiet hours or a silence.
         const alarmEndMs = parseTimeMsOr(endedAt, now);
         const alarmStartedMs = parseTimeMsOr(startedAt, metMs);
         const alarmStartMs = alarmStartedMs <= alarmEndMs ? alarmStartedMs : Math.min(metMs, alarmEndMs);
@@ -267,7 +267,7 @@ function setTimeOfDay(day: DateTime, time: string): DateTime {
   return day.set({ hour, minute, second: 0, millisecond: 0 });
 }
 
-/** Milliseconds since 1970 that never go back. Forward jumps count: the machine may have been suspended. */
+/** Creates a clock of milliseconds since 1970 that never goes back. It follows forward jumps, e.g. after a suspend. */
 export function createMonotonicClock(clock: Pick<Clock, "now" | "monotonic">): () => number {
   let latestMs = clock.now();
   let lastReadMs = clock.monotonic();

@@ -275,7 +275,7 @@ function shortenToSize(text: string, maxTextSize: number, measureSize: (textPart
   return maxSize < 0 ? "" : `${shortenedText}…`;
 }
 
-/** Limit of each cache of texts. A text has about 2 kB. */
+/** Maximum number of texts in one cache. A text has about 2 kB. */
 const MAX_CACHED_TEXTS = 1_000;
 
 /** Creates a cache that all sinks of a worker share, because they share the building view. */

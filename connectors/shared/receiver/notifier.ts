@@ -186,7 +186,7 @@ export function createIncidentNotifier(
       const searchResult = await call("find", signal, async () => receiver.find?.(message, openingMs, signal));
       if (searchResult && "retryInMs" in searchResult)
         return storeIncident({ ...incident, lookAtMs: monotonicMs() + searchResult.retryInMs });
-      // The content of a found incident may be outdated, so the digest stays empty.
+      // The content of a found incident may be outdated, so store an empty digest, which causes an update.
       if (searchResult) return storeSentIncident(incident, searchResult, false, "");
       mayExistAtReceiver = false;
     }

@@ -52,7 +52,7 @@ const EVENTS_APPLIED_BEFORE_YIELD = 50;
 const SINK_TICK_INTERVAL_MS = 5_000;
 /** Interval for checking whether gateways are online, in case the sink's filter drops `gateway-online`. */
 const GATEWAY_CHECK_INTERVAL_MS = 60_000;
-/** Incidents evaluated before yielding to the event loop: about 10 ms. */
+/** Incidents that the sink evaluates before it yields to the event loop; evaluating them takes about 10 ms. */
 const MAX_INCIDENTS_PER_EVALUATION = 100;
 /** Longest time for which one write or tick sends messages; new events may be more urgent. */
 const MAX_SENDING_DURATION_MS = 1_000;

@@ -29,7 +29,7 @@ export interface StoredIncident {
   /** Time at which the sink received the first event of the incident. */
   readonly metMs: number;
   readonly changedMs: number;
-  /** Time at which the wait of the option `hold` begins. */
+  /** Time at which the delay of the option `hold` begins. */
   readonly holdFromMs: number;
   /** Set if alarms are still active after their gateway came back: deadline for their end; time and id of its event. */
   readonly settling?: { readonly untilMs: number; readonly time: string; readonly changeId: string };

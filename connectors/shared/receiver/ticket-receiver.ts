@@ -41,7 +41,7 @@ export interface TicketUpdate {
   readonly reference: IncidentReference;
 }
 
-/** A ticket that a person closed stays closed until its alarm comes back. */
+/** Creates the receiver for a ticket system. A ticket that a person closed stays closed until its alarm comes back. */
 export function createTicketReceiver(
   system: TicketSystem,
   config: Pick<ReceiverConfig, "language" | "words">,

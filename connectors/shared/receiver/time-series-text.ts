@@ -19,7 +19,7 @@ const MAX_SHARED_SERIES_AGE_MS = 300_000;
 
 const getSharedTimeSeries = createSharedTextCache<{ readMs: number; readonly lines: Promise<readonly string[]> }>();
 
-/** Adds time series when an alarm is opened or comes back. Every later edit shows the same stored series. */
+/** Adds time series to an alarm's message when the alarm begins or comes back. Later edits repeat the same series. */
 export function createTimeSeriesText(
   { dossier }: Pick<ReceiverConfig, "dossier">,
   phrases: MessagePhrases,

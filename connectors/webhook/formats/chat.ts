@@ -263,7 +263,7 @@ export const teams = createPostOnlyFormat(
       { count: 60, windowMs: 30_000 },
     ],
     findFailure(response, receiverName) {
-      // Connectors, which Teams had before flows, answer 200 with the error in the body.
+      // Teams connectors, which Microsoft replaced by flows, respond 200 with the error in the body.
       const [, code] = /HTTP error (\d{3})/i.exec(response.body) ?? [];
       const message = `${receiverName} answered ${response.status} with HTTP error ${code} in it`;
       if (code === "429" || code === "503")

@@ -100,7 +100,7 @@ export function escapeMarkdown(text: string): string {
   return (
     text
       .replaceAll(/[\\`*_[\]|~>#]/g, "\\$&")
-      // A time such as 07:15:00 is no emoji.
+      // Leave times such as 07:15:00 unchanged, because `:15:` is no emoji there.
       .replaceAll(/[<@&]|:(?!\d\d:)(?=[\w+-]+:|\/\/)/g, `$&${ZERO_WIDTH_SPACE}`)
       .replaceAll(/www\./gi, (word) => `${word.slice(0, 3)}${ZERO_WIDTH_SPACE}.`)
       .replaceAll(/\n\s*/g, `\n${ZERO_WIDTH_SPACE}`)

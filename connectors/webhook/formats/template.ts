@@ -23,7 +23,7 @@ function fillFields(text: string, readField: (name: string) => string): string {
   return text.replaceAll(TEMPLATE_FIELD_PATTERN, (_, name: string) => readField(name.trim()));
 }
 
-/** Returns `site.id` for `{{site.id}}`; null for a text with anything else. */
+/** Returns `site.id` for the text `{{site.id}}`; null for a text with other characters before or after the braces. */
 function parseSingleField(text: string): string | null {
   const [, name] = /^\{\{([^{}]*)\}\}$/.exec(text) ?? [];
   return name?.trim() ?? null;
