@@ -30,7 +30,7 @@ import type {
 } from "./control-socket-routes.ts";
 import type { TagActivity } from "./source-plan-routes.ts";
 
-/** Limits a ping generously, because a busy small machine needs seconds even for a ping. */
+/** Time limit of a ping; long, because a worker on a busy small machine may respond only after seconds. */
 const PING_TIMEOUT_MS = 5_000;
 const DEFAULT_REQUEST_TIMEOUT_MS = 15_000;
 const PING_INTERVAL_MS = 5_000;
@@ -103,7 +103,7 @@ async function sendSocketRequest<T>(stateFolder: string, path: string, body: unk
   let response: { readonly result?: T } & Partial<EncodedFailure>;
   try {
     const responseText = await new Promise<string>((resolve, reject) => {
-      // A request without an agent ignores the proxy settings of the environment.
+      // Without an HTTP agent, Node.js ignores proxy settings in environment variables.
       const outgoingRequest = request({
         createConnection: () => socket,
         path,
@@ -140,7 +140,7 @@ async function connectControlSocket(stateFolder: string, signal: AbortSignal): P
         hint: "Run this as the user that runs the worker.",
         cause: error,
       });
-    // The worker has not accepted earlier connections yet.
+    // EAGAIN: the queue of the socket is full, because the worker accepts no connections at the moment.
     throw code === "EAGAIN" ? new WorkerNotResponding(PING_TIMEOUT_MS) : new WorkerNotReachable(error);
   }
 }
@@ -154,7 +154,7 @@ export function decodeFailure({ failure, message, reason, field }: EncodedFailur
   return failure === "malformed" ? new Malformed(message, "") : new Retryable(message);
 }
 
-/** `none`: no socket, or only that of a killed worker. `silent`: the worker accepted the connection and sent no response. */
+/** `none`: no socket, or the socket of a killed worker. `silent`: the worker did not respond in time. */
 export type FoundWorker =
   | { readonly kind: "open"; readonly socket: ControlSocket }
   | { readonly kind: "none" }

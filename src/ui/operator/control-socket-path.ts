@@ -10,7 +10,7 @@ const SOCKET_FILE_NAME = "operator.sock";
 /** Linux allows 107 bytes in the path of a socket, macOS 103. */
 const MAX_SOCKET_PATH_BYTES = 100;
 
-/** Loads a built-in module without an import, which makes the frequent health check a sixth cheaper. */
+/** Loads a module of Node.js only when it is needed, which makes the frequent health check a sixth cheaper. */
 const loadNodeModule = process.getBuiltinModule;
 const USES_WINDOWS_PIPES = process.platform === "win32";
 
@@ -21,7 +21,7 @@ export function socketPath(stateFolder: string): string {
   return `\\\\.\\pipe\\plenum-${pathDigest.slice(0, 32)}`;
 }
 
-/** Finds the control socket of a worker. Throws ConfigError if its path leads to anything but a socket. */
+/** Finds the control socket of a worker. Throws ConfigError if another kind of file has its path. */
 export function findControlSocket(stateFolder: string): "nothing" | "socket" {
   // A Windows pipe is no file; only a connection shows whether the pipe exists.
   if (USES_WINDOWS_PIPES) return "socket";
@@ -44,7 +44,7 @@ export function findControlSocket(stateFolder: string): "nothing" | "socket" {
   });
 }
 
-/** Links the state folder from a temporary private folder if the path is too long: /tmp/plenum-a1B2c3/state/operator.sock. */
+/** Calls `usePath` with the socket's path; links a too long path, as in /tmp/plenum-a1B2c3/state/operator.sock. */
 export async function withShortSocketPath<T>(stateFolder: string, usePath: (path: string) => Promise<T>): Promise<T> {
   const path = socketPath(stateFolder);
   if (USES_WINDOWS_PIPES || Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return usePath(path);

@@ -28,7 +28,7 @@ export interface OperatorRouteOptions {
   readonly configuration: () => AcceptedConfiguration;
   /** Kill switch of a fleet; absent in a single worker, whose kill switch is a file in the state folder. */
   readonly fleetWrites?: {
-    /** Returns false if the database has not stored the stop, so that only this member has stopped writing. */
+    /** Returns false if the database did not store the stop: then only this fleet member stops writing. */
     stopWrites(by: string): Promise<boolean>;
     /** Returns false if a user stopped writing again in the meantime. */
     resumeWrites(): Promise<boolean>;
@@ -126,7 +126,7 @@ export function operatorRoutes(options: OperatorRouteOptions): Hono {
     if (fleetWrites === undefined) return respondRefusal(context, 400, noFleetMessage);
     return context.json({ result: await (stopped ? fleetWrites.stopWrites(by) : fleetWrites.resumeWrites()) });
   });
-  // Requests to the service, and commands, wait until the worker has started.
+  // While the worker starts or stops, it rejects commands and requests to the monitoring service.
   app.post("*", async (context, next) => {
     const message = options.notReadyReason();
     return message === null ? next() : context.json({ failure: "retryable", message }, 503);

@@ -12,12 +12,12 @@ const MAX_SOCKET_CONNECTIONS = 64;
 const SOCKET_SERVER_TIMEOUTS = {
   headersTimeout: 5_000,
   requestTimeout: 10_000,
-  // Node.js checks connections at this interval, which wakes an idle machine.
+  // Interval at which Node.js looks for expired connections; a shorter one would wake an idle machine more often.
   connectionsCheckingInterval: 10_000,
   keepAliveTimeout: 1_000,
 };
 
-/** Any user who can read the state folder may operate the worker. A socket with a listener is never replaced. */
+/** Lets any user who can read the state folder operate the worker. Never replaces the socket of a running worker. */
 export function createControlSocket(options: { readonly stateFolder: string; readonly routes: Hono }): WorkerService {
   const { stateFolder, routes } = options;
   return createListeningService(

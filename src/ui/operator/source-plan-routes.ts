@@ -17,7 +17,7 @@ export interface SourceActivity {
   requests(): readonly TracedRequest[];
   counts(): SourceCounts;
   suddenChanges(): readonly SuddenChange[];
-  /** UTC time since which due history was not requested; null while history gets its share of the quota. */
+  /** UTC time since which history requests have been due but were not sent for lack of quota; null if none wait. */
   historyStarvesSince(): string | null;
   firstInventory(): FirstInventoryReport;
 }

@@ -1,6 +1,6 @@
 /**
- * Encodes numbers as base64 text of few bytes. A whole number takes seven bits a byte, lowest first; the highest bit of a byte
- * marks that more bytes follow. Signed numbers are folded first: 0, -1, 1, -2 become 0, 1, 2, 3.
+ * Encodes numbers as short base64 text. Each byte holds seven bits of a whole number, the lowest bits first. Its
+ * highest bit is 1 if more bytes follow. Signed numbers become unsigned first: 0, -1, 1, -2 become 0, 1, 2, 3.
  */
 
 export const MAX_SIGNED_NUMBER = 2 ** 51;
@@ -79,13 +79,13 @@ const signedToUnsigned = (value: number): number => (value < 0 ? -2 * value - 1 
 
 const unsignedToSigned = (value: number): number => (value % 2 === 0 ? value / 2 : -(value + 1) / 2);
 
-/** Numbers with more decimals than this are stored as floats; other numbers as whole numbers, 21.3 as 213. */
+/** Numbers with more decimals than this are stored as floats, all others as scaled whole numbers: 21.3 as 213. */
 const MAX_DECIMALS = 6;
 const FLOAT_COLUMN_MARK = MAX_DECIMALS + 1;
-/** Largest absolute value of a scaled number, so that the difference of two scaled numbers is a valid signed number. */
+/** Largest scaled number (213 for 21.3), so that the difference of two of them is at most MAX_SIGNED_NUMBER. */
 const MAX_SCALED_NUMBER = MAX_SIGNED_NUMBER / 4;
 
-/** Writes the number of decimals and returns a function that writes the difference to the previous value. */
+/** Writes the number of decimals. Returns a function that writes a value as its difference from the previous value. */
 export function numberWriter(writer: ByteWriter, values: readonly (number | null)[]): (value: number | null) => void {
   const decimals = fewestExactDecimals(values);
   let previousScaledNumber = 0;

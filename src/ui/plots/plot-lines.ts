@@ -21,11 +21,11 @@ interface PlotPoint {
 
 const MAX_PLOT_POINTS = 1_500;
 const HOUR_SECONDS = 3_600;
-/** The line has a gap if a tag has no reading for this number of its intervals. */
+/** A plot line has a gap where a tag has no reading for three of its usual reading intervals. */
 const GAP_AFTER_READING_INTERVALS = 3;
 const GAP_AFTER_BUCKET_INTERVALS = 1.5;
 
-/** Builds a plot line whose points are readings, or summaries of time steps if there are too many readings. */
+/** Builds a plot line. Its points are readings or, for more than 1,500 readings, summaries of equal time steps. */
 export function plotLineOfReadings(options: {
   readonly read: Samples;
   readonly logged: readonly { readonly samples: Samples; readonly bucketS: number }[];
@@ -60,7 +60,7 @@ export function plotLineOfHours(hours: readonly (readonly [begin: number, hour: 
   return plotLineFromPoints(insertGapPoints(points), HOUR_SECONDS);
 }
 
-/** Returns the logged values at times without readings. `bucketS`: seconds that a logged value covers. */
+/** Returns the history values (`logged`) at times without readings. `bucketS`: seconds that each of them covers. */
 export function samplesInGaps(readings: Samples, logged: Samples, bucketS: number): Samples {
   const readTimes = readings.times.toSorted((a, b) => a - b);
   let nextIndex = 0;

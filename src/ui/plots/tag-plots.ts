@@ -49,7 +49,7 @@ export function createTagPlots({ store, source }: { readonly store: RingDocument
     async writeChunks({ all: includesOpen, nowMs }: { readonly nowMs: number; readonly all: boolean }): Promise<void> {
       const nowSeconds = Math.floor(nowMs / 1_000);
       const writtenUntilS = includesOpen ? Number.POSITIVE_INFINITY : nowSeconds - (nowSeconds % CHUNK_SECONDS);
-      // Write new indexes before the chunks that use them.
+      // Write new tag indexes before the chunks that contain these indexes.
       if (tagIndexes.hasChanged()) await writeTagIndexes();
       await readings.write(writtenUntilS);
       await hourValues.write(Number.POSITIVE_INFINITY);
@@ -116,7 +116,7 @@ export function createTagIndexes() {
       const [from, to] = [group * TAGS_PER_GROUP, (group + 1) * TAGS_PER_GROUP];
       return { ids: ids.slice(from, to), days: lastReadDays.slice(from, to) };
     },
-    /** Loads the tag ids of a group; if no ids are stored, the numbers of the group stay unused. */
+    /** Loads the ids of a group of 50 tags. If no ids are stored, the group's indexes stay unused. */
     load(group: number, packed: PackedTagIndexes | undefined, today: number): void {
       if (packed === undefined) ids.length = Math.max(ids.length, (group + 1) * TAGS_PER_GROUP);
       for (const [n, id] of packed?.ids.entries() ?? []) {
@@ -196,7 +196,7 @@ function createTagRing<T, Reading>(
       }
       return foundTagData;
     },
-    /** Writes changed chunks of earlier time ranges. After a failed write the chunks stay changed. */
+    /** Writes changed chunks that start before `endS`. The next call repeats a failed write. */
     async write(endS: number): Promise<void> {
       const changedChunks = [...chunksByStart]
         .filter(([startS]) => startS < endS)

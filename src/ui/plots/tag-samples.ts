@@ -89,7 +89,7 @@ export const HOUR_FORMAT: ChunkFormat<HourSummary, number> = {
   },
 };
 
-/** Writes the start of the time range, then the index and the data of each tag. */
+/** Encodes a chunk: the start of its time range, then the index and the data of each tag. */
 export function encodeChunk<T>(
   format: Pick<ChunkFormat<T, never>, "write">,
   chunkStartS: number,
@@ -106,7 +106,7 @@ export function encodeChunk<T>(
   return chunkWriter.toBase64();
 }
 
-/** Returns the data by tag index. A damaged text or a text of another time range yields less data. */
+/** Decodes a chunk to data by tag index. Leaves out damaged data; a chunk of another time range has no data. */
 export function decodeChunk<T>(
   format: Pick<ChunkFormat<T, never>, "read" | "addReading">,
   chunkStartS: number,

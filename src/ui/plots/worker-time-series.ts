@@ -10,7 +10,7 @@ export interface PackedMinuteSeries {
 
 export const DAY_MINUTES = 1_440;
 
-/** Holds one number per minute for a day, by name; null for an unknown number. */
+/** Holds named time series with one number per minute of a day; null for an unknown number. */
 export function createMinuteSeries() {
   const seriesByName = new Map<string, Map<number, number | null>>();
 
@@ -77,7 +77,7 @@ interface StoredAlarmCounts {
 
 const RAISED_ALARMS_KEY = "raised";
 const ALARM_COUNT_RETENTION_MS = 31 * 86_400_000;
-/** Reads the latest 50 alarm events, then more, until the read events include an event that is counted already. */
+/** Numbers of latest alarm events to read: first 50, then more, until one of them was counted before. */
 const ALARM_EVENT_READ_LIMITS = [50, 1_000, 50_000];
 
 /** Stores the number of raised alarms of each UTC day, because the event log may be shorter than the plotted month. */
@@ -143,7 +143,7 @@ const MAX_REFUSALS = 50;
 /** An equal refusal is not stored again within this time, so that an outage does not displace all other refusals. */
 const REPEATED_REFUSAL_MS = 3_600_000;
 
-/** Holds the latest requests of each source that the service refused or failed. */
+/** Holds the latest requests of each source that the service refused or that failed. */
 export function createRefusedRequests(set: string, store: Pick<Store, "commit" | "document">) {
   let refusalsBySource: Readonly<Record<string, readonly RefusedRequest[]>> = {};
   let isChanged = false;

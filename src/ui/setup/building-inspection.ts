@@ -3,7 +3,7 @@ import type { Alarm, System, Tag, TokenInfo } from "../../core/model/building.ts
 import type { ListPage, Source } from "../../engine/source/source.ts";
 import type { SiteTag } from "../../engine/sync/inventory/requestable-tags.ts";
 
-/** The rate limit of the service allows this many requests for lists without a delay. */
+/** Maximum number of list requests: beyond it, the service's rate limit would delay requests. */
 const MAX_LIST_REQUESTS = 18;
 const SYSTEM_LIST_REQUESTS = 3;
 
@@ -15,7 +15,7 @@ export interface UnitTagCount {
 }
 
 interface PartialList<T> {
-  /** Number of objects that the service states; at least the number of listed objects. */
+  /** Number of objects according to the service; `items` may contain only some of them. */
   readonly total: number;
   readonly items: readonly T[];
 }
@@ -55,7 +55,7 @@ export async function inspectBuilding(
     try {
       systems.push(...(await readFirstPage(source.systems({ siteId }, signal))).items);
     } catch (error) {
-      // Systems need a permission of the user in addition to the ability of the token.
+      // To list systems, the user needs a permission in addition to the token's `read:systems`.
       if (!isForbiddenError(error)) throw error;
     }
   return summarizeBuilding({ token, tagsBySite, systems, alarms });
@@ -83,7 +83,7 @@ async function listTagsBySite(
   };
   for (const site of siteTagLists)
     await readTagPage(site).catch((error: unknown) => {
-      // If the user may not list the tags of one site, the tags of other sites still count.
+      // Skip a site whose tags the user may not list, unless it is the only site.
       if (!isForbiddenError(error) || siteIds.length === 1) throw error;
     });
   for (const site of siteTagLists) {

@@ -46,7 +46,7 @@ function writeNewFile({ file, text, option }: NewFile, mode: number): void {
   }
 }
 
-/** Returns the path as the configuration states it: relative only if the file is in the working directory. */
+/** Returns the path to write in the configuration: relative only if that file is in the working directory. */
 export function pathInConfig(configFile: string, path: string, base: string = process.cwd()): string {
   const configFolder = dirname(resolve(base, configFile));
   return isAbsolute(path) || configFolder === resolve(base) ? path : resolve(base, path);

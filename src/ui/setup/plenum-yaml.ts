@@ -100,7 +100,7 @@ function readClassLines(choices: SetupChoices, building: BuildingSummary, quotaL
   ];
 }
 
-/** The last group selects all remaining tags, so that tags with new units are read as well. */
+/** Builds the tag selection of a unit group. The last group selects all remaining tags, so tags with new units too. */
 function unitSelectionLines(
   group: UnitGroup,
   allGroups: readonly UnitGroup[],

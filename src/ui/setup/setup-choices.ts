@@ -20,7 +20,7 @@ export const SetupChoices = z.strictObject({
 });
 export type SetupChoices = z.infer<typeof SetupChoices>;
 
-/** Units of meters, whose values only grow, so that rare reads miss nothing. */
+/** Units of meters. Rare readings of meters lose nothing, because their counters only grow. */
 const METER_UNITS = /^(([kMG]?(Wh|VArh|varh|cal|J))|m3|m³|Sm3|Sm³|Nm3|Nm³|l|L|liter|pulses?|imp|pulser)$/;
 
 export type UnitGroup = ReturnType<typeof unitGroups>[number];
@@ -63,7 +63,7 @@ export function proposeChoices(
     every: {
       readings: presentGroups.has("readings") ? intervalOfStepMs(step) : null,
       meters: presentGroups.has("meters") ? Math.max(MIN_METER_INTERVAL_MS, intervalOfStepMs(step + 2)) : null,
-      // A single group gets the shortest interval.
+      // Read `rest` at the shortest interval if the building has no other group.
       rest: presentGroups.has("rest") ? intervalOfStepMs(presentGroups.size === 1 ? step : step + 2) : null,
     },
     history: presentGroups.size === 0 ? null : history,
@@ -81,7 +81,7 @@ export function proposeChoices(
   return choicesForIntervalStep(lowStep);
 }
 
-/** Chooses the interval of history requests: a longer interval costs fewer requests and loses no value. */
+/** Chooses the interval of history requests. A longer interval needs fewer requests and loses no values. */
 export function historyPollMs(tagCount: number): number {
   if (tagCount > 4_000) return DAY_MS;
   return tagCount > 1_000 ? 6 * HOUR_MS : HOUR_MS;

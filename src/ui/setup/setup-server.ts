@@ -34,7 +34,7 @@ import { INTERVALS_MS, planMessages, proposeChoices, quotaMessage, SetupChoices,
  * | `POST /api/look` | the building, with proposed choices and their plan |
  * | `POST /api/plan` | the plan of other choices |
  * | `POST /api/write` | the written files |
- * | `POST /api/start` | 202: this server ends and the worker begins |
+ * | `POST /api/start` | 202: the setup server stops and the worker starts |
  */
 export interface SetupServerOptions {
   readonly actions: SetupActions;
@@ -192,7 +192,7 @@ type SetupEntryCode = ReturnType<typeof createSetupEntryCode>;
 
 const CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 
-/** Creates the code that a person types from the terminal into one browser, which then gets a session key. */
+/** Creates a one-time code, which the terminal shows. The browser in which a person enters it gets a session key. */
 function createSetupEntryCode(clock: Pick<Clock, "monotonic">) {
   const codeLetters = Array.from({ length: 8 }, () => CODE_LETTERS[randomInt(CODE_LETTERS.length)]).join("");
   const key = randomBytes(32).toString("base64url");

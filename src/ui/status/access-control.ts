@@ -58,15 +58,15 @@ export function isSameSecret(given: string, expected: string): boolean {
 const FREE_PASSWORD_GUESSES = 5;
 /** A wrong password stops counting after this time, so an address may try 5 passwords at once, then 2 a minute. */
 const GUESS_FORGET_MS = 30_000;
-/** Limits the counted guesses, so that an attack of hours does not delay the address for hours. */
+/** Maximum number of counted wrong passwords, so that an address is not delayed for hours after an attack. */
 const MAX_COUNTED_GUESSES = 10;
-/** Each further wrong password adds this to the delay, whose maximum is below the 5 s for which the page waits. */
+/** Delay for each further wrong password. The maximum delay is below the 5 s for which the page waits. */
 const GUESS_DELAY_STEP_MS = 1_000;
 const MAX_GUESS_DELAY_MS = 4_000;
 /** Beyond this number of addresses, the address with the fewest wrong passwords is removed first. */
 const MAX_GUESSING_ADDRESSES = 1_000;
 
-/** Counts wrong passwords per address. A right password does not reset the count: a viewer could use it to guess on. */
+/** Counts wrong passwords per address. Right ones do not reset the count, or a viewer could guess without limit. */
 export function createGuessCounter(clock: Pick<Clock, "monotonic">) {
   /** By address: monotonic time at which its wrong passwords are forgotten. */
   const expiryByAddress = new Map<string, number>();
@@ -130,7 +130,7 @@ const allowByRole: MiddlewareHandler = async (context, next) => {
   return message === null ? next() : context.json({ message }, 403);
 };
 
-/** Changes that need a password, and the command that makes the same change. */
+/** Paths of changes that need a password, with the command that makes the same change without one. */
 const COMMAND_BY_PATH: readonly (readonly [path: string, command: string])[] = [
   ["/api/silences", "plenum silence"],
   ["/api/sink/retry", "plenum outbox resend"],
@@ -149,8 +149,8 @@ export function refusalForPost(role: VisitorRole | null, path: string): string |
 const PASSWORD_COOKIE_NAME = "plenum-known";
 
 /**
- * Slows guessing down without locking anybody out: five wrong passwords of an address are checked at once, later passwords
- * after 1 s to 4 s, one at a time for each connection. A browser that sends the cookie of a right password does not wait.
+ * Slows password guessing without blocking users. After five wrong passwords of an address, checks of further passwords
+ * wait 1 s to 4 s, one at a time per connection. A browser with the cookie of an earlier right password never waits.
  */
 function createPasswordCheck({ clock, config }: PageGuardOptions): (credentials: PageCredentials) => MiddlewareHandler {
   const passwordGuesses = createGuessCounter(clock);
@@ -192,7 +192,7 @@ function respondUnauthorized(context: Context): Response {
   });
 }
 
-/** Admits requests to our own host names, so that a page elsewhere cannot read this one by DNS rebinding. */
+/** Admits only requests to this server's host names, so that another website cannot read it by DNS rebinding. */
 export function allowKnownHosts(ownHost: string): MiddlewareHandler {
   const knownHostNames = new Set(["localhost", "127.0.0.1", "[::1]", ownHost.includes(":") ? `[${ownHost}]` : ownHost]);
   return async (context, next) => {
@@ -201,7 +201,7 @@ export function allowKnownHosts(ownHost: string): MiddlewareHandler {
   };
 }
 
-/** Allows changes only from our own page. Another site would need a CORS preflight request, which is never granted. */
+/** Allows changes only from Plenum's own page: the server never grants the CORS preflight of another website. */
 export const sameOriginOnly: MiddlewareHandler = async (context, next) => {
   const origin = context.req.header("origin");
   const fetchSite = context.req.header("sec-fetch-site");
@@ -250,7 +250,7 @@ export function visitorName(context: Context, config: Pick<StatusConfig, "truste
   return proxyUserName(context, config) ?? "the status page";
 }
 
-/** Returns the address that the proxy puts last in the header, because clients can forge the earlier ones. */
+/** Returns the visitor's address. The proxy adds it last to its header; clients can forge the addresses before it. */
 function visitorAddress(context: Context, proxyAddress: string | undefined): string {
   const forwardedFor = context.req.header("x-forwarded-for")?.split(",").at(-1)?.trim() ?? "";
   return clientOfAddress(

@@ -41,7 +41,7 @@ function mayAlarmBeActive({ state }: Pick<StoredAlarm, "state">): boolean {
   return state !== "resolved" && state !== "vanished";
 }
 
-/** Lists alarms that may be active, most urgent first. `silences`: the active silences. */
+/** Lists alarms that are active or may be active, most urgent first. `silences`: the active silences. */
 export async function activeAlarmRows(
   cache: CachedDocuments,
   sources: readonly string[],
@@ -102,7 +102,7 @@ function summarizeAlarm(source: string, alarm: Alarm, episode: string, state: st
   };
 }
 
-/** GET /api/alarm?source&id&episode */
+/** GET /api/alarm?source&id&episode: one alarm with its timeline, tag, deliveries and other episodes. */
 export async function alarmResponse(context: ResponseContext, query: AlarmQuery) {
   const { source, id } = query;
   const storedAlarm = await context.store.document<StoredAlarm>(documentSet("alarm", source), id);
@@ -131,7 +131,7 @@ async function findAlarmEvents(
   stored: StoredAlarm | undefined,
 ): Promise<readonly AlarmEvent[]> {
   const site = stored?.alarm.site.id;
-  // An alarm that is no longer stored may belong to any site.
+  // The site of an alarm that is no longer stored is unknown, so search the events of all sites.
   const sites =
     site === undefined ? (await cache.documents(documentSet("site", source), SLOW_DATA_AGE_MS)).keys() : [site];
   const events = await cache.memoize(`alarm ${source} ${id} ${site}`, ALARM_EVENTS_CACHE_MS, () =>
@@ -171,7 +171,7 @@ function listEpisodes(
   return [latestEpisode, ...earlierSummaries].sort((a, b) => Date.parse(b.raisedAt) - Date.parse(a.raisedAt));
 }
 
-/** Lists the steps of an alarm; steps that the event log no longer contains come from the alarm itself. */
+/** Lists the steps of an alarm. For steps that the event log no longer contains, uses the times in the alarm. */
 export function alarmTimeline(alarm: Alarm, newestFirst: readonly AlarmEvent[]) {
   const loggedTimelineSteps = newestFirst
     .toReversed()
@@ -251,7 +251,7 @@ async function alarmDeliveryBySink(
   );
 }
 
-/** `lastEvent`: newest event that the sink's filter passes. `position`: last event that the sink has received. */
+/** `lastEvent`: the alarm's newest event for this sink. `position`: the sink has received events up to this one. */
 function sinkDeliveryState(isLogged: boolean, lastEvent: LoggedEvent | undefined, position: number | undefined) {
   if (!isLogged || position === undefined)
     return { state: "unknown", words: "The event log no longer contains the events of this alarm." };

@@ -53,7 +53,7 @@ interface AuditCommandDetail {
   readonly message?: string;
 }
 
-/** Lists commands, newest first, without commands that began before the first record. */
+/** Lists commands, newest first. Leaves out commands whose first audit record is older than `records`. */
 function commandsFromAudit(records: readonly LogRecord<AuditRecord>[]): readonly CommandRow[] {
   const rowById = new Map<string, CommandRow>();
   for (const { body, damaged } of records) {

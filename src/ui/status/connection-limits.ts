@@ -2,13 +2,13 @@ import type { IncomingMessage, Server, ServerOptions, ServerResponse } from "nod
 import type { ListenOptions, Server as NetServer, Socket } from "node:net";
 import { startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
 
-/** Beyond a limit, a new connection replaces the oldest connection for which the worker is not preparing a response. */
+/** At each limit, a new connection replaces the oldest one for which the server is not preparing a response. */
 
 export const REQUEST_TIMEOUTS = {
   headersTimeout: 10_000,
   requestTimeout: 30_000,
   keepAliveTimeout: 5_000,
-  // Node.js checks connections at this interval, which wakes an idle machine.
+  // Interval at which Node.js looks for expired connections; a shorter one would wake an idle machine more often.
   connectionsCheckingInterval: 4_000,
 } satisfies ServerOptions;
 
@@ -16,7 +16,7 @@ const IDLE_CONNECTION_TIMEOUT_MS = 300_000;
 
 const DEFAULT_CONNECTION_LIMITS = {
   maxTotal: 200,
-  /** Maximum for other clients, so that this machine and the proxy always get a connection. */
+  /** Maximum for all clients except this machine and the proxy, so that those two always get a connection. */
   others: 150,
   /** Maximum for one IPv4 address, or for one IPv6 network of 64 bits. */
   perAddress: 32,
@@ -54,7 +54,7 @@ export function limitConnections(
     socket.destroy();
   }
 
-  /** Closes the oldest idle connection of a full group; false if none is idle. */
+  /** Closes the oldest idle `isMember` connection if there are too many; returns false if none is idle. */
   function ensureConnectionSlot(maxConnections: number, isMember: (connection: OpenConnection) => boolean): boolean {
     const memberConnections = [...openConnections.values()].filter(isMember);
     if (memberConnections.length < maxConnections) return true;
@@ -78,7 +78,7 @@ export function limitConnections(
     socket.once("close", () => openConnections.delete(socket));
   });
 
-  // This listener runs before the handler of the request, because a short response ends at once.
+  // Prepended, because a short response ends while the request handler still runs.
   server.prependListener("request", (request: IncomingMessage, response: ServerResponse) => {
     const connection = openConnections.get(request.socket);
     if (connection === undefined) return;

@@ -7,7 +7,7 @@ import type { SourceHealth } from "./source-reports.ts";
 import { type CommitFailure, isDiskFull } from "./state-disk-space.ts";
 import type { Status, StatusHealth } from "./status-report.ts";
 
-/** Response of `/readyz`, which needs no password and thus contains no text of another system. */
+/** Response of `/readyz`. It needs no password, so it contains no error text of services or sinks. */
 export interface Readiness {
   readonly ready: boolean;
   readonly reasons: readonly NotReadyReason[];
@@ -34,7 +34,7 @@ export function createReadinessCheck(options: {
   readonly currentCommitFailure: () => CommitFailure | null;
 }): () => Promise<Readiness> {
   const { clock, isRunning, currentCommitFailure } = options;
-  // `/readyz` needs no password, so anybody may request it often.
+  // Cached, because `/readyz` needs no password, so any client may request it often.
   const readinessCache = createValueCache(clock);
   async function checkReadiness(): Promise<Readiness> {
     const commitFailure = currentCommitFailure();
@@ -72,7 +72,7 @@ function notReadyReasonsOf({ sources, sinks, disk, now }: StatusHealth): readonl
   ];
 }
 
-/** Returns the progress of the first inventory, during which polls that never succeeded are not late. */
+/** Returns the progress of the first reading of all lists, during which polls without a success are not late. */
 function firstInventoryNotes({ name, firstInventory }: SourceHealth): readonly string[] {
   const message = firstInventory?.message ?? null;
   return message === null ? [] : [`${name}: ${message}`];
@@ -101,7 +101,7 @@ function blockedSinkReason({ name, state, since }: RunningSink, nowMs: number): 
 /** Priorities whose metric is 0 without alarms, because an absent metric means unknown. */
 const ALARM_PRIORITIES = ["A", "B", "C"];
 
-/** Sets the gauges before each scrape. An unknown number is absent, which is not 0. */
+/** Sets the gauges before each scrape. A gauge with an unknown value is left out, because 0 would be wrong. */
 export async function refreshMetricGauges(options: {
   readonly status: Pick<Status, "health" | "sinks">;
   readonly metrics: Metrics;

@@ -26,11 +26,11 @@ export function jobReports(options: {
   readonly polls: ReadonlyMap<string, StoredJob>;
   /** Last successful polls since the start; the stored polls can be a minute old. */
   readonly lastPolls: ReadonlyMap<string, PollTime>;
-  /** Time of the newest value, which stands for the last live read if no worker is running. */
+  /** Time of the newest tag value. It replaces the time of the last live read if no worker is running. */
   readonly newestValue?: string | null;
   readonly dueTimes: JobDueTimes;
   readonly started: PollTime | null;
-  /** Monotonic time of the first inventory's last page. Until then, a poll that never succeeded is not late. */
+  /** Monotonic time of the first inventory's latest page. A poll without any success becomes late counted from it. */
   readonly inventoryPageMs?: number | null;
   readonly now: PollTime;
 }): readonly JobReport[] {
@@ -39,7 +39,7 @@ export function jobReports(options: {
     const storedTime = polls.get(name)?.lastSuccess ?? null;
     if (name !== "live") return storedTime;
     if (newestValue !== undefined) return newestValue;
-    // A live read without values is stored as a success, too, so only a success before this start is used.
+    // Stored successes include live reads without values, so use only a success before the worker's start.
     return storedTime !== null && started !== null && Date.parse(storedTime) < started.atMs ? storedTime : null;
   }
 
@@ -89,7 +89,7 @@ function laterIsoTime(a: string | null, b: string | null): string | null {
 }
 
 /**
- * Reliability of a number that was counted in a list. An unknown number is displayed as unknown, never as 0.
+ * Reliability of a count, such as the number of tags in the service's list. An unknown count is never displayed as 0.
  *
  * | state   | meaning                                                              |
  * | ------- | -------------------------------------------------------------------- |
@@ -123,5 +123,5 @@ export function countReliabilityOf(
 
 export const reliableCount = ({ state, held }: CountReliability): number | null => (state === "whole" ? held : null);
 
-/** For lists that rarely change, such as tags, a number of some hours ago is still valid. */
+/** Returns the count of the last reading, which is valid for hours in lists that rarely change, such as tags. */
 export const lastKnownCount = ({ at, held }: CountReliability): number | null => (at === null ? null : held);

@@ -26,7 +26,7 @@ export interface SourceHolder {
   readonly holder: { readonly name: string; readonly page: string } | null;
 }
 
-/** Responses to the page. Times are UTC, in plotted columns in seconds since 1970. Null is unknown, not 0. */
+/** Responses to the page. Times are UTC; plot columns use seconds since 1970. Null means unknown, not 0. */
 export type PageApi = ReturnType<typeof createPageApi> & {
   /** Returns the fleet member that polls a source; null for an unconfigured source. Absent without a fleet. */
   holderOf?(source: string): Promise<SourceHolder | null>;
@@ -95,7 +95,7 @@ export function pageResponseRoutes(responses: PageApi, status: Pick<Status, "ala
   });
   addGetRoute("/alarm", queries.AlarmQuery, responses.alarm);
   addGetRoute("/site", queries.SiteQuery, ({ id, source }) => responses.site(source, id));
-  // A viewer must not spend the quota.
+  // A viewer must not cause requests that use the quota of the service.
   addGetRoute("/plot", queries.PlotQuery, (query, context) =>
     responses.plot({ ...query, fetch: query.fetch && roleOfRequest(context) !== "viewer" }),
   );
@@ -157,7 +157,7 @@ const MAX_LATEST_COMMANDS = 50;
 const UNRECORDED_WRITE_MESSAGE =
   "Plenum rejected the command. It rejects so many commands now that it only counts them; the log says why.";
 
-/** Changes that an operator makes on the page. `guardPage` rejects everybody else. */
+/** Routes for changes that an operator makes on the page. `guardPage` rejects all other visitors. */
 export function pageActionRoutes({ actions, pageApi, config, log, outbox }: PageActionRouteOptions): Hono {
   const app = new Hono();
   function addPostRoute<T>(

@@ -11,7 +11,7 @@ import type { ListCommands } from "./command-list.ts";
 import type { RunningSink } from "./sink-reports.ts";
 import type { TagIndex } from "./tag-index.ts";
 
-/** Topic or query under which a sink publishes a tag. */
+/** Address of a tag in a sink, such as an MQTT topic or a database query. */
 export interface SinkAddress {
   readonly sink: string;
   readonly connector: string;
@@ -29,7 +29,7 @@ export interface RunningWorker {
   findReadClass(source: string, tagId: string): TagReadClass | null;
   findLiveTagState(source: string, tagId: string): LiveTagState | null;
   sinks(): readonly RunningSink[];
-  /** Topics or queries of the sinks whose filters pass the event. */
+  /** Returns the topic or query of each sink whose filter accepts the event. */
   findSinkAddresses(event: Event): Promise<readonly SinkAddress[]>;
   /** Returns the limits of values to write; null for a tag that may not be written. */
   findWritableTag(source: string, tagId: string): Promise<WritableTag | null>;

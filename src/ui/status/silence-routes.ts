@@ -32,7 +32,7 @@ export interface SilenceRow extends AppliedSilence {
 
 export const isSilenceActive = ({ from, to }: Silence, nowIso: string): boolean => from <= nowIso && to > nowIso;
 
-/** Returns the silence that covers the alarm longest; null if none covers it. */
+/** Returns the silence of the alarm that ends last; null if the alarm is not silenced. */
 export function longestSilenceFor(silences: readonly Silence[], source: string, alarm: Alarm): AppliedSilence | null {
   const coveringSilences = silences.filter((silence) => isAlarmSilenced(silence, source, alarm));
   const [longest] = coveringSilences.sort((a, b) => b.to.localeCompare(a.to));

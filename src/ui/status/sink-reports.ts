@@ -27,7 +27,7 @@ export interface RunningSink {
   readonly state: string;
   readonly since: string;
   readonly lastError: string | null;
-  /** Number of messages that the sink still has to send for settled events. */
+  /** Number of requests that the sink still has to send for events that it has confirmed already. */
   readonly waiting?: number;
 }
 

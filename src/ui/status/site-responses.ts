@@ -39,7 +39,7 @@ export async function alarmDays({ cache, clock, plots }: ResponseContext, scope:
   return { days, byPriority: Object.fromEntries([...countsByPriority].sort(([a], [b]) => (a < b ? -1 : 1))) };
 }
 
-/** GET /api/site?source&id */
+/** GET /api/site?source&id: one site with its alarms, gateways, systems and tag counts. */
 export async function siteResponse(context: ResponseContext, source: string, id: number) {
   const { cache, store, tags } = context;
   const site = await store.document<StoredObject<Site>>(documentSet("site", source), String(id));

@@ -32,7 +32,7 @@ import { lastDayColumns } from "./sink-reports.ts";
 export interface ConfiguredSource {
   readonly name: string;
   readonly origin: string;
-  /** Due times of the jobs; without them, only jobs that ran are reported, and none is late. */
+  /** Due times of the polling jobs. If absent, only jobs that ran are reported, and none as late. */
   readonly dueTimes?: JobDueTimes;
 }
 
@@ -50,7 +50,7 @@ const QUOTA_LANES = ["write", "on-demand", "live", "history", "spare"] as const;
 
 export type SourceResponse = ReturnType<typeof sourceResponse>;
 
-/** GET /api/source?name: requests per minute of the last 24 hours by lane, and the latest refusals. */
+/** GET /api/source?name: requests per minute of the last 24 hours by quota lane, and the latest refused requests. */
 export function sourceResponse(
   plots: Pick<Plots, "minutes" | "refused"> | null,
   nowMs: number,
@@ -257,7 +257,7 @@ const historyReport = memoizeByObject((ledgers: ReadonlyMap<string, StoredLedger
     series: storedLedgers.length,
     complete: followedSeries.filter(isSeriesComplete).length,
     withoutLog: storedLedgers.filter(({ state }) => state === "no-log").length,
-    /** Time up to which the history of every followed series was emitted. */
+    /** Time up to which the history of every series with a log was emitted. */
     toldUntil: earliestTime(followedSeries.map(({ watermark }) => watermark)),
     unreadableCount: unreadableReports.length,
     unreadable: unreadableReports.slice(0, MAX_UNREADABLE_SERIES),
@@ -265,7 +265,7 @@ const historyReport = memoizeByObject((ledgers: ReadonlyMap<string, StoredLedger
 });
 
 function unreadableSeriesReport(series: string, { spans = [], refusal }: StoredLedger) {
-  // Stored state of an earlier version has no refusal.
+  // State that an earlier version of Plenum stored has no field `refusal`.
   const unreadableEntries = [...spans, ...(refusal ? [refusal] : [])].filter(({ reason }) => reason === "unreadable");
   const since = earliestTime(unreadableEntries.flatMap(({ at }) => at ?? []));
   return since === null ? null : { series, since, said: unreadableEntries.find(({ at }) => at === since)?.said ?? "" };

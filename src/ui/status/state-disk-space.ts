@@ -50,7 +50,7 @@ export function watchFailedWrites(store: Store, clock: Clock) {
       failureByWriteKind.delete(kind);
       return result;
     } catch (error) {
-      // A key conflict is no fault of the disk.
+      // A conflict between document keys is not a disk failure.
       if (!(error instanceof DocumentKeyConflict)) {
         const since = failureByWriteKind.get(kind)?.since ?? isoUtc(clock.now());
         failureByWriteKind.set(kind, { since, problem: errorText(error) });

@@ -180,7 +180,7 @@ async function computePlotLine(
   if (PLOT_SPANS[span].byHour) {
     const liveHours = (await tagPlots?.hours(tag.id, fromMs, toMs)) ?? [];
     const hoursByStart = new Map(liveHours);
-    // The finest resolution comes first in the emitted history, so it takes precedence over the others.
+    // The emitted history starts with the finest resolution, so its values take precedence over coarser ones.
     for (const [hourStartS, hour] of [...emittedHistory, fetchedSamples].flatMap(summarizeHours))
       if (!hoursByStart.has(hourStartS) && hourStartS * 1_000 >= fromMs) hoursByStart.set(hourStartS, hour);
     const hours = [...hoursByStart].sort(([firstStart], [secondStart]) => firstStart - secondStart);
@@ -214,7 +214,7 @@ function emittedSamples(
   });
 }
 
-/** Sorts points by time; of points with equal times, the later point counts. */
+/** Sorts points by time; of points with equal times, keeps the last. */
 function sortByTime(points: readonly TimeValuePair[]): Samples {
   return samplesOfPairs([...new Map(points)].filter(([time]) => Number.isFinite(time)).sort(([a], [b]) => a - b));
 }

@@ -58,7 +58,7 @@ interface TagSnapshot {
   readonly selections: Map<string, TagSelection>;
 }
 
-/** Searches and sorts all listed tags. The selection may be some seconds old; returned values are current. */
+/** Searches and sorts all tags. The list of matching tags may be seconds old; the returned values are current. */
 export function createTagIndex(options: {
   readonly store: Pick<Store, "document" | "documents" | "version">;
   readonly clock: Pick<Clock, "monotonic">;
@@ -180,7 +180,7 @@ const TAG_FILTERS: Readonly<Record<TagsQuery["show"], (tag: TagValueState) => bo
   unread: ({ value }) => value === undefined,
 };
 
-/** Ranks the tags once, because comparing names takes a hundred times longer than comparing numbers. */
+/** Stores each tag's position by name and by site, because sorting names takes a hundred times longer than numbers. */
 function rankTags(tags: readonly RankedTag[]): void {
   const { compare } = new Intl.Collator("en", { numeric: true });
   const compareById = (a: RankedTag, b: RankedTag) => compare(a.tag.id, b.tag.id) || compare(a.source, b.source);

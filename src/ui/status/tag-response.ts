@@ -22,7 +22,7 @@ export type TagResponse = NonNullable<Awaited<ReturnType<typeof tagResponse>>>;
 
 const MAX_LISTED_COMMANDS = 10;
 
-/** GET /api/tag?source&id */
+/** GET /api/tag?source&id: one tag with its value, history, alarms and commands. */
 export async function tagResponse(context: ResponseContext, source: string, id: string) {
   const { live, store } = context;
   const row = await context.tags.findRow(source, id);
@@ -85,7 +85,7 @@ async function nextTagReading({ store, live }: ResponseContext, source: string, 
   return { everySeconds: null as number | null, next: { at: null as string | null, why } };
 }
 
-/** Finds active alarms whose name fits this tag and no other tag of the site. */
+/** Finds active alarms that name this tag and no other tag of the site. */
 async function findTagAlarms({ cache, tags }: ResponseContext, { siteId, source, tag }: TagRow) {
   if (siteId === null) return [];
   const siteTags = await tags.tagsOfSite(source, siteId);
@@ -109,7 +109,7 @@ function sampleTagEvent({ source, siteId, tag, value, quality, time }: TagRow): 
   });
 }
 
-/** Lists the state of the tag's history at each resolution. */
+/** Lists the state of the tag's history at each resolution, such as `followed` or `no log`. */
 async function historyLogStates(store: Store, source: string, id: string) {
   const seriesNames = RESOLUTIONS.flatMap((resolution) => [resolution, `${resolution} total`]);
   const historyLedgers = await Promise.all(

@@ -42,7 +42,7 @@ function translatedText(text) {
   return translation === text && currentLanguage() !== "en" ? html`<span lang="en">${text}</span>` : translation;
 }
 
-/** Takes the focus, so that keyboard and screen reader start at the new step. */
+/** Heading that takes the focus, so that keyboard and screen reader start at the new step. */
 function FocusedHeading({ children }) {
   const headingElement = useRef(null);
   useEffect(() => headingElement.current?.focus(), []);
@@ -111,7 +111,7 @@ function valueAgeText(ageMs) {
 
 const translateMessage = ({ text, values }) => t(text, values);
 
-/** Slider over a list of values; `none` adds "not at all" at its end. */
+/** Slider over a list of values. `none`: text of an added last step that selects null, such as "not at all". */
 function Slider({ id, label, help, steps, value, none, text, change }) {
   const allSteps = none === undefined ? steps : [...steps, null];
   const stepIndex = Math.max(0, allSteps.indexOf(value));
@@ -124,7 +124,7 @@ function Slider({ id, label, help, steps, value, none, text, change }) {
   </div>`;
 }
 
-/** Requests the cost of the latest choices; a response to earlier choices is dropped. */
+/** Requests the quota plan of the latest choices; a response to earlier choices is dropped. */
 function useQuotaPlan(choices, initialPlan) {
   const [plan, setPlan] = useState({ ...initialPlan, problem: null });
   const plannedChoices = useRef(choices);

@@ -25,7 +25,7 @@ const MAX_ALARMS = 1000;
 const MAX_LISTED_SILENCES = 100;
 const ALARM_DAYS_POLL_MS = 60_000;
 
-/** Polls active alarms of all sites (null) or of one ({ source, id }). `more()` shows more; null at the maximum. */
+/** Polls active alarms of one `site` ({ source, id }), or of all (null). `more()` lists more; null at the maximum. */
 export function usePolledAlarms(site, priority, pollMs) {
   const [limit, setLimit] = useState(INITIAL_ALARM_COUNT);
   const query = {
@@ -197,7 +197,7 @@ export function BeginSilenceForm({ what, name, done }) {
   </span>`;
 }
 
-/** Asks for confirmation, because notifications about active alarms are sent when the silence ends. */
+/** Button that asks for confirmation, because Plenum sends notifications of active alarms when the silence ends. */
 function EndSilenceButton({ id, done }) {
   const command = `plenum silence end ${shellArgument(id)}`;
   const endSilence = async () => {

@@ -9,7 +9,7 @@ import { CurrentTimeText, setWorkerClock } from "/worker-clock.mjs";
 
 const STATUS_POLL_MS = 2000;
 const WORKER_CHECK_MS = 1000;
-/** A worker that has reported an unchanged time for this long counts as lost. */
+/** The page reports the worker as lost if the worker's clock has not advanced for this long. */
 const STALE_REPORT_AGE_MS = 10_000;
 
 const VIEW_LOADERS = {
@@ -22,7 +22,7 @@ const VIEW_LOADERS = {
   fleet: () => import("/fleet-view.mjs"),
 };
 
-/** Sets the worker's clock by each new report. Returns when the last one came, by the browser's clock. */
+/** Adjusts the page's worker clock to each new report. Returns the browser time at which the last one arrived. */
 function useReportChangeTime(report, atMs) {
   const lastChange = useRef({ now: null, atMs: null });
   if (report !== null && report.now !== lastChange.current.now) {
@@ -70,7 +70,7 @@ function LoadedView({ view, ...props }) {
   return loaded === null ? html`<p class="loading">${t("Loading …")}</p>` : html`<${loaded.View} ...${props} />`;
 }
 
-/** Shows the view of the address. An error in the view does not affect the rest of the page. */
+/** Shows the view that the page's address names. An error in the view does not affect the rest of the page. */
 function CurrentView({ address: { view, parts, query }, ...props }) {
   const [error] = useErrorBoundary((caught) => console.error(caught));
   if (error)

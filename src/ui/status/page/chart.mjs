@@ -25,7 +25,7 @@ function loadPlotLibrary() {
   return plotLibrary;
 }
 
-/** Computes the current value of a colour, because a canvas knows no custom properties of CSS. */
+/** Computes the current value of a theme colour, because a canvas cannot use CSS variables. */
 function styleColourOf(element, name, alpha = 1) {
   const colourProbe = document.createElement("i");
   colourProbe.style.color =
@@ -128,7 +128,7 @@ function valueAxisWidth(plot, labels, remPx) {
   return Math.max(2.75 * remPx, Math.ceil(labelWidthPx) + 1.1 * remPx);
 }
 
-/** Returns the range of the value axis, in whose middle a constant value lies. `floor`: value to include. */
+/** Returns the range of the value axis; a constant value is in its middle. `floor`: value that it includes. */
 function valueAxisRange(low, high, floor) {
   if (low === null || high === null) return [floor ?? 0, (floor ?? 0) + 1];
   const axisBottom = floor === undefined ? low : Math.min(floor, low);
@@ -139,9 +139,9 @@ function valueAxisRange(low, high, floor) {
 const POINT_STEPS_BY_KEY = { ArrowLeft: -1, ArrowRight: 1, PageUp: -12, PageDown: 12 };
 
 /**
- * A plot of `data`: seconds since 1970, then a column for each of `series` ({ label, colour, fill?, width?, isStepped? }). `bands`: pairs
- * of series between which is filled; `marks` ({ t, colour }): vertical lines; `levels`: horizontal lines; `floor`: least begin of the
- * axis; `say(n)`: text about the nth point, or about all for null.
+ * Plots `data`: seconds since 1970, then a column for each of `series` ({ label, colour, fill?, width?, isStepped? }).
+ * `bands`: pairs of series with a filled area between them. `marks` ({ t, colour }): vertical lines. `levels`:
+ * horizontal lines. `floor`: value that the axis includes. `say(n)`: text about the nth point; if n is null, about all.
  */
 export function Chart(props) {
   if (props.data[0].length === 0) return html`<p class="canvas empty">${t("There is no data for this period.")}</p>`;
@@ -240,7 +240,7 @@ const ORIGIN_LABELS = {
 
 const secondsOfTime = (iso) => Math.round(Date.parse(iso) / 1000);
 
-/** Draws a tag's values in the time span of the address. `marks`: vertical lines, see `Chart`. */
+/** Draws a tag's values in the time span that the page's address names. `marks`: vertical lines, see `Chart`. */
 export function TagPlot({ source, id, query, marks = [], isBoolean = false, name }) {
   const [isFetching, setFetching] = useState(false);
   const timeSpan = query.get("span") in TIME_SPAN_LABELS ? query.get("span") : "24h";
@@ -288,7 +288,7 @@ function plotSummary({ value, low, high, stepSeconds, origin, unit }) {
   if (pointCount === 0) return t(ORIGIN_LABELS.none);
   const lowestValue = (low ?? value).reduce((a, b) => (b === null ? a : Math.min(a, b)), Infinity);
   const highestValue = (high ?? value).reduce((a, b) => (b === null ? a : Math.max(a, b)), -Infinity);
-  // Without `low`, the points are readings at irregular times.
+  // A response without `low` has readings at irregular times as points, not summaries of equal time steps.
   const template =
     low === undefined ? "{points}, usually {step} apart, {origin}" : "{points}, one for {step}, {origin}";
   const values = {

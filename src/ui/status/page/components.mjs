@@ -102,8 +102,8 @@ export const alarmAddress = (source, id, episode = null) =>
   viewAddress("alarm", episode === null ? [source, id] : [source, id, episode]);
 
 /**
- * Button that asks for confirmation. `done` performs the change and returns the reason of a failure. `command` makes the same
- * change; it is shown instead while a password is needed.
+ * Button that asks for confirmation. `done` performs the change and returns the reason of a failure. `command`: shell
+ * command for the same change, which the button shows instead while no password is configured.
  */
 export function ConfirmButton({ name, again, done, command, kind = "mute" }) {
   const [isConfirming, setConfirming] = useState(false);
@@ -128,7 +128,7 @@ export function setNeedsPassword(isNeeded) {
 
 export const needsPassword = () => isPasswordNeeded;
 
-/** Quotes a text of the service, so that it cannot be another shell command. */
+/** Quotes a text of the service, so that a shell cannot run a part of it as a command. */
 export const shellArgument = (text) => (/^[\w.:@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 export function PasswordHint({ command }) {
@@ -143,8 +143,8 @@ export function CommandHint({ name, label, command, kind = "mute" }) {
 }
 
 /**
- * Keeps rows at their positions while the pointer or the focus is among them; only their contents change. `hasMoved`: a newer order
- * exists, which `renew` applies. A new `question` begins a new list. `version` changes with the order.
+ * Keeps rows in their order while the pointer or the focus is on them; only their contents change. `hasMoved`: a newer
+ * order exists; `renew` applies it. A new `question` (request path) starts a new list. `version`: number of the order.
  */
 export function useHeldOrder(rows, keyOf, question) {
   const frozenBy = useRef({ pointer: false, focus: false });
@@ -173,7 +173,7 @@ export function useHeldOrder(rows, keyOf, question) {
     hold: {
       onPointerEnter: setFrozen("pointer", true),
       onPointerLeave: setFrozen("pointer", false),
-      // Lower case: Preact finds these events only by this name.
+      // Lower case, because Preact handles these two events only under lower-case names.
       onfocusin: setFrozen("focus", true),
       onfocusout: setFrozen("focus", false),
     },

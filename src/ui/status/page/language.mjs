@@ -7,7 +7,7 @@ const LANGUAGE_BY_CODE = { en: "en", nb: "nb", nn: "nb", no: "nb" };
 const LANGUAGE_STORAGE_KEY = "plenum.language";
 let language = "en";
 let translations = {};
-/** Region for numbers and times: the region of `en` would put the month before the day. */
+/** Locale of numbers and times. `en` would mean American dates, with the month before the day. */
 let region = "en-GB";
 export const currentLanguage = () => language;
 export const currentRegion = () => region;
@@ -18,7 +18,7 @@ function preferredLanguage() {
   try {
     storedLanguage = localStorage.getItem(LANGUAGE_STORAGE_KEY);
   } catch {
-    // The browser stores nothing.
+    // The browser allows no storage, so use its own language.
   }
   if (storedLanguage !== null && storedLanguage in LANGUAGE_NAMES) return storedLanguage;
   const browserCodes = navigator.languages.map((name) => name.slice(0, 2).toLowerCase());
@@ -80,7 +80,7 @@ export function durationText(seconds) {
   return `${Math.round(seconds / 86400)} ${t("days")}`;
 }
 
-/** Formats an interval with one decimal. */
+/** Formats an interval with at most one decimal, such as `2.5 min`. */
 export function intervalText(seconds) {
   const [unit, unitSeconds] =
     seconds < 120 ? ["s", 1] : seconds < 7200 ? ["min", 60] : seconds < 172800 ? [t("h"), 3600] : ["d", 86400];

@@ -22,7 +22,7 @@ const RARE_CHANGES_POLL_MS = 10_000;
 export const sitesOfSources = (sources) =>
   sources.flatMap((source) => source.sites.map((site) => ({ source: source.name, ...site })));
 
-/** Overview of the page. While the worker does not respond at all, `during` hides the failures of its parts. */
+/** Overview of all sources. `during` hides failures of single panels while the worker does not respond at all. */
 export function Overview({ report, query, during }) {
   const { sources, sinks } = report;
   const priority = query.get("priority");

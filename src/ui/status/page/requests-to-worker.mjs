@@ -25,10 +25,10 @@ async function fetchResponseText(path) {
 }
 
 /**
- * Polls a path, one request at a time, and returns `{ data, failed, atMs, of, missing, holder, heard, again }`. `data` stays while the
- * worker is away. `atMs`: when the response last changed, `heard.current`: when the last response came, both by the browser's clock.
- * `of`: the path of `data`. `again` requests at once, after a change. `missing`: the object is unknown; `holder`: the member of the
- * fleet that has it. A path of null sends no requests.
+ * Polls `path`, one request at a time; a null path is not polled. The returned `data` is from the last response, even
+ * while the worker does not respond; `of` is its path. Browser times: `atMs`, when the response last changed;
+ * `heard.current`, when the last response arrived. `again()` polls now, after a change. `missing`: the worker does not
+ * know the object. `holder`: fleet member that polls the object's source.
  */
 export function usePolledData(path, initialData, pollMs) {
   const emptyResponse = { of: null, data: initialData, failed: null, atMs: null };

@@ -90,7 +90,7 @@ function WritePanel({ tag, done }) {
   }<//>`;
 }
 
-/** Returns the value in a text; null if it is no value or outside the limits. */
+/** Parses a typed value; returns null for a text that is not a value or for a value outside the limits. */
 function parseInputValue(text, { type, min, max }) {
   if (type === "boolean") return text === "true" ? true : text === "false" ? false : null;
   const value = Number(text.trim().replace(",", "."));

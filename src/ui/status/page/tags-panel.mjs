@@ -29,7 +29,7 @@ export function tagListQuery(query) {
   return { page: page > 0 ? page : 0, ...Object.fromEntries(parameterNames.map((name) => [name, query.get(name)])) };
 }
 
-/** `amend` changes a part of `query`. `sites`: choices of the site filter; absent in the view of one site. */
+/** List of tags. `amend` changes a part of `query`. `sites`: choices of the site filter; absent in a site's view. */
 export function TagsPanel({ query, amend, sites }) {
   const { source, site, search, show = "all", sort = "name", page = 0 } = query;
   const parameters = new URLSearchParams({ show, sort, offset: String(page * PAGE_SIZE), limit: String(PAGE_SIZE) });

@@ -36,7 +36,7 @@ export function amendViewQuery(query) {
 const scrollPositions = new Map();
 history.scrollRestoration = "manual";
 
-/** Scrolls a new view to its top, and a view of the browser's history to its last position. */
+/** Scrolls a new view to its top, and a view from the browser's history to its previous scroll position. */
 function restoreScrollPosition(previousHash) {
   scrollPositions.set(previousHash, scrollY);
   const scrollTop = history.state?.seen === true ? (scrollPositions.get(location.hash) ?? 0) : 0;

@@ -11,7 +11,7 @@ let workerAheadMs = 0;
 const redrawListeners = new Set();
 export const nowMs = () => Date.now() + workerAheadMs;
 
-/** `iso`: time of the worker; `atMs`: when it was received, by the browser's clock. */
+/** `isoTime`: time of the worker. `atMs`: browser time at which the page received it. */
 export function setWorkerClock(isoTime, atMs) {
   workerAheadMs = Date.parse(isoTime) - atMs;
 }
