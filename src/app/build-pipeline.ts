@@ -59,7 +59,7 @@ export interface PipelineOptions {
   readonly config: Config;
   readonly store: Store;
   readonly guards: WritingGuards;
-  /** Settings outside `commands` that affect tag writes, for approval by a second person. */
+  /** Settings outside `commands` that a second person must approve, because they affect tag writes. */
   readonly settingsAffectingWrites: RuleSet;
   /** Section `commands` of the whole fleet; absent if `config` contains all sources. */
   readonly fleetCommandsConfig?: CommandsConfig;
@@ -84,7 +84,7 @@ export interface PipelineOptions {
  *   watchCommits          records failed commits for the status page
  *   countCommittedEvents  counts committed events
  *   addTicketsOnCommit    adds ticket names to alarm events that polls commit
- *   createGroupCommit     joins the replies of several sources into one transaction
+ *   createGroupCommit     joins commits of several sources into one transaction
  */
 function wrapStore(
   baseStore: Store,

@@ -30,7 +30,7 @@ export function readsHistory({ sources }: Pick<Config, "sources">): boolean {
   return Object.values(sources).some(({ history }) => history.length > 0);
 }
 
-/** Builds the enabled sinks and reuses unchanged old sinks. On an error, closes the new sinks. */
+/** Builds the enabled sinks. Reuses running sinks whose options did not change. On an error, closes the new sinks. */
 export async function buildSinks(
   config: Config["sinks"],
   dependencies: SinkDependencies,

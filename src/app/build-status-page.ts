@@ -39,7 +39,7 @@ export function buildPageActions(options: {
   };
 }
 
-/** Lists the topic or query of an event at each sink whose filter passes the event. */
+/** Lists, for each sink whose filter accepts the event, the topic or query with which to find it at the server. */
 export async function listSinkAddresses(sinks: Config["sinks"], event: Event, store: Store): Promise<SinkAddress[]> {
   const addresses: SinkAddress[] = [];
   for (const [sink, entry] of Object.entries(sinks)) {
@@ -84,7 +84,7 @@ export async function buildPagePlots(options: {
     async totalCounts() {
       const [deliveries, slots] = await Promise.all([metrics.deliveries.get(), metrics.quotaSlots.get()]);
       const counters = new Map<string, number>();
-      // Set all counters to 0 first, because a metric without a sample means 0, not unknown.
+      // Set all counters to 0 first, because a counter without a sample in the registry is 0, not unknown.
       for (const source of sources) for (const lane of LANES) counters.set(minuteSeriesNames.requests(source, lane), 0);
       for (const { sink } of await runningWorker().status.sinks()) counters.set(minuteSeriesNames.accepted(sink), 0);
       for (const { labels, value } of deliveries.values as readonly MetricCounterSample[])

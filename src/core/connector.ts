@@ -16,10 +16,10 @@ import type { Metrics } from "./runtime/metrics.ts";
  *
  * | Outcome  | How                               | What the engine does                                        |
  * | -------- | --------------------------------- | ----------------------------------------------------------- |
- * | accepted | not mentioned in the receipt      | settles it: the server acknowledged it (PUBACK, HTTP 2xx)   |
+ * | accepted | not mentioned in the receipt      | settles it (delivered): the server acknowledged it          |
  * | rejected | `rejected: [{ index, reason }]`   | stores a dead letter                                        |
- * | retried  | `retry: { from, error }` or throw | offers it again after the error's wait                      |
- * | buffered | `buffered: true`                  | settles nothing yet and offers the events after the batch   |
+ * | retried  | `retry: { from, error }` or throw | passes it to the sink again after a wait                    |
+ * | buffered | `buffered: true`                  | settles nothing yet and passes later events to the sink     |
  *
  * How long the engine waits depends on the error's class (src/core/errors/errors.ts).
  */
@@ -29,7 +29,7 @@ export interface RequiredSinkMethods {
   /** Maximum events per batch; default: the option `batch`. Example: 1 for a webhook with one event per request. */
   readonly maxBatch?: number;
   open(signal: AbortSignal): Promise<void>;
-  /** Called serially with 1 to `maxBatch` events in commit order. `accepted(3)` settles the first three at once. */
+  /** Called serially with 1 to `maxBatch` events in commit order. `accepted(3)`: the first three are delivered. */
   write(batch: readonly Event[], signal: AbortSignal, accepted?: AcceptEvents, batchInfo?: BatchInfo): Promise<Receipt>;
   close(): Promise<void>;
 }
@@ -39,18 +39,18 @@ export interface SinkDeliveryMethods {
   readonly toleratesRepeats?: true;
   /** True keeps all events in commit order, e.g. for a file. In other sinks, alarms and commands overtake values. */
   readonly strictOrder?: true;
-  /** Does work without new events, e.g. repeats alarms. Called after `open`, and again after the returned time. */
+  /** Does work without new events, e.g. sends reminders. Called after `open`, and again after the returned time. */
   tick?(signal: AbortSignal): Promise<TickResult>;
-  /** Number of requests that the sink must still send for settled events, e.g. 12 tickets to open. */
+  /** Number of requests that the sink must still send for events that it has accepted, e.g. 12 tickets to open. */
   pendingRequests?(): number;
 }
 
 export interface SinkDiagnostics {
-  /** Identifies the server, e.g. a hash of its address. A sink that has ended continues if this id changes. */
+  /** Identifies the server, e.g. a hash of its address. A sink that ended for good starts again if this id changes. */
   readonly serverId?: string;
   /** Tests the connection without writing an event, for `plenum check`. Rejects with the problem. */
   probe?(signal: AbortSignal): Promise<void>;
-  /** Opens, changes and closes a marked test alarm, e.g. for `plenum sink test slack`. Prints one line per step. */
+  /** Sends an alarm that is marked as a test, changes and ends it, for `plenum sink test`. Prints one line per step. */
   test?(printLine: (line: string) => void, signal: AbortSignal): Promise<void>;
   /** Detects a restart that may have lost acknowledged events. Called after `open` and every 30 s. */
   detectRestart?(lastInstanceId: string | null, signal: AbortSignal): Promise<ServerInstance | null>;
@@ -67,9 +67,9 @@ export interface BatchInfo {
   readonly positions: readonly number[];
   /** Commit times of the events, UTC; empty for an event marked `snapshot`. */
   readonly committedAt: readonly string[];
-  /** True when a person requested that settled events are sent again. */
+  /** True when a person requested that delivered events are sent again. */
   readonly isRedelivery: boolean;
-  /** Sequence numbers if the sink's option `sequence` is on; null for snapshots and for settled events sent again. */
+  /** Sequence numbers if the sink's option `sequence` is on; null for snapshots and for delivered events sent again. */
   readonly sequences?: readonly (EventNumber | null)[];
 }
 
@@ -113,7 +113,7 @@ export interface BuildingView {
   /** Last emitted status of each site. */
   siteStatuses(): Promise<readonly SiteStatusView[]>;
   findSiteStatus(source: string, siteId: string): Promise<SiteStatusView | undefined>;
-  /** Values of the alarm's tag and up to 19 other tags of its systems, from the newest 75,000 events of the log. */
+  /** Values of the alarm's tag and up to 19 other tags of its systems, from the newest 75,000 stored events. */
   timeSeries(source: string, alarm: Alarm, range: TimeRange): Promise<readonly TimeSeries[]>;
   silences(): Promise<readonly SilenceView[]>;
   /** Sites whose new alarms wait until the gateways are read, because an outage may explain the alarms. */
@@ -206,7 +206,7 @@ export interface Receipt {
   readonly rejected: readonly EventRejection[];
   readonly retry?: { readonly from: number; readonly error: unknown };
   readonly stateChanges?: SinkStateChange;
-  /** The sink buffers the batch. A later receipt without `buffered`, or a tick with `settled`, settles these events. */
+  /** The sink buffered the batch. A later receipt without `buffered`, or a tick with `settled`, reports delivery. */
   readonly buffered?: true;
   readonly failing?: FailedRequest;
   readonly tickInMs?: number;
@@ -226,7 +226,7 @@ export interface EventRejection {
 
 export const EVENTS_ACCEPTED: Receipt = { rejected: [] };
 
-/** Builds a receipt. Drops the rejections of events that the engine will offer again. */
+/** Builds a receipt. Drops the rejections of events that the engine will pass to the sink again. */
 export function buildReceipt(reasonByIndex: ReadonlyMap<number, string>, retry?: Receipt["retry"]): Receipt {
   const refused = [...reasonByIndex].filter(([index]) => retry === undefined || index < retry.from);
   return { rejected: refused.map(([index, reason]) => ({ index, reason })), ...(retry === undefined ? {} : { retry }) };
@@ -286,7 +286,7 @@ export interface ConnectorContext {
 }
 
 export interface StoreSharedBySinks {
-  /** Path of the option that two sinks share, below the connector's name. */
+  /** Path, below the connector's name, of the option with equal values in both sinks, e.g. `["folder"]`. */
   readonly path: readonly string[];
   /** Ends the message "The sinks a and b would …", e.g. `write the same files: give one of them another folder`. */
   readonly consequence: string;

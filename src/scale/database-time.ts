@@ -13,7 +13,7 @@ const MIN_CLOCK_STEP_MS = 500;
 const CLOCK_READS_UNTIL_SETTLED = 5;
 /** After storing a clock step, a member corrects stored steps only after this number of clock reads. */
 const CLOCK_READS_AFTER_OWN_STEP = 10;
-/** A larger difference between the clocks of this machine and of the database is shown as a notice. */
+/** A larger difference between the clocks of this machine and of the database is shown as a warning. */
 const CLOCK_DIFFERENCE_NOTICE_MS = 30_000;
 
 /**
@@ -114,13 +114,13 @@ export async function openDatabaseTime(options: {
 
 export type DatabaseTime = Awaited<ReturnType<typeof openDatabaseTime>>;
 
-/** Returns the milliseconds by which a time is outside a range; 0 for less than a clock step. */
+/** Returns the milliseconds by which a time is outside a range; 0 if fewer than `MIN_CLOCK_STEP_MS`. */
 function distanceOutsideRange(ms: number, fromMs: number, toMs: number): number {
   if (ms < fromMs - MIN_CLOCK_STEP_MS) return ms - fromMs;
   return ms > toMs + MIN_CLOCK_STEP_MS ? ms - toMs : 0;
 }
 
-/** Converts quota times between the store's steady clock and the caller's `clock`. An uncertain time counts as later. */
+/** Converts quota times between the store's steady clock and `clock`. Prefers later times: no slot is freed early. */
 export function storeQuotaInSteadyTime(
   store: QuotaStore,
   time: Pick<DatabaseTime, "earliestSteadyMs" | "latestSteadyMs">,

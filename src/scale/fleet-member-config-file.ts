@@ -14,7 +14,7 @@ import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
 
-/** Watches the configuration file of a member. Changes wait until all members of the fleet are stopped and started. */
+/** Watches the configuration file of a member. A change takes effect after all members of the fleet were restarted. */
 export function createMemberConfigFile(options: {
   readonly configFile: ReloadableConfigFile;
   readonly config: Config;

@@ -48,8 +48,8 @@ const SERVER_IDENTITY_SQL = `select concat_ws(' ', (pg_control_system()).system_
   left(pg_walfile_name(pg_current_wal_lsn()), 8), to_regclass($1)::oid)`;
 
 /**
- * Detects a restored backup or a failover before this member joins. While no other member runs, every sink then starts a new
- * sequence, because receivers have seen the next numbers with other events. A disk that was set back cannot be detected.
+ * Detects a restored backup or a failover before this member joins. If no other member runs, each sink's sequence
+ * numbers start again in a new epoch, because receivers may know the next numbers. Cannot detect a restored disk image.
  */
 export async function detectBackupRestore({ table, transaction }: StateDatabase) {
   return transaction(async (session) => {

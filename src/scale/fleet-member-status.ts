@@ -18,7 +18,7 @@ import { createTagIndex } from "../ui/status/tag-index.ts";
 import { openSourceState } from "./postgres/source-state.ts";
 import type { SourceStateOptions, StateDatabase } from "./postgres/state-database.ts";
 
-/** For each held source, the cached status may be this much older: 20 ms with 2 sources, 3 s with 300 sources. */
+/** Maximum age of the cached status for each source of the member: 20 ms with 2 sources, 3 s with 300 sources. */
 const STATUS_CACHE_AGE_PER_SOURCE_MS = 10;
 
 /** Combines the status of all sources that a member holds. Queries about one source go to its pipeline. */
@@ -70,7 +70,7 @@ export function createMemberStatusView(options: {
         now: isoUtc(clock.now()),
         startedAt: isoUtc(options.startedAtMs),
         notices: [...new Set([...options.notices(), ...sourceReports.flatMap(({ notices }) => notices)])],
-        // Sort by name, because sources are taken in any order and the page must be stable.
+        // Sort by name, because members take sources in any order, and the page must keep one order.
         sources: sourceReports.flatMap(({ sources }) => sources).toSorted((a, b) => a.name.localeCompare(b.name)),
         sinks: sumSinkReports(sourceReports.flatMap((report) => report.sinks)),
         commands:
@@ -162,7 +162,7 @@ export function createMemberStatusView(options: {
   };
 }
 
-/** Ends a silence in all sources; each member emits the end for its sources. Returns false for an unknown silence. */
+/** Ends a silence in all sources; each member emits `silence-ended` for its sources. Returns false if unknown. */
 export async function endSilenceOfFleet(
   pipelines: ReadonlyMap<string, Pipeline>,
   database: StateDatabase,

@@ -217,7 +217,7 @@ async function buildFleetMember(
     refreshMetrics: async () => {
       await Promise.all([...pipelines.values()].map((each) => each.refreshGauges()));
     },
-    // Stops tag writes of this member at once, and of others within seconds or when the database responds again.
+    // Stops tag writes of this member at once. Other members stop within seconds or when the database responds again.
     stopWrites: pageSettings.areWritesEnabled ? async (by: string) => void (await throwKillSwitch(by)) : null,
   });
 

@@ -55,7 +55,7 @@ export async function openFleetWritingGuards(options: {
         return armRequestDocument.read()?.by ?? "the fleet";
       },
       isArmingRequested: () => armRequestDocument.read() !== null,
-      // Keep the request of `plenum writes arm`, because the request counts for every source.
+      // Do not delete the request of `plenum writes arm`, because it applies to every source.
       acknowledgeRequest() {},
     },
     approverStore: {

@@ -37,7 +37,7 @@ const refuseRequest = (retryAfterS: number): LimitVerdict => ({ allowed: false, 
 
 const roundUpToSeconds = (ms: number): number => Math.max(1, Math.ceil(ms / 1000));
 
-/** With `first-hit` the first request opens the window, as in Laravel. */
+/** Counts requests per window. With `first-hit`, the first request starts the window, as in Laravel. */
 function countInFixedWindow(limit: number, windowMs: number, windowStart: "first-hit" | "calendar"): RequestCounter {
   let windowOpenedMs = Number.NEGATIVE_INFINITY;
   let requestsInWindow = 0;
@@ -79,7 +79,7 @@ function countWithTokenBucket(limit: number, windowMs: number): RequestCounter {
   };
 }
 
-/** Works like `limit_req` with `nodelay` of nginx. */
+/** Counts requests like nginx with `limit_req` and `nodelay`. */
 function countWithLeakyBucket(limit: number, windowMs: number, burst: number): RequestCounter {
   let excessRequests = Number.NEGATIVE_INFINITY;
   let lastRequestMs = 0;
@@ -92,7 +92,7 @@ function countWithLeakyBucket(limit: number, windowMs: number, burst: number): R
   };
 }
 
-/** Counts the requests of this calendar window and a share of the requests of the previous window. */
+/** Counts this calendar window's requests, plus the previous window's times the remaining fraction of this window. */
 function countInWeightedWindows(limit: number, windowMs: number): RequestCounter {
   let windowNumber = Number.NaN;
   let currentWindowCount = 0;

@@ -2,7 +2,7 @@
 
 export type Random = ReturnType<typeof createSeededRandom>;
 
-/** Uses the generator mulberry32. */
+/** Creates a generator of random numbers (mulberry32). */
 export function createSeededRandom(seed: number) {
   let randomState = seed >>> 0;
   function nextRandomNumber(): number {

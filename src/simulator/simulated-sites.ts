@@ -32,7 +32,7 @@ export type SimulatedSystem = RecordedSystem & { readonly datapoints_count: numb
 export type SimulatedSites = Readonly<ReturnType<typeof buildSites>>;
 
 const ID_STEP_PER_SITE_COPY = 1_000_000;
-/** Leaves room for a thousand passes of the recording, each of which adds 1,000,000 to the alarm ids. */
+/** Each copy of a site adds this number to the alarm ids. Each of up to 1,000 replays adds 1,000,000. */
 export const ALARM_ID_STEP_PER_COPY = 1_000_000_000;
 
 export function buildSites(recording: BuildingRecording, options: SimulatorOptions, epochMs: number) {
@@ -53,7 +53,7 @@ export function buildSites(recording: BuildingRecording, options: SimulatorOptio
   for (let copy = 0; copy < options.replicate; copy += 1) {
     const siteCopyIdOffset = copy * ID_STEP_PER_SITE_COPY;
     for (const { id, display_name, timezone, span } of selectedSites) {
-      // Copies of a site start at different weeks, so that copies differ at any time.
+      // Each copy of a site starts at another week of the recording, so that copies differ at any time.
       const startPositionInReplayPass = ((timelineAnchorBySiteId.get(id) ?? 0) + copy * WEEK_MS) % span.lengthMs;
       const timelinePosition = startPositionInReplayPass + loops_before * span.lengthMs;
       sites.set(id + siteCopyIdOffset, {
@@ -127,7 +127,7 @@ function measureSiteRecording(recording: BuildingRecording, siteId: number, spee
   return { id: siteId, firstMs, lengthMs: computeReplayPassLengthMs(endMs - firstMs, speed), episodes: resolvedAlarms };
 }
 
-/** An alarm that is active when the recording ends is resolved at the end of the pass. */
+/** Lists a site's alarms. An alarm that is active when the recording ends is resolved at the end of the replay. */
 function buildSiteAlarmEpisodes(recording: BuildingRecording, span: SiteRecordingSpan, copy: number) {
   return recording.alarms
     .filter((alarm) => alarm.siteId === span.id)
@@ -155,7 +155,7 @@ function copyRows<Row extends { readonly id: number; readonly site_id: number },
   return new Map(copiedObjects.map((copy) => [copy.id, copy]));
 }
 
-// A site repeats its recording. A position is the replayed time in milliseconds, over all passes.
+// A site repeats its recording. A position is the replayed time in milliseconds, over all replays.
 
 export type SiteTimeline = ReturnType<typeof createSiteTimeline>;
 
@@ -170,7 +170,7 @@ function createSiteTimeline(epochMs: number, speed: number, anchorPosition: numb
   };
 }
 
-/** A pass lasts whole weeks, so that each pass starts on the same weekday. */
+/** At speed 1, a replay lasts whole weeks, so that each starts on the same weekday; at other speeds, whole days. */
 function computeReplayPassLengthMs(recordedMs: number, speed: number): number {
   const passLengthUnitMs = speed === 1 ? WEEK_MS : DAY_MS;
   return Math.ceil(recordedMs / passLengthUnitMs) * passLengthUnitMs;

@@ -6,7 +6,7 @@ import { type FaultPlan, FaultRule } from "./fault-plan.ts";
 import type { SimulatorOptions } from "./options.ts";
 import type { Tag } from "./simulated-sites.ts";
 
-/** `siteId` is required when the alarm names neither a trigger nor a tag. */
+/** Fields of an alarm to raise. `siteId` is required if the alarm names neither a trigger nor a tag. */
 export type NewAlarmOptions = {
   readonly [Field in "siteId" | "triggerId" | "tagId" | "value" | "description"]?: AlarmIdentity[Field] | undefined;
 };

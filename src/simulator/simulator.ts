@@ -25,7 +25,7 @@ export interface TagHistoryQuery {
 export type SimulatorState = ReturnType<Simulator["exportState"]>;
 export type Simulator = ReturnType<typeof createSimulator>;
 
-/** `now` returns milliseconds since 1970 and is the only clock of the simulator. */
+/** Creates the simulator. `now` returns milliseconds since 1970 and is its only clock. */
 export function createSimulator(input: SimulatorOptionsInput, { now }: { readonly now: () => number }) {
   const options = SimulatorOptions.parse(input);
   const { epoch = now() } = options;

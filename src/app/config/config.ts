@@ -28,7 +28,7 @@ export function configJsonSchema(): Record<string, unknown> {
   };
 }
 
-/** Settings outside `commands` that affect tag writes, for approval by a second person. Contains no secrets. */
+/** Settings outside `commands` that a second person must approve, because they affect tag writes; without secrets. */
 export function settingsAffectingTagWrites(config: Config): Readonly<Record<string, unknown>> {
   const sourceConnectionOptions = Object.entries(config.sources).map(
     ([name, { base_url, ca_file, proxy, time_zone }]) => [name, { base_url, ca_file, proxy, time_zone }] as const,

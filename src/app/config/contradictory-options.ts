@@ -116,7 +116,7 @@ function* findUnknownNames(
       yield { path: [...path, n], message: `${messageStart}${formatWordSuggestion(name, knownNames)}` };
 }
 
-/** Reports at most one conflict of each sink. */
+/** Finds sinks that write to the same destination. Reports at most one conflict of each sink. */
 function* findSharedSinkDestinations({ sinks }: ConfigSections): Contradictions {
   for (const connector of CONNECTOR_NAMES) {
     const { findSharedStore } = getConnector(connector);
@@ -194,7 +194,7 @@ function findTokenSource([section, name, option, ...furtherPathSteps]: ConfigOpt
   return section === "sources" && option === "token" && furtherPathSteps.length === 0 ? String(name) : null;
 }
 
-/** Two references with a common identity mean the same secret, e.g. two links to one file. */
+/** Lists identities of a secret. References that share an identity mean the same secret, e.g. two links to a file. */
 function listSecretIdentities(ref: SecretRef): readonly string[] {
   // Windows ignores the case of environment variables.
   if ("env" in ref) return [`variable ${process.platform === "win32" ? ref.env.toUpperCase() : ref.env}`];

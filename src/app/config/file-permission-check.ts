@@ -53,13 +53,13 @@ function findFirstSymbolicLink(path: string): string | null {
   return null;
 }
 
-/** Returns mode 0, because the operating system ignores the mode of a symbolic link. */
+/** Returns the owner of a symbolic link, and mode 0, because the operating system ignores the mode of a link. */
 function readLinkOwnership(link: string): FileOwnership | undefined {
   const fileStats = readFileStatsIfPossible(link, lstatSync);
   return fileStats && { mode: 0, uid: fileStats.uid, gid: fileStats.gid };
 }
 
-/** Returns mode 0 if other users cannot replace our files in the folder, e.g. in `/tmp` (sticky bit). */
+/** Returns owner and mode of a folder; mode 0 if others cannot replace our files there, e.g. in `/tmp` (sticky bit). */
 function readFolderOwnership(folder: string): FileOwnership | undefined {
   const fileStats = readFileStatsIfPossible(folder);
   if (fileStats === undefined) return undefined;

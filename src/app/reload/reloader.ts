@@ -66,7 +66,7 @@ export function createReloader(
   async function prepareReload() {
     const loadedConfig = options.loadConfig();
     const nextConfig = computeConfigInForce(configInForce, loadedConfig);
-    // Check shared tokens again, because a running source keeps its token until a restart.
+    // Check again that no source shares its token: a running source keeps its old token until a restart.
     const [sharedToken] = findSharedTokens(nextConfig);
     if (sharedToken !== undefined) throw new ConfigError(`${sharedToken.path.join(".")}: ${sharedToken.message}`);
     const allConfigChanges = findConfigChanges(configInForce, loadedConfig);

@@ -6,7 +6,7 @@ import { isoUtc } from "../values/iso-utc.ts";
 import { PointReader } from "./history-point-reader.ts";
 import { COMMA_CODE, MAX_POINT_BYTES, type TagPoints, TimePacker, VALUE_BY_LETTER, valueLetter } from "./points.ts";
 
-/** Facts of a history event. Its JSON is written directly from columns, because a backfill has millions of points. */
+/** Fields of a `tag-history` event. Its points stay in columns, without an object each: a backfill has millions. */
 interface HistoryEventFields {
   readonly source: string;
   readonly subject: string;
@@ -49,7 +49,7 @@ function historyEventId(parts: readonly (string | Uint8Array)[]): string {
   return `tag-history.${eventIdHash.digest().subarray(0, 16).toString("base64url")}`;
 }
 
-/** Markers in the event's JSON. String values cannot contain these markers, because quotes in strings are escaped. */
+/** JSON texts that locate fields in a stored event. No string contains them, because quotes in strings are escaped. */
 const EVENT_DATA_MARKER = `,"data":`;
 const POINTS_FIELD_MARKER = `,"points":`;
 const PACKED_POINTS_MARKER = `${POINTS_FIELD_MARKER}"`;
@@ -84,7 +84,7 @@ export function storedHistoryText(event: Event): string | undefined {
   return textByHistoryEvent.get(event);
 }
 
-/** Returns a CloudEvents 1.0 JSON object with further attributes, in parts, so that a long text is not copied. */
+/** Returns an event as CloudEvents 1.0 JSON with `extraFields`, as texts to join, so that long texts are not copied. */
 export function cloudEventParts(event: Event, extraFields: object = {}): readonly string[] {
   const eventText = textByHistoryEvent.get(event);
   if (eventText === undefined) return [JSON.stringify(toCloudEvent(event, extraFields))];
@@ -152,7 +152,7 @@ const REUSED_POINT_BUFFERS = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer
 /** Maximum bytes of the JSON before or after the points: names have up to 10,000 characters. */
 const BUFFER_MARGIN_BYTES = 200_000;
 
-/** Packs the points. `quoted` is their JSON list as a JSON string. The next call overwrites the result. */
+/** Converts points to packed text and to a JSON list within a JSON string (`quoted`). The next call overwrites both. */
 function packPoints(points: TagPoints): { buildText(head: string, tail: string): string; readonly quoted: Buffer } {
   const maxBufferBytes = points.length * MAX_QUOTED_POINT_BYTES + 4 + 2 * BUFFER_MARGIN_BYTES;
   if (REUSED_POINT_BUFFERS.quoted.length < maxBufferBytes) {
@@ -278,7 +278,7 @@ const QUOTED_POINT_JSON_START = POINT_JSON_START.replaceAll(`"`, `\\"`);
 const MAX_POINT_JSON_BYTES = POINT_JSON_START.length + 7;
 const DATE_TEXT_BYTES = 11;
 
-/** Writes the JSON before the values of consecutive points. It formats the date only when the day changes. */
+/** Writes the JSON before each point's value, e.g. `{"time":"…","value":`. Formats the date only for a new day. */
 class PointTimeWriter {
   readonly #bytes: Buffer;
   readonly #at: number;

@@ -2,7 +2,7 @@ import type { Measurement } from "../model/building.ts";
 import { isoUtc } from "../values/iso-utc.ts";
 import { COLON_CODE, COMMA_CODE, MINUS_CODE, PLUS_CODE, SEMICOLON_CODE, VALUE_BY_LETTER } from "./points.ts";
 
-/** Iterates over the points of a history event without an object per point: packed text, or a JSON list. */
+/** Reads the points of a history event one by one, from packed text without an object per point, or a JSON list. */
 export class PointReader {
   /** Milliseconds since 1970; NaN for points of a JSON list, which have only a time text. */
   timeMs = Number.NaN;
@@ -42,7 +42,7 @@ export class PointReader {
     return VALUE_BY_LETTER[packedValue] ?? packedValue;
   }
 
-  /** True if the value is no number, so that `writeNumber` cannot write it. */
+  /** True if `writeNumber` cannot write the value: it is no number, or the points are a JSON list. */
   get isNotNumber(): boolean {
     return this.#listed !== null || this.#text.charCodeAt(this.#valueAt) > DIGIT_9_CHAR_CODE;
   }

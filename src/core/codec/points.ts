@@ -1,12 +1,12 @@
 import type { Measurement, TagValue } from "../model/building.ts";
 import { isoUtc } from "../values/iso-utc.ts";
 
-/** Points of a logged series in two columns: 16 bytes per point instead of about 100 for an object. */
+/** Points of a tag's history in a column of times and one of values: 16 bytes per point, about 100 as objects. */
 export class TagPoints implements Iterable<Measurement> {
   #times: Float64Array<ArrayBuffer>;
   #codes: Float64Array<ArrayBuffer>;
   #length: number;
-  /** Texts of the times that milliseconds cannot reproduce, by index; null if there are none. */
+  /** Received texts of times that differ from the formatted milliseconds, by index; null if there are none. */
   #texts: Map<number, string> | null;
 
   constructor(times = new Float64Array(MIN_POINT_CAPACITY), valueCodes = new Float64Array(times.length), length = 0) {
@@ -172,9 +172,9 @@ function decodeTagValue(code: number): TagValue {
  *
  *     1767225600000+300000:21.5,21.6,t,n;7200000:20
  *
- * A group begins with the time of its first point in milliseconds: since 1970, or since the previous point. `+` is the
- * interval of its points. Values are JSON numbers, or `t`, `f` and `n` for true, false and null. The example is 21.5 at
- * 2026-01-01T00:00:00.000Z, 21.6 five minutes later, true, null, and 20 two hours after the last.
+ * `;` separates groups of points. A group begins with its first time in milliseconds: since 1970, or since the previous
+ * point. `+` is the interval within the group. Values are JSON numbers, or `t`, `f` and `n` for true, false and null.
+ * Example: 21.5 at 2026-01-01T00:00:00.000Z, 21.6 five minutes later, then true, null, and 20 two hours after null.
  */
 
 export const COMMA_CODE = 44;

@@ -3,8 +3,8 @@ import { type Event, eventSubject } from "../model/event.ts";
 import { parseHistoryEvent, storedHistoryText } from "./history-event.ts";
 
 /**
- * Packed event of a good live value. Its JSON repeats the time, value, site, tag and kind: 170 of 430 bytes. Live values are
- * most of the log.
+ * Short stored form of a `tag-value` event with quality `good`. Plain JSON would repeat the time, value, site, tag and
+ * kind: 170 of 430 bytes. Most stored events are live values.
  *
  *     {"id":"tag-value.…","source":"/sources/main","type":"tag-value","subject":"site/1/tag/7",
  *      "time":"2026-01-01T00:00:00.000Z","good":["7","Supply air",null,"°C",21.5,42]}

@@ -6,11 +6,11 @@ import { maskSecrets } from "../values/secret-masking.ts";
  * | class          | meaning                                | what the caller does                                       |
  * | -------------- | -------------------------------------- | ---------------------------------------------------------- |
  * | `Retryable`    | a failure that may pass                | retries with back-off; also for unknown errors             |
- * | `LocalFailure` | this machine failed, not the other one | retries within seconds; the other side counts as healthy   |
+ * | `LocalFailure` | this machine failed, not the server    | retries within seconds; the server counts as healthy       |
  * | `Throttled`    | the server demands a pause             | waits that long; does not count as an attempt              |
  * | `ConfigError`  | a person has to change something       | stops the job or sink, reports it, checks again slowly     |
  * | `Rejected`     | this one object is never accepted      | dead letter, or a final result                             |
- * | `NoTagLog`     | a tag of the group has no history      | splits the group and stores the tags                       |
+ * | `NoTagLog`     | a tag of the request has no history    | splits the request to find and record the tags without it  |
  * | `Malformed`    | an invalid response                    | counts it, keeps a sample, retries at the next tick        |
  */
 export type Failure = Retryable | Throttled | ConfigError | Rejected | NoTagLog | Malformed;

@@ -37,7 +37,7 @@ const CERTIFICATE_FAULTS: Readonly<Record<string, FaultAndHint>> = {
   CERT_UNTRUSTED: ["is not trusted", PRIVATE_CA_HINT],
 };
 
-/** Codes of certificates whose chain ends at an unknown authority, except those in `CERTIFICATE_FAULTS`. */
+/** Error codes for a certificate chain that cannot be verified, except the codes in `CERTIFICATE_FAULTS`. */
 const CERTIFICATE_CHAIN_CODE = /^(CERT_|CRL_|UNABLE_TO_|SELF_SIGNED_CERT_IN_CHAIN|INVALID_CA|PATH_LENGTH_EXCEEDED)/;
 const UNKNOWN_CA_FAULT: FaultAndHint = ["comes from an unknown authority", PRIVATE_CA_HINT];
 const TLS_ERROR_CODE = /^(EPROTO$|ERR_SSL_|ERR_TLS_|ERR_OSSL_)/;
@@ -136,7 +136,7 @@ export interface ProxyTunnelResponse {
   readonly hasExtraBytes: boolean;
 }
 
-/** The failure's reason is never `unauthenticated` or `forbidden`: these mean that the service rejects the token. */
+/** Returns a proxy's refusal as failure, never as `unauthenticated` or `forbidden`: these are about the API token. */
 export function proxyTunnelFailure(
   { status, authSchemes, hasExtraBytes }: ProxyTunnelResponse,
   { name }: ServerInfo,
@@ -211,7 +211,7 @@ export async function serverSpeaksTls(connect: (signal: AbortSignal) => Promise<
 
 const TLS_PROBE_TIMEOUT_MS = 3_000;
 
-/** Makes a TLS handshake with `host`, through a tunnel where a proxy is configured, and closes the connection. */
+/** Makes a TLS handshake with an address, through the proxy if one is configured, and closes the connection. */
 export async function probeTlsHandshake(
   address: { readonly host: string; readonly port: number },
   signal: AbortSignal,

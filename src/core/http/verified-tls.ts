@@ -1,6 +1,6 @@
 import { ConfigError } from "../errors/errors.ts";
 
-/** Without these options, Node.js would follow NODE_TLS_REJECT_UNAUTHORIZED and `--tls-min-v1.0`. */
+/** TLS options that override NODE_TLS_REJECT_UNAUTHORIZED and the option `--tls-min-v1.0` of Node.js. */
 export const VERIFIED_TLS = { rejectUnauthorized: true, minVersion: "TLSv1.2" } as const;
 const TLS_KEY_LOGGING_OPTION = /^--(tls[-_]keylog|trace[-_]tls)\b/;
 

@@ -109,7 +109,7 @@ export interface Tag extends TagNames {
 
 export type TagScalar = number | boolean;
 
-/** Value of a tag; null, never 0, if the gateway could not read the device (interface, GET tags/read). */
+/** Value of a tag; null, never 0, if the gateway could not read the device (interface specification, GET tags/read). */
 export type TagValue = TagScalar | null;
 
 export interface TagReading extends Tag {
@@ -130,7 +130,7 @@ export const BUCKET_MS: Readonly<Record<Resolution, number>> = {
   "1mo": 30 * 24 * HOUR_MS,
 };
 
-/** Bucket of a logged series: one value for a time span such as 5 minutes. `time` identifies the bucket. */
+/** Bucket of a tag's history: one value for a time span such as 5 minutes. `time` identifies the bucket. */
 export interface Measurement {
   /** Start of the bucket, as the service states it, UTC. */
   readonly time: string;
@@ -138,7 +138,7 @@ export interface Measurement {
   readonly value: TagValue;
 }
 
-/** Measurements of a response, up to 250,000: a list, or columns (src/core/codec/points.ts). */
+/** A tag's history in one response: up to 250,000 values, as objects or in columns (src/core/codec/points.ts). */
 export interface TagLog extends Tag {
   readonly measurements: Iterable<Measurement>;
   /** Absent if every measurement could be read. */
@@ -147,13 +147,13 @@ export interface TagLog extends Tag {
 
 /** Measurements in a response that could not be parsed, in contrast to null and missing measurements. */
 export interface UnreadableTagLog {
-  /** Times of the unreadable measurements, milliseconds since 1970; null when the complete log is unreadable. */
+  /** Times of the unreadable measurements, milliseconds since 1970; null if all are unreadable. */
   readonly timesMs: readonly number[] | null;
   /** Message with the service's own words. */
   readonly said: string;
 }
 
-/** Last minus first value of a meter in a period (interface, `scalar=1`); negative after a reset, null when unknown. */
+/** Last minus first value of a meter in a period (parameter `scalar=1`); negative after a reset, null when unknown. */
 export interface TagTotal extends Tag {
   readonly total: number | null;
   /** Message with the service's own words when the returned total could not be read; `total` is null then. */
@@ -230,7 +230,7 @@ export interface System {
 export interface TokenInfo {
   readonly user: { readonly id: number; readonly name: string; readonly email: string };
   readonly name: string;
-  /** Abilities of the token, such as `read:tags`; a token with `*` gets all abilities of the interface. */
+  /** Permissions of the token, such as `read:tags`; a token with `*` has all permissions. */
   readonly abilities: readonly string[];
   /** Time at which the token expires, UTC; null if the service states none. */
   readonly expiresAt: string | null;

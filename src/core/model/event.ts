@@ -12,16 +12,13 @@ import type {
 import type { SilenceFact } from "./silence-event-data.ts";
 import type { SeriesBreak, SilentSensors, TagSystemsFact, TagValueFact } from "./tag-event-data.ts";
 
-/** Data by event kind. The id of an event derives from the source's facts, so it survives restarts and lost state. */
+/** Data by event kind. The id is a hash of the service's data, so it is the same after a restart or lost state. */
 export interface EventData {
   /** A site became visible to the token; at the first start, emitted for every site. */
   "site-added": { readonly site: Site };
   /** The name of a site changed. */
   "site-changed": ChangedObject<{ readonly site: Site }>;
-  /**
-   * A site was missing from complete lists for `inventory.remove_after` (7 days) while the token saw it before and
-   * after.
-   */
+  /** Complete lists of sites did not show the site for `inventory.remove_after` (7 days). */
   "site-removed": { readonly site: Site };
   /** A site is online, degraded or offline: at the first inventory, and at each change of the status or its reason. */
   "site-status-changed": SiteStatusFact;
@@ -69,13 +66,13 @@ export interface EventData {
   "alarm-acknowledged": AlarmFact;
   /** An acknowledgement of the alarm was withdrawn. */
   "alarm-unacknowledged": AlarmFact;
-  /** The service states a new time until which the alarm is recovering. */
+  /** The service states a new time until which it waits before it ends the alarm. */
   "alarm-recovering": AlarmFact;
   /** An active alarm was triggered again, or an ended alarm is active again in the same episode. */
   "alarm-retriggered": AlarmFact;
-  /** Site, trigger, status, source, description or trigger time of an open alarm changed, or its recovery stopped. */
+  /** An open alarm got a new site, trigger, status, source, description or trigger time, or lost `recoveringUntil`. */
   "alarm-changed": ChangedObject<AlarmFact>;
-  /** Complete lists lack the alarm and the service does not return it on request: its end is unknown. */
+  /** Complete lists lack an open alarm, and the service does not return it on request. Whether it ended is unknown. */
   "alarm-vanished": AlarmFact;
   /** The alarm's site is no longer visible to the token; the state of the alarm is unknown. */
   "alarm-out-of-scope": AlarmFact;
@@ -85,13 +82,13 @@ export interface EventData {
    * when a value becomes `stale`.
    */
   "tag-value": TagValueFact;
-  /** Ended buckets of a tag's log, each emitted once, and again with `revised` when a value changed. */
+  /** Finished time buckets of a tag's history, each emitted once, and again with `revised` when a value changed. */
   "tag-history": TagHistoryFact;
-  /** The total of a meter over a closed period (last value minus first). */
+  /** The total of a meter over a period that has ended (last value minus first). */
   "tag-total": TagTotalFact;
-  /** Every bucket in a range of UTC days was fetched or has no log, for a series (`tag`) or a site (`site`). */
+  /** All history of a tag (`tag`) or site (`site`) in a range of UTC days was fetched, or the service has none. */
   "history-complete": SeriesCompleteFact | SiteCompleteFact;
-  /** A UTC day of a site is complete and was read again for late data; each later change emits the next `revision`. */
+  /** A site's history of a UTC day is complete and was checked for late data. Later changes increase `revision`. */
   "day-sealed": DaySealedFact;
 
   /** A command passed all checks and waits for the request quota; its `command-result` follows. */
@@ -118,8 +115,8 @@ export interface EventData {
     readonly daysLeft: number;
   };
   /**
-   * The service does not answer (subject `service`), refuses one job (subject `feature/<job>`), or does not show the
-   * token a site any more (subject `site/<id>`). Emitted once per loss.
+   * The service does not answer (subject `service`), refuses the requests of one job (subject `feature/<job>`), or no
+   * longer shows a site to the token (subject `site/<id>`). Emitted once until it is available again.
    */
   "source-unavailable": {
     /** Reason for people, in the service's words if possible. */
@@ -173,7 +170,7 @@ export interface GatewayFact {
 export interface AlarmFact {
   /** The alarm as the service showed it last. */
   readonly alarm: Alarm;
-  /** Alarm id plus trigger time: one episode is one raise and one end. */
+  /** Id of the episode: alarm id plus trigger time. An episode lasts from the start of an alarm to its end. */
   readonly episode: string;
   /** True when polls missed the event and a later read of the resolved alarms found it. */
   readonly late: boolean;
@@ -181,7 +178,7 @@ export interface AlarmFact {
   readonly superseded?: true;
   /** Gateway that was offline at the time of the event and may explain the alarm. */
   readonly behindGateway: string | null;
-  /** Messages and tickets of the alarm at receivers when the event happened; absent without any. */
+  /** Messages and tickets that sinks had created for the alarm before the event; absent without any. */
   readonly tickets?: readonly {
     /** Name of the sink. */
     readonly sink: string;
@@ -222,7 +219,7 @@ export interface DeliveryGap {
 }
 
 export interface Event<K extends EventKind = EventKind> {
-  /** The same fact has the same id after every retry, restart and lost state: use it to remove duplicates. */
+  /** An event that is sent again, even after a restart or lost state, keeps its id: use it to remove duplicates. */
   readonly id: string;
   /** `/sources/<name>` for a service, `/plenum` for the worker; in a fleet `/plenum/<name>` for a source's member. */
   readonly source: string;
@@ -299,12 +296,12 @@ export const EVENT_KINDS = Object.keys({
   "delivery-gap": 1,
 } satisfies Record<EventKind, 1>) as readonly EventKind[];
 
-/** True for telemetry. A full outbox drops telemetry before facts: a value comes again, an alarm does not. */
+/** True for tag data. A full outbox drops tag data before other events: a value is read again, an alarm is not. */
 export function isTelemetry(kind: EventKind): boolean {
   return kind === "tag-value" || kind === "tag-history" || kind === "tag-total";
 }
 
-/** True for events that overtake values. If you add a kind, add a migration that sets `sink.urgent` to 0. */
+/** True for kinds delivered before tag values. If you add a kind, add a migration that sets `sink.urgent` to 0. */
 export function isUrgentKind(kind: EventKind): boolean {
   return /^(alarm|command|gateway|silence|site|source|worker)-/.test(kind);
 }

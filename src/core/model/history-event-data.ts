@@ -30,11 +30,11 @@ export interface TagTotalFact extends BucketGrid {
 }
 
 /**
- * State of the configured buckets that begin in some UTC days. Always
+ * Number of history buckets that begin in some UTC days, by state. Always
  * `expected = had + null + absent + withoutLog + refused + pending`.
  */
 export interface DayBucketCounts {
-  /** Number of configured buckets. */
+  /** Number of buckets that the configuration requests. */
   readonly expected: number;
   /** Number of buckets with a value. */
   readonly had: number;
@@ -42,13 +42,13 @@ export interface DayBucketCounts {
   readonly null: number;
   /** Number of buckets that a complete response did not contain. */
   readonly absent: number;
-  /** Number of buckets without a log at the service (404). */
+  /** Number of buckets for which the service has no history (404). */
   readonly withoutLog: number;
   /** Number of buckets that the service refused for another reason; they are requested again. */
   readonly refused: number;
   /** Number of buckets whose state is not known yet. */
   readonly pending: number;
-  /** Number of buckets of the same days before the configured backfill. Not part of `expected`. */
+  /** Number of buckets of these days that are older than the configured backfill. Not part of `expected`. */
   readonly notWanted: number;
 }
 
@@ -57,13 +57,13 @@ interface BucketKind extends BucketGrid {
   readonly total: boolean;
 }
 
-/** State of the buckets of several series. */
+/** Number of a site's history buckets by state, for one resolution. */
 export interface SeriesAccount extends BucketKind, DayBucketCounts {
-  /** Number of series. */
+  /** Number of series, i.e. of tags with this resolution. */
   readonly series: number;
 }
 
-/** Every bucket of a series in a range of UTC days was fetched, or has no log at the service. */
+/** A tag's history with one resolution was fetched for a range of UTC days, or the service has none. */
 export interface SeriesCompleteFact extends BucketKind, DayBucketCounts {
   readonly tag: Tag;
   /** First of the UTC days, inclusive, e.g. `2026-11-02`. */
@@ -72,14 +72,14 @@ export interface SeriesCompleteFact extends BucketKind, DayBucketCounts {
   readonly lastDate: string;
 }
 
-/** Completeness of all series of a site with one resolution; emitted when one of the dates changes. */
+/** Days for which a site's history with one resolution is complete; emitted when one of the dates changes. */
 export interface SiteCompleteFact extends BucketKind {
   readonly site: Site;
   /** First complete UTC day, e.g. `2026-11-02`; null if all configured days before `until` are complete. */
   readonly from: string | null;
   /** The first UTC day that is not complete. */
   readonly until: string;
-  /** Number of series. */
+  /** Number of series, i.e. of tags with this resolution. */
   readonly series: number;
   /** Series whose missing buckets delay `until` although that day has long ended; at most 20. */
   readonly waiting: readonly WaitingSeries[];
@@ -94,8 +94,8 @@ export interface WaitingSeries {
   readonly displayName: string;
   /**
    * `behind`: ended buckets are not fetched yet. `backfill`: the configured past is not fetched yet. `unproven`: unknown
-   * whether a log exists. `refused`: the service refused the request. `out-of-scope`: the token does not see the site.
-   * `open`: the buckets have not ended yet.
+   * whether the service has history. `refused`: the service refused the request. `out-of-scope`: the token does not see
+   * the site. `open`: the buckets have not ended yet.
    */
   readonly why: "behind" | "backfill" | "unproven" | "refused" | "out-of-scope" | "open";
   /** The service's message; null without a message. */
@@ -115,20 +115,20 @@ export interface DaySealedFact extends DayBucketCounts {
   readonly revision: number;
   /** Number of points that arrived or changed since the previous revision; 0 in the first revision. */
   readonly revised: number;
-  /** Number of series of the site. */
+  /** Number of series of the site: its tags, each counted once per resolution. */
   readonly series: number;
   readonly byResolution: readonly SeriesAccount[];
-  /** Series with buckets without a log, 200 at most. */
+  /** Series for which the service has no history of some buckets of the day; at most 200. */
   readonly seriesWithoutLog: readonly SeriesStatement[];
-  /** Number of series with buckets without a log. */
+  /** Number of series for which the service has no history of some buckets. */
   readonly seriesWithoutLogCount: number;
-  /** Series with buckets that were refused, 200 at most. */
+  /** Series with buckets that the service refused; at most 200. */
   readonly seriesRefused: readonly SeriesStatement[];
   /** Number of series with refused buckets. */
   readonly seriesRefusedCount: number;
 }
 
-/** The service's message about a series, and its time, UTC. */
+/** The service's message about missing buckets of a series (a tag's history with one resolution). */
 export interface SeriesStatement {
   /** The tag's id. */
   readonly tagId: string;

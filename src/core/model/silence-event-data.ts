@@ -1,5 +1,5 @@
 export interface SilenceFact {
-  /** Agreed silence. */
+  /** The silence that began or ended. */
   readonly silence: AgreedSilence;
   /** Person who began or ended the silence; null when the silence ended at the agreed time. */
   readonly by: string | null;

@@ -41,11 +41,11 @@ export interface TagValueFact {
   /** Id of the offline gateway that explains a bad or stale value; null without such a gateway. */
   readonly behindGateway: string | null;
   /**
-   * Only while the quality is `stale`. `out-of-scope`: the token does not see the site. `no-ability`: the token lacks `read:tags`.
-   * `quarantined`: the service refused the tag. `gateway-offline`: the only gateway of the site is offline.
-   * `source-unavailable`: the service does not answer, or fails, refuses or leaves out the tag. `not-scheduled`: the tag was
-   * not read in time although the service answers (overload, slow replies), the worker did not run and has not read the tag
-   * since, or no class of `read` selects it. When the reason changes, the stale value is emitted again.
+   * Only while the quality is `stale`. `out-of-scope`: the token does not see the site. `no-ability`: no permission
+   * `read:tags`. `quarantined`: the service refused the tag. `gateway-offline`: the site's only gateway is offline.
+   * `source-unavailable`: the service does not answer, or fails, refuses or omits the tag. `not-scheduled`: the tag was
+   * not read in time although the service answers (overload, slow replies), the worker did not run, or no class of
+   * `read` selects the tag. When the reason changes, the stale value is emitted again.
    */
   readonly staleReason?: StaleReason;
   /**
@@ -101,10 +101,10 @@ export interface SeriesBreak {
 }
 
 /**
- * Findings about the data of one period: `never-moved`, a measured number
- * was the same at every reading; `always-null`, the gateway never could read the tag; `log-differs`, the log differs
- * from the live values of the same times; `log-clock-off`, the log's newest values are older or newer than those
- * of the other tags of the site.
+ * Findings about a tag in one period. `never-moved`: a measured number was the same at every reading. `always-null`:
+ * the gateway never could read the tag. `log-differs`: the tag's history differs from the live values of the same
+ * times. `log-clock-off`: the newest values of the tag's history are older or newer than those of the site's other
+ * tags.
  */
 export const SENSOR_FINDINGS = ["never-moved", "always-null", "log-differs", "log-clock-off"] as const;
 export type SensorFindingKind = (typeof SENSOR_FINDINGS)[number];
@@ -142,12 +142,12 @@ export interface SensorFinding {
   readonly readings: number;
   /** For `never-moved`, the constant value; for `log-differs`, the mean of the live values; otherwise null. */
   readonly value: number | null;
-  /** For `log-differs`, the mean of the logged values at the same times; otherwise null. */
+  /** For `log-differs`, the mean of the history values at the same times; otherwise null. */
   readonly logged: number | null;
-  /** For `log-differs`, the number of compared pairs of a live and a logged value; otherwise null. */
+  /** For `log-differs`, the number of compared pairs of a live and a history value; otherwise null. */
   readonly pairs: number | null;
-  /** For `log-clock-off`, milliseconds by which the log is behind those of the site's other tags; negative if ahead. */
+  /** For `log-clock-off`, milliseconds by which the history is older than that of other tags; negative if newer. */
   readonly lagMs: number | null;
-  /** Resolution of the compared log; null without one. */
+  /** Bucket length of the history that `log-differs` or `log-clock-off` is about; otherwise null. */
   readonly resolution: Resolution | null;
 }

@@ -28,7 +28,7 @@ function shortErrorMessage(error: unknown): string {
 
 /**
  * Meaning of an error that is not about a single event. `findSettingsAdvice` lists the codes (SQLSTATE) for which a person
- * must act: `ConfigError`. All other codes may pass: `Retryable`. An error without a code is one of the connection.
+ * must act: `ConfigError`. All other codes may pass: `Retryable`. An error without a code comes from the connection.
  */
 export function sqlErrorToFailure(error: unknown, address: PostgresAddress, wording = TABLE_ERROR_WORDING): Failure {
   if (error instanceof CommitUnknown && error.cause !== undefined) {

@@ -117,7 +117,7 @@ export async function openPostgresSession(options: PostgresSessionOptions, signa
     query: (text: string, values?: SqlValues): Promise<SqlResult> =>
       runQuery(values === undefined ? { text } : { text, values }),
     runBatch: runStatements,
-    /** Sends all statements at once. Throws the first error when all are answered. */
+    /** Sends all statements at once and waits for all responses. Then throws the first error, if any. */
     async runQueries(statements: readonly SqlQuery[]): Promise<readonly SqlResult[]> {
       return (await runStatements(statements)).map((outcome) => {
         if (outcome.status === "rejected") throw outcome.reason;
@@ -135,7 +135,7 @@ export async function openPostgresSession(options: PostgresSessionOptions, signa
   };
 }
 
-/** The field `detail` is not read, because it may quote a row. */
+/** Error of the PostgreSQL server, without its field `detail`, which may quote a row. */
 export interface PostgresError {
   readonly code: string;
   readonly message: string;

@@ -61,7 +61,7 @@ function verifyTransactionCommitted(outcomes: readonly PromiseSettledResult<SqlR
   const commit = outcomes.at(-1);
   if (commit?.status === "fulfilled" && commit.value.command === "COMMIT") return;
   const failedOutcome = outcomes.find((each) => each.status === "rejected");
-  // The server answers the commit of a failed transaction with a rollback.
+  // After a failed statement, the server answers `commit` with a rollback and without an error.
   if (failedOutcome === undefined) throw new Retryable("The database server took the transaction back.");
   const { reason } = failedOutcome;
   if (isPostgresError(reason) && (failedOutcome !== commit || !CONNECTION_END_CODE.test(reason.code))) throw reason;

@@ -7,12 +7,12 @@ import { createWakeup } from "./waiting.ts";
 
 export interface ClockDifference {
   readonly sinceMs: number;
-  /** Milliseconds by which our clock jumped forward, or is ahead of a service's clock. */
+  /** Milliseconds by which this machine's clock jumped forward, or is ahead of a service's clock. */
   readonly byMs: number;
   readonly message: string;
 }
 
-/** Minimum difference between our clock and a service's clock that is reported and stops tag writes. */
+/** Minimum difference between this machine's and a service's clock that is reported and stops tag writes. */
 export const MAX_CLOCK_DIFFERENCE_MS = 30_000;
 
 /** Minimum jump of the wall clock, compared with the monotonic clock, that counts as a step. */
@@ -26,8 +26,8 @@ const MIN_AGREEING_REPLIES = 2;
 export type ClockCheck = ReturnType<typeof createClockCheck>;
 
 /**
- * Decides whether the wall clock can be trusted. Lifetimes of commands, hours of writing and ages are stated in wall time.
- * While the clock is unverified, Plenum writes nothing and drops nothing for its age. Waits use measured time.
+ * Decides whether the wall clock can be trusted. Expiry of commands, permitted hours of tag writes and ages use wall
+ * time. While the clock is unverified, Plenum writes nothing and drops nothing for its age. Waits use measured time.
  *
  * The clock is unverified after a step (set by a person or a time server, or a suspended machine) until two consecutive
  * replies of one service agree with it. For one service it is unverified while that service's `Date` differs.
@@ -80,7 +80,7 @@ export function createClockCheck(options: {
   return {
     compareClocks,
     stepWakeup: clockStepWakeup,
-    /** The latest step of the clock until a service's clock agrees again; null without a step. */
+    /** Returns the latest clock step; null without a step, or after a service's clock agreed again. */
     latestStep(): ClockDifference | null {
       compareClocks();
       return clockStep;

@@ -16,7 +16,7 @@ export function readClocks(clock: Clock): TimeReading {
   return { monotonicMs: clock.monotonic(), sinceBootMs: clock.sinceBoot?.()?.ms ?? null };
 }
 
-/** Uses the clock that advanced further, because the monotonic clock stops while a machine is suspended. */
+/** Returns elapsed milliseconds by the clock that advanced further: the monotonic clock stops during a suspension. */
 export function elapsedMs(clock: Clock, from: TimeReading): number {
   const now = readClocks(clock);
   const sinceBootMs = now.sinceBootMs === null || from.sinceBootMs === null ? 0 : now.sinceBootMs - from.sinceBootMs;

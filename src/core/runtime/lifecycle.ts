@@ -65,7 +65,7 @@ export function startServiceOnce<S extends WorkerService>(service: S): S & Worke
   };
 }
 
-/** Makes a service of a loop. A stop waits until the deadline for the end of the current turn. */
+/** Makes a service that runs a loop. A stop waits for the end of the current loop step, until the deadline. */
 export function createLoopService(name: string, loop: Omit<LoopOptions, "signal">): WorkerService {
   const stopController = new AbortController();
   let loopPromise: Promise<void> = Promise.resolve();
@@ -81,7 +81,7 @@ export function createLoopService(name: string, loop: Omit<LoopOptions, "signal"
   });
 }
 
-/** Starts services of one kind in order. Stops all at the same time: one after the other would exceed the deadline. */
+/** Starts services one after the other. Stops all at the same time, so that the deadline suffices for all. */
 export function groupServices(name: string, services: readonly WorkerService[], log: Log): WorkerService {
   return {
     name,

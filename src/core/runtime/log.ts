@@ -57,7 +57,7 @@ function isOrdinaryText(scheme: string, wordAfterScheme: string): boolean {
 
 const SECRET_FIELDS = ["token", "password", "secret", "authorization"];
 
-/** Prevents duplicate fields of child loggers: an equal field is omitted, another value becomes e.g. `line_source`. */
+/** Creates a logger. A line's field that repeats a field of the logger is omitted if equal, else named `line_…`. */
 export function createLog(options: {
   readonly level: string;
   /** Destination of the JSON lines; standard error by default, so that standard output is free for data. */

@@ -10,7 +10,7 @@ export function addProcessMetrics({ registry }: Metrics): void {
   collectDefaultMetrics({
     register: registry,
     prefix: "plenum_",
-    // The default event loop metrics contain the time between two checks; `addEventLoopMetrics` replaces them.
+    // The default event loop metrics include the sampling interval; `addEventLoopMetrics` replaces them.
     eventLoopMonitoringPrecision: MAX_TIMER_DELAY_MS,
     eventLoopUtilizationTimeout: 10_000,
     eventLoopUtilizationAgeBuckets: 1,
@@ -32,8 +32,8 @@ const MAX_TIMER_DELAY_MS = 2 ** 31 - 1;
 /**
  * Measures each turn of the event loop: the time from the end of one wait for events to the next.
  *
- * An unreferenced immediate runs once a turn and never wakes an idle worker. A timer would: every 50 ms, it uses 0.08 %
- * of a CPU core and still shows a stop of 60 ms as 10 to 60 ms.
+ * An unreferenced immediate runs once a turn and never wakes an idle worker. A timer of 50 ms would use 0.08 % of a CPU
+ * core and report a blocked event loop of 60 ms as 10 to 60 ms.
  */
 export function addEventLoopMetrics(registry: Registry): void {
   const { nodeTiming } = performance;
@@ -54,7 +54,7 @@ export function addEventLoopMetrics(registry: Registry): void {
     registers: [registry],
     async collect() {
       const scrapeStartMs = performance.now();
-      // `measureTick` runs first, so that it measures a stop of the event loop just before this scrape.
+      // `measureTick` runs first, so that it measures the turn of the event loop just before this scrape.
       await nextImmediate();
       eventLoopLagGauge.set((performance.now() - scrapeStartMs) / 1_000);
       if (tickMicros.count > 0) for (const [tickGauge, readMicros] of tickGauges) tickGauge.set(readMicros() / 1e6);

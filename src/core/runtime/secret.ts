@@ -36,7 +36,7 @@ export type SecretRef = z.infer<typeof SecretRef>;
 const KERNEL_FOLDERS = ["/proc", "/sys", "/dev"];
 const SHARED_MEMORY_FOLDER = "/dev/shm";
 
-/** Follows links. Returns a complaint about a path in a kernel folder; null for any other path. */
+/** Follows links. Returns an error message for a path in a kernel folder, e.g. /proc; null for any other path. */
 function findKernelPathComplaint(path: string): string | null {
   const pathWithoutLinks = existsSync(path) ? resolveFolderLinks(path) : resolve(path);
   const isInsideFolder = (folder: string) => pathWithoutLinks === folder || pathWithoutLinks.startsWith(`${folder}/`);

@@ -241,7 +241,7 @@ export function yieldToEventLoop(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-/** Number of objects from which a loop yields, because a pass over them blocks the event loop for 5 to 30 ms. */
+/** A loop over at least this many objects takes 5 to 30 ms, so the code around it yields to the event loop. */
 const YIELD_OBJECT_COUNT = 10_000;
 
 export async function yieldIfManyObjects(objectCount: number): Promise<void> {

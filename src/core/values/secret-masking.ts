@@ -2,13 +2,13 @@
 const MASKED_PART_LENGTH = 12;
 /** Shorter secrets are not masked, because ordinary words contain them. */
 const MIN_SECRET_LENGTH = 8;
-/** Number of replaced secrets that stay registered while the worker runs. */
+/** Number of replaced secrets that are still masked. */
 const MAX_REPLACED_SECRETS = 64;
 export const SECRET_MASK = "[redacted]";
 const knownSecrets = new Set<string>();
 const replacedSecrets = new Set<string>();
 const secretByLocation = new Map<string, string>();
-/** Maskable parts of all secrets, by length and text, with the number of secret spellings that contain the part. */
+/** Number of secrets and their encodings that contain a part to mask, by the part's length and text. */
 const secretPartCounts = new Map<number, Map<string, number>>();
 /** Size of a table that marks hashes of the first characters of secrets, to skip most positions of a text quickly. */
 const PREFIX_HASH_COUNT = 2 ** 20;
@@ -31,13 +31,13 @@ export function registerSecret(secret: string): void {
   }
 }
 
-/** Records the file or variable from which a secret was read. A new secret from the same place replaces the old. */
+/** Records the file or variable from which a secret was read. A new secret from there replaces the old secret. */
 export function recordSecretLocation(location: string, secret: string): void {
   const previousSecret = secretByLocation.get(location);
   if (previousSecret === secret) return;
   secretByLocation.set(location, secret);
   if (previousSecret === undefined || !knownSecrets.has(previousSecret)) return;
-  // If another place still has the old secret, reading it there removes it from `replacedSecrets` again.
+  // If another file or variable has the old secret, reading it there removes it from `replacedSecrets` again.
   replacedSecrets.add(previousSecret);
   for (const oldestSecret of replacedSecrets) {
     if (replacedSecrets.size <= MAX_REPLACED_SECRETS) break;

@@ -76,7 +76,7 @@ export function memberUrl({ host, page }: Pick<FleetMemberRow, "host" | "page">,
 
 function memberState({ gone, unheardMs, isLeaving, isDraining }: FleetMemberRow): MemberStatus["state"] {
   if (gone !== null) return gone;
-  // After a step of the database's clock, a live member is lost only until its next renewal, seconds later.
+  // After a step of the database's clock, a live member is shown as lost until its next renewal, seconds later.
   if (Math.abs(unheardMs) >= FLEET_LEASE_TIMING.ttlMs) return "lost";
   if (isLeaving) return "leaving";
   return isDraining ? "draining" : "alive";

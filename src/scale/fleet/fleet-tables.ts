@@ -8,9 +8,9 @@ import type { MemberCandidate, ServiceReachBySource, SourceHolder } from "./assi
 import type { MemberHeartbeat } from "./lease-timing.ts";
 
 /**
- * Session of a fleet member; its row is the lease for all its sources. A member that sees no renewal for the lease duration
- * declares the session gone, and only sources of gone sessions may be taken. Declaring and renewing lock the same row, so
- * the clocks of members do not matter.
+ * Session of a fleet member; the session's row is the lease for all the member's sources. If the row is not renewed for
+ * the lease duration, another member declares the session gone and may take its sources. Renewing and declaring lock
+ * the same row, so the clocks of members do not matter.
  */
 export interface MemberSession {
   readonly name: string;
@@ -142,7 +142,7 @@ export async function registerMember(
   const memberTable = database.table("member");
   const sessionId = randomBytes(8).toString("hex");
   return database.transaction(async (session) => {
-    // The lock makes members register one after the other, so two with different configurations cannot both come first.
+    // The lock makes members register one after the other, so that two different configurations cannot both be first.
     await session.query(`select digest from ${database.table("meta")} for update`);
     const { rows } = await session.query(
       `select name, incarnation, renewals::text, host, digest from ${memberTable} where gone is null order by name`,

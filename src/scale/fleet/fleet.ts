@@ -56,7 +56,7 @@ const MEMBER_SIGN_OFF_TIMEOUT_MS = 1_000;
 const FLEET_STATUS_TIMEOUT_MS = 2_000;
 const DATABASE_RETRY_BACKOFF = { firstMs: 250, maxMs: 1_000 };
 
-/** `start` throws a `ConfigError` when the name is taken, or when others run another configuration. */
+/** Creates a fleet member. `start` throws `ConfigError` if its name is taken or its configuration differs. */
 export function createFleet(options: FleetOptions) {
   const { clock, database, log, metrics, name, sources } = options;
   const fleetTiming: FleetTiming = { ...FLEET_LEASE_TIMING, ...options.timing };

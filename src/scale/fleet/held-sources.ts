@@ -195,7 +195,7 @@ export type HandoverLog = ReturnType<typeof createHandoverLog>;
 
 const FAILED_START_BACKOFF = { firstMs: 10_000, maxMs: 300_000 };
 
-/** Sources that this member could not start. Other members may take them for a growing time before a retry here. */
+/** Sources that this member could not start. It waits longer after each failure; other members may take them first. */
 export function createFailedStarts(clock: Clock, random: () => number = Math.random) {
   const failedStartBySource = new Map<string, Readonly<{ count: number; untilMs: number; reason: string }>>();
   const currentFailures = () => [...failedStartBySource].filter(([, { untilMs }]) => untilMs > clock.monotonic());

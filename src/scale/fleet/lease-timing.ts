@@ -52,9 +52,9 @@ export interface MemberHeartbeat {
  * Measures the silence of other members by this member's monotonic clock, so no wall clock decides who is gone.
  *
  *   other's renewals   17 ─── 18 ─── 19 ─ (killed)
- *   looks, 1 s apart    ·  ·  ·  ·  ·  · ·├───── 9 s without a change ─────┤ declared gone, if still 19
+ *   checks, 1 s apart   ·  ·  ·  ·  ·  · ·├───── 9 s without a change ─────┤ declared gone, if still 19
  *
- * Silence starts again at 0 after `gapMs` without a look: the database was unavailable, or this process was suspended.
+ * Silence starts again at 0 after `gapMs` without a check: the database was unavailable, or this process was suspended.
  */
 export function createHeartbeatObserver(clock: Clock, ttlMs: number, gapMs: number) {
   let heartbeats: ReadonlyMap<string, { readonly beat: MemberHeartbeat; readonly since: TimeReading }> = new Map();

@@ -30,7 +30,7 @@ interface ServiceReachState {
 }
 
 /**
- * Compares which services this member and others reach: by polls for a held source, otherwise by health checks.
+ * Compares which services this and other members reach: by polls for a held source, otherwise by health checks.
  *
  *   a holds s1   two failures in a row ─► s1: false ┐
  *   b                     checks s1 ────► s1: true  ┴─► a hands s1 over to b as a trial; b polls s1 ─► a hands over the rest
@@ -84,7 +84,7 @@ export function createServiceReachability(options: {
     const isServiceResponding = await checkHealth(source, signal);
     service.checkAtMs = NEVER_PLANNED_MS;
     if (isHeld(source)) {
-      // Only polls show that the service of a held source is reached; a failed check counts as a second failure.
+      // For a held source, only a poll proves that the service responds. A failed check confirms a poll's failure.
       if (!isServiceResponding) setServiceReached(source, service, false);
       return;
     }
@@ -134,7 +134,7 @@ export function createServiceReachability(options: {
     beginSource(source: string): void {
       const service = serviceStates.get(source);
       if (service === undefined) return;
-      // Keep a successful check: it tells the former holder that only that member is cut off.
+      // Keep a successful check: it shows the former holder that the service responds to other members.
       const isReached = service.isReached === true ? true : null;
       Object.assign(service, { isReached, isPolled: false, failures: 0, failedChecks: 0, checkAtMs: NEVER_PLANNED_MS });
     },

@@ -54,7 +54,7 @@ export function createSourceHandover(options: {
       // While a source stops, the tables may show it as held or as released.
       if (!isOwnLease && state !== "stopping") holdings.lose(lease.source, "somebody else holds it");
     }
-    // A statement whose response was lost may have taken sources for which nothing runs here.
+    // A statement whose response was lost may have taken sources for which this member runs no pipeline.
     const unmanagedSources = view.sources
       .filter(({ name, incarnation }) => incarnation === me.incarnation && holdings.get(name) === undefined)
       .map(({ name, epoch }) => ({ source: name, epoch, reason: "lease-ran-out" as const }));
@@ -124,7 +124,7 @@ export function createSourceHandover(options: {
         : [
             `No member polls ${unpolledSources.join(", ")}: every member is drained, is stopping or could not start them.`,
           ],
-    /** Returns the milliseconds until the next step at the latest. Begins nothing after the signal has aborted. */
+    /** Takes and releases sources once, unless the signal has aborted. Returns milliseconds until the next step. */
     async step(me: MemberSession, signal: AbortSignal): Promise<number> {
       const fleetTables = await runWithTimeLimit(readFleetRows(database, sources));
       latestTables = fleetTables;

@@ -61,7 +61,7 @@ export function sourceInSetName(setName: string): string | null {
   return slashIndex < 0 ? null : setName.slice(slashIndex + 1);
 }
 
-/** Divides a document set among the sources; null for an unknown set. The first source gets ownerless documents. */
+/** Divides a document set among the sources; null for an unknown set. The first source gets those without a source. */
 export function assignDocuments(set: string, documents: readonly StoredDocument[], sources: readonly string[]) {
   const [firstSource = ""] = sources;
   const configuredNames = new Set(sources);

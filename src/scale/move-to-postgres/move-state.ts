@@ -52,7 +52,7 @@ export type MovedTableRows = ReturnType<typeof listMovedTables>[number];
  * Moves the state of a folder into a database in one transaction. Throws `ConfigError`.
  *
  *   folder     lock ─ MOVED.json: begun ───────────────────────────────────────── MOVED.json: moved ─ unlock
- *   database                             begin · rows · compare · its mark · commit
+ *   database                             begin · rows · compare · move id · commit
  *
  * If the reply to the commit is lost, MOVED.json stays; the next run looks in the database for the commit.
  */
@@ -91,7 +91,7 @@ async function moveWithMark(options: MoveOptions, store: Store, fileDatabase: Da
     if (moveMark.movedAt === null) writeMoveMark(folder, { ...moveMark, movedAt: moveResult.movedAt });
     return moveResult;
   } catch (error) {
-    // Remove the mark if nothing was committed, so that a worker may start again.
+    // Remove MOVED.json if nothing was committed, so that a worker may start again.
     if (moveMark.movedAt === null && isMoveMarkNew && !(error instanceof CommitUnknown)) removeMoveMark(folder);
     throw error;
   }

@@ -50,7 +50,7 @@ const ROW_HASH_DIGITS = 15;
 
 export const formatRowDigest = ({ hashSum }: TableRowSum): string => hashSum.toString(16).padStart(16, "0");
 
-/** Computes a row's part of the table's digest like `rowDigestSql`. Fractions are compared by their bits. */
+/** Computes a row's hash as `rowDigestSql` does in the database. Hashes the bits of fractions, not their text. */
 function computeRowHash([table, , values]: MovedRow): bigint {
   const cellTexts = COLUMN_NAMES_BY_TABLE[table].map((column) => {
     const cellText = formatRowCell(values[column]);
@@ -74,7 +74,7 @@ function rowDigestSql(table: MovedTableName): string {
 const MAX_INSERT_BATCH_ROWS = 500;
 const MAX_INSERT_BATCH_CHARACTERS = 1_000_000;
 
-/** By table, then by source. */
+/** Row counts and sums of row hashes, by table, then by source. */
 export type RowSumsByTable = ReadonlyMap<MovedTableName, ReadonlyMap<string, TableRowSum>>;
 export type MoveSession = Pick<PostgresSession, "query">;
 

@@ -22,7 +22,7 @@ export interface FolderReaderOptions {
   readonly database: Database;
   /** Milliseconds by which the database's clock is ahead, because a fleet stores quota slots in the database's time. */
   readonly clockShiftMs: number;
-  /** Returns the record that each source adds to a copied log; null if the log needs none. */
+  /** Returns the last record to add to a source's copy of a log, e.g. the audit log; null if the log needs none. */
   readonly closingRecord: (log: string, source: string, lastRecord: LastLogRecord) => unknown;
 }
 
@@ -154,7 +154,7 @@ export function readStateRows(options: FolderReaderOptions) {
     }
   }
 
-  /** Yields the marks of events that a sink has to receive again. */
+  /** Yields the positions of events that a sink has to receive again. */
   function* resends(): Generator<MovedRow> {
     const rows = query<{ sink: string; position: number; origin: string | null }>(
       `select again.sink, again.position, coalesce(

@@ -121,7 +121,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
       const [rows] = yield [preparedAppend.statement];
       return () => void noteCommitted(preparedAppend, rows as readonly EventAppendReplyRow[]);
     },
-    /** Records committed events after a lost reply: an id at or before the old end is a repeat. */
+    /** Finds committed events after a lost reply. Events at or before the previous end were stored earlier. */
     async noteCommitAfterLostReply(prepared: PreparedEventAppend, before: number): Promise<StoreCommitResult> {
       forgetCachedEvents();
       const storedEvents = await readRows<{ readonly id: string; readonly position: number }>(

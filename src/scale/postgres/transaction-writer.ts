@@ -13,11 +13,11 @@ const CLOSE_FLUSH_TIMEOUT_MS = 3_000;
 const COMMIT_OUTCOME_QUERY_BACKOFF = { firstMs: 100, maxMs: 2_000 };
 
 /**
- * Writes transactions of a holder. Each begins with a fence: the source's row must have the holder's epoch and last mark.
+ * Writes transactions of a lease holder. First, a fence checks that the source's row has its epoch and last commit id.
  *
  *   last_commit   3f9a-7 ──fence(3f9a-7 → 3f9a-8)──► 3f9a-8
  *
- * After a lost reply, a query shows whether the mark was committed, and changes it, so that a delayed packet fails.
+ * After a lost reply, a query shows whether the id was committed. It also changes the id, so a delayed packet fails.
  */
 export function createTransactionWriter(
   options: SourceStateOptions & { readonly database: StateDatabase; readonly lastCommit: string },

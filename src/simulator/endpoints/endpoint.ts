@@ -38,7 +38,7 @@ export interface Endpoint {
   readonly path: string;
   readonly ability?: string;
   readonly permission?: AccessToken["permissions"][number];
-  /** Tokens without permission for any site may use the endpoint. */
+  /** True if tokens without access to any site may use the endpoint. */
   readonly needsNoSite?: true;
   /** True if the rate limit of the tag endpoints applies. */
   readonly limited?: true;

@@ -128,7 +128,7 @@ function writeTag(
   outcome: LoggedTagWrite["outcome"],
 ): void {
   const { clamp, settle_ms } = context.options.writes;
-  // Apply a value for an offline gateway now: clients cannot read the tag before the gateway is online.
+  // Store the value now even if the gateway is offline: clients cannot read the tag before the gateway is online.
   if (outcome === "held" || outcome === "waiting") {
     const bounds = clamp[tag.id];
     const appliedTagValue =
