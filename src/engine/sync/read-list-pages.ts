@@ -121,7 +121,7 @@ export async function readTwice<T>(
   return { complete: false, reason, shown, count: shown.length, total: reread.items.length };
 }
 
-/** Joins two readings by id. The later record wins. Keeps records of the earlier reading: they may have changed pages. */
+/** Joins two readings by id. The later record wins. Records of the earlier reading stay: they may have moved. */
 export function joinItemsById<T>(earlier: readonly T[], later: readonly T[], idOf: (item: T) => string): readonly T[] {
   return [...new Map([...earlier, ...later].map((item) => [idOf(item), item])).values()];
 }

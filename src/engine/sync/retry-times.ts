@@ -9,7 +9,7 @@ const CONTINUOUS_JOB_BACKOFF = { firstMs: 15_000, maxMs: 120_000 };
 const REFUSED_JOB_RETRY_MS = 900_000;
 export const UNEXPLAINED_RETRY_MS = 60_000;
 const MAX_UNEXPLAINED_RETRIES = 5;
-/** After a 429 or 503 the job pauses a minute at most, so that its request is queued before the ordered pause ends. */
+/** After a 429 or 503 the job pauses a minute at most, so that its request is queued when the service's pause ends. */
 export const MAX_RETRY_AFTER_MS = 60_000;
 
 export function jobRetryPauseMs(failure: Failure | null, failures: number, random: () => number): number {

@@ -13,18 +13,18 @@ import type { StoredServiceHealth } from "./stored-documents.ts";
 import type { TokenScope } from "./token-scope.ts";
 
 /**
- * Outage of the complete service. All requests pause except one probe. When the service is back, `source-available` is
- * emitted first; then one pass reads and compares all alarms before it reports absences.
+ * Outage of the complete service. All requests pause except one test request (probe). When the service is back, Plenum
+ * emits `source-available` first. Then one poll reads and compares all alarms before it reports absences.
  */
 export type ServiceOutage = ReturnType<typeof createServiceOutage>;
 
-/** A rejected token gets five probes, one a minute, then one every 8 minutes; a new token is tried within 5 s. */
+/** After a rejected token, Plenum sends five probes a minute apart, then one every 8 minutes; a new token needs 5 s. */
 const REFUSED_TOKEN_PROBE_MS = 60_000;
 const LATE_TOKEN_PROBE_MS = 480_000;
 const FREQUENT_TOKEN_PROBES = 5;
 const TOKEN_FILE_CHECK_MS = 5_000;
 const HEALTH_CHECK_INTERVAL_MS = 60_000;
-/** Failures request `GET me` at most once a minute: ten minutes of failures cost 10 requests, not 100. */
+/** Minimum time between two `GET me` after failures: ten minutes of failures cost 10 requests, not 100. */
 const MIN_GET_ME_INTERVAL_MS = 60_000;
 const UNREACHABLE_SERVICE_BACKOFF = { firstMs: 5_000, maxMs: 30_000 };
 /** For this time after an outage, failures begin another outage only after a minute without a successful job. */
@@ -41,7 +41,7 @@ export function createServiceOutage(options: {
   readonly availability: ServiceAvailability;
   readonly scope: Pick<TokenScope, "refresh" | "explain">;
   readonly noteHealth: (health: StoredServiceHealth | null) => Promise<void>;
-  /** Returns the pass that compares all alarms and emits `source-available`; null while alarms are not followed. */
+  /** Returns the poll that compares all alarms and emits `source-available`; null if alarms are not polled. */
   readonly alarmReconciler: () => ((signal: AbortSignal) => Promise<JobOutcome>) | null;
   /** Returns a text that changes with the token, so that a new token is tried at once; null when unknown. */
   readonly tokenStamp: (() => Promise<string>) | null;
@@ -115,7 +115,7 @@ export function createServiceOutage(options: {
     }
   }
 
-  /** Probes the service. While the probe waits as long as the service ordered, health checks run. */
+  /** Probes the service. While the probe waits for a pause ordered by the service, health checks run. */
   async function probeWithHealthChecks(signal: AbortSignal): Promise<Failure | null> {
     if (!(outageCause instanceof Throttled)) return probeService(signal);
     const probeAbort = new AbortController();

@@ -110,7 +110,7 @@ export type UnreadableReason = Extract<StaleReason, "no-ability" | "source-unava
  */
 export type UnreadableSites = ReadonlyMap<number, UnreadableReason | null>;
 
-/** Live reads, as far as the status of sites depends on them. */
+/** State of the live reads on which the status of sites depends. */
 export interface ValueReadability {
   /** Runs until its signal aborts, also during an outage. */
   readonly watchStaleValues: (signal: AbortSignal) => Promise<void>;

@@ -74,7 +74,7 @@ export interface FormerEpisode {
   readonly endMs: number | null;
 }
 
-/** Known alarms of a site (set `alarm-site`), keyed by site id; a site without an entry is new. */
+/** Times of a site's first lists of active and resolved alarms (set `alarm-site`, by site id). */
 export interface StoredAlarmSite {
   readonly activeSince: string | null;
   readonly resolvedSince: string | null;
@@ -96,8 +96,7 @@ export interface AlarmSweep {
   readonly wholeAt: string;
 }
 
-/** Last emitted status of a site (set `site-status`), keyed by site id. */
-/** `name`: the site's name in the last event, so that a renamed site is emitted again. */
+/** Last emitted status of a site (set `site-status`, by site id). `name`: the site's name in the last event. */
 export type StoredSiteStatus = Omit<SiteStatusFact, "site"> & { readonly name?: string };
 
 export interface StoredUnavailability {
@@ -159,7 +158,7 @@ export function lastEmittedOf({ behindGateway, quality, time, told, value }: Sto
   return told === "this" ? { value, quality, time, ...(behindGateway !== undefined && { behindGateway }) } : told;
 }
 
-/** A tag that was refused singly twice though the token may read it (set `quarantine`, by tag id). Probed after `until`. */
+/** A tag that was refused singly twice though the token may read it (set `quarantine`, by tag id). Read at `until`. */
 export interface StoredTagQuarantine {
   readonly until: string;
   readonly reason: string;
@@ -177,7 +176,7 @@ export interface StoredLeftOut {
 }
 
 /**
- * Ledger of a series: fetched ranges, and the reasons for the others (set `history`), keyed by `<tag id> <resolution>`, or by
+ * Ledger of a series: its fetched ranges and its refused ranges (set `history`). The key is `<tag id> <resolution>`, or
  * `<tag id> <resolution> total` for totals. Times are UTC.
  *
  * ```
@@ -198,7 +197,7 @@ export interface StoredLedger {
   readonly wished: string;
   /** Fetched and refused ranges, ascending and disjoint; gaps between the ranges were not requested yet. */
   readonly spans: readonly StoredRange[];
-  /** Points by UTC day (src/engine/sync/completeness/complete-days.ts); older days may be in `StoredDayCounts`. Absent in older ledgers. */
+  /** Values by UTC day (format: complete-days.ts). Older days may be in `StoredDayCounts`. Absent in old ledgers. */
   readonly days?: string;
   readonly daysMoved?: true;
   readonly countedFrom?: string;
@@ -266,13 +265,13 @@ export interface EmittedPoints {
   readonly values: readonly TagValue[];
 }
 
-/** Points of older days that left the ledger (set `history-days`), keyed as the ledger. */
+/** Values by UTC day of older days, moved out of the ledger (set `history-days`, with the ledger's key). */
 export interface StoredDayCounts {
   readonly timeZone: string;
   readonly days: string;
 }
 
-/** Last emitted completeness of a site (set `history-complete`), keyed by `<site> <resolution> <zone>[ total]`. */
+/** Last emitted complete days of a site (set `history-complete`), keyed by `<site> <resolution> <zone>[ total]`. */
 export interface StoredCompleteness {
   readonly from: string | null;
   readonly until: string;
@@ -302,7 +301,7 @@ export interface StoredRequestSize {
   readonly failures?: number;
 }
 
-/** Limit at which the service leaves out points of a history response without an error (set `history-window`, key `cut`). */
+/** Number of points above which the service cuts a history response (set `history-window`, key `cut`). */
 export interface PointLimit {
   readonly series: number | null;
   readonly answer: number | null;

@@ -133,7 +133,7 @@ export async function openSync(options: SyncOptions) {
     return syncJobs.map(firstInventory.watch);
   }
 
-  /** The alarm polls have state in memory: they are created again only when their settings change. */
+  /** Creates the alarm polls, only when their settings change, because the polls have state in memory. */
   function createAlarmPolls(pollContext: PollContext) {
     const pollIntervalMs = () =>
       config.schedules.alarms === false ? null : cronIntervalMs(config.schedules.alarms, clock.now());
@@ -190,7 +190,7 @@ export async function openSync(options: SyncOptions) {
       });
       return jobScheduler;
     },
-    /** Applies a changed configuration. State, scope and outage stay; lists with changed requests are read at once. */
+    /** Applies a changed configuration. Keeps state, scope and outage. Reads lists with changed requests at once. */
     changeConfig(newConfig: SyncConfig): void {
       const oldConfig = config;
       config = newConfig;
@@ -280,7 +280,7 @@ function createTokenPoll(pollContext: PollContext) {
   };
 }
 
-/** Returns the lowest passed threshold: five days before the token expires it is 7 days. */
+/** Returns the lowest reached threshold of the warning: five days before the token expires, it is 7 days. */
 export function findDueExpiryWarning(expiresAt: string | null, nowMs: number) {
   const tokenExpiryMs = parseUtcMs(expiresAt);
   const daysLeft = tokenExpiryMs === null ? Number.POSITIVE_INFINITY : (tokenExpiryMs - nowMs) / DAY_MS;

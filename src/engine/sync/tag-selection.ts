@@ -21,7 +21,7 @@ const TagSelectionFields = {
   ids: optionalList(z.string().min(1), "Tag ids."),
 };
 
-/** Selects tags: fields narrow the choice, entries of one field widen it, `exclude` removes tags. Empty means every tag. */
+/** Selects tags that match an entry of each given field, except those that `exclude` selects. Empty: all tags. */
 export const TagSelection = z.strictObject({
   ...TagSelectionFields,
   exclude: z
@@ -48,7 +48,7 @@ export function createTagFilter(selection: TagSelection): (candidate: Selectable
   return (candidate) => isTagIncluded(candidate) && !isTagExcluded(candidate);
 }
 
-/** The returned function finds the first entry that selects a tag, as in a routing table. */
+/** Returns a function that finds the first entry that selects a tag, as in a routing table. */
 export function createClassFinder<E extends { readonly select: TagSelection }>(
   entries: readonly E[],
 ): (candidate: SelectableTag) => E | undefined {

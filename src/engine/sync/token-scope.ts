@@ -17,7 +17,7 @@ interface RefusedRequest {
 /** Cause of a rejection. `unexplained`: a later `GET me` allows the request. `unknown`: no later `GET me` yet. */
 export type RefusalCause = "site" | "ability" | "unexplained" | "unknown";
 
-/** `GET me` is requested at most once a minute, and more rarely if all losses are older than an hour. */
+/** Minimum time between two `GET me`; 5 minutes if the token lost its missing sites over an hour ago. */
 const SCOPE_REFRESH_MS = 60_000;
 const NEVER_REQUESTED_MS = Number.NEGATIVE_INFINITY;
 const RECENT_SCOPE_LOSS_MS = 3_600_000;
@@ -25,8 +25,8 @@ const OLD_SCOPE_LOSS_REFRESH_MS = 300_000;
 const SCOPE_LOSS_RETENTION_MS = 7 * 86_400_000;
 
 /**
- * Visible sites and abilities of the token, as `GET me` last stated. `GET me` is requested after a rejection, at most
- * once a minute, and every minute while a known site is invisible. `explain` returns the cause of a rejection.
+ * Visible sites and permissions (abilities) of the token, as `GET me` last stated. Plenum sends `GET me` after a
+ * rejection, at most once a minute, and while a known site is invisible. `explain` returns the cause of a rejection.
  */
 export function createTokenScope(source: Source, clock: Clock) {
   const changes = createWakeup();
@@ -103,7 +103,7 @@ export function createTokenScope(source: Source, clock: Clock) {
       times.refusalMs = Math.max(times.refusalMs, atMs);
       scopeWatchChanged.wakeUp();
       if (times.responseMs < atMs && clock.monotonic() - times.requestMs >= SCOPE_REFRESH_MS) await tryRefresh(signal);
-      // A known lack of an ability explains a rejection, even if the scope is older than the rejection.
+      // A missing permission explains a rejection, even if the last `GET me` is older than the rejection.
       if (ability !== null && !hasAbility(ability)) return "ability";
       for (const siteId of siteIds) if (!isSiteVisible(siteId)) return "site";
       return times.responseMs >= atMs ? "unexplained" : "unknown";

@@ -141,7 +141,7 @@ function describePageDistrust(reason: string, listedSiteCount: number, siteCount
   return `The pages of the list of active alarms cannot be trusted, so ${siteListingMethod}. ${reason}`;
 }
 
-/** Joins two readings of the active alarms. Keeps all records; coverage is complete only at sites with equal readings. */
+/** Joins two readings of the active alarms. Keeps all records; coverage is complete only where both readings agree. */
 export function joinAlarmListReadings(firstReading: ActiveAlarmList, secondReading: ActiveAlarmList): ActiveAlarmList {
   const fingerprintSiteAlarms = ({ listed }: ActiveAlarmList) => {
     const alarmsBySite = Map.groupBy(listed, (alarm) => alarm.site.id);

@@ -166,7 +166,7 @@ function* diffListedAlarm(
   yield beginEpisode(record, isFirstListOfSite, options, oldEpisodeEnd?.stored ?? storedAlarm);
 }
 
-/** False if only start and event of an open alarm differ: a service restored from a backup reuses event numbers. */
+/** True unless only the start and last event of an open alarm differ: a restored service reuses event numbers. */
 function changesOpenAlarm(storedAlarm: StoredAlarm, record: Alarm): boolean {
   if (!isOpenAlarm(storedAlarm) || compareLastActiveEvents(record, storedAlarm.alarm) !== "before") return true;
   const { triggeredAt, triggeredAtRaw, lastActiveEvent } = storedAlarm.alarm;

@@ -159,7 +159,7 @@ export function addFormerEpisode({ former = [] }: StoredAlarm, episode: FormerEp
   return [...former, episode].slice(-MAX_FORMER_EPISODES);
 }
 
-/** Fills fields from the stored alarm. Ignores a later start unless `acceptsLaterStart`: some lists round times. */
+/** Fills empty fields from the stored alarm. Ignores a later start, because some lists round times. */
 export function fillFromStoredAlarm(storedAlarm: StoredAlarm, record: Alarm, acceptsLaterStart = false): Alarm {
   const alarm = fillEmptyAlarmFields(storedAlarm.alarm, record);
   if (acceptsLaterStart || alarm.triggeredAt === storedAlarm.alarm.triggeredAt) return alarm;

@@ -18,7 +18,7 @@ const nextAbsenceCount = (counts: AlarmSearchCounts, { episode }: StoredAlarm) =
 /** Maximum polls between two searches for the same absent alarm: 16 polls every 30 s are 8 minutes. */
 const MAX_POLLS_BETWEEN_SEARCHES = 16;
 
-/** Returns the alarms to search now: those absent for up to `everyPollUntil` polls, or for 4, 8, 16, 32, 48 … polls. */
+/** Returns the alarms to search now: absent for up to `everyPollUntil` polls, or for 4, 8, 16, 32, 48 … polls. */
 export function findAlarmsToSearch(counts: AlarmSearchCounts, absent: readonly StoredAlarm[], everyPollUntil: number) {
   const isAlarmSearchDue = (count: number) =>
     count <= everyPollUntil || Number.isInteger(Math.log2(count)) || count % MAX_POLLS_BETWEEN_SEARCHES === 0;

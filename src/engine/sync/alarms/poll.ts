@@ -245,7 +245,7 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
         !isResolvedAlarm(foundRecord) ||
         !(isEmittedAlarmEnd(storedAlarm, foundRecord) || endsBeforeStart(storedAlarm, foundRecord)),
     );
-  // Read the list again only if the search did not explain why a searched or en masse absent alarm is absent.
+  // Read the list again only if the search does not explain an absence: of a searched alarm, or in a mass change.
   const massDrops = classified.absent.filter(({ alarm }) => massGuard.isAbsencePending(alarm.site.id));
   const unexplained = [...alarmsToSearch, ...massDrops].filter(({ alarm }) => !alarmSearch.postponed.has(alarm.id));
   if (!classified.reading.isConfirmed && !unexplained.every(isAbsenceExplained))

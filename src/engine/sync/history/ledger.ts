@@ -179,7 +179,7 @@ export function settleNewRange(
   };
 }
 
-/** Adds a backfill response to a ledger: points within gaps are new. `learnedRanges`: its ranges with or without values. */
+/** Adds a backfill response to a ledger. Only points within gaps are new. `learnedRanges`: ranges that it answers. */
 export function settlePastRange(
   ledger: StoredLedger,
   points: TagPoints,

@@ -7,8 +7,8 @@ export type StoredGateways = ReadonlyMap<string, StoredObject<Gateway>>;
 type StoredHosts = ReadonlyMap<string, StoredObject<Host>>;
 
 /**
- * Finds the gateway behind an alarm, among the offline gateways or among the others. The service does not state it: it is
- * the gateway of all gateways and hosts with the name of the alarm's source, or the only gateway of the site.
+ * Finds the gateway behind an alarm, among the offline gateways or among the others. The service does not state it:
+ * Plenum takes the gateway that has, or whose host has, the name of the alarm's source, else the site's only gateway.
  */
 export function createAlarmGatewayFinder(
   gateways: StoredGateways,

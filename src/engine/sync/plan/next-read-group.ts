@@ -80,8 +80,8 @@ const tagsDuePerSlot = new Float64Array(PLANNED_REQUEST_SLOTS);
 
 /**
  * Chooses up to 20 tags for the next live read. First come tags without which later slots would have too many due tags,
- * then those with the largest age relative to their interval. If no tag must be read, history gets the slot; a spare slot
- * goes to the largest relative ages. Only tags without a fixed time are read before the last slot of their interval.
+ * then those with the largest age relative to their interval. If no tag must be read, history gets the slot; a spare
+ * slot goes to the largest relative ages. Only tags without a fixed time are read before the last slot of an interval.
  */
 export function planNextLiveRead(tags: PlannedTags, nowMs: number, rules: ReadPlanRules): LiveReadPlan {
   if (tags.count === 0) return { group: [] };

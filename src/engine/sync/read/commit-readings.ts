@@ -107,7 +107,7 @@ export function createLiveReadCommit(
       const countsByQuality = new Map<TagValueQuality, number>();
       for (const { id, stored, event } of valueOutcomes) {
         cacheTagValue(id, stored);
-        // A second reading within an interval is not emitted, so it does not postpone when the emitted value becomes stale.
+        // A second reading within an interval is not emitted, so the emitted value becomes stale as if it had not come.
         const isConfirmedForSinks = event !== null || schedule.watchedTag(id)?.readClass.on_change === true;
         if (isConfirmedForSinks) onReadingCommitted(id, stored.quality, nowMs);
         countsByQuality.set(stored.quality, (countsByQuality.get(stored.quality) ?? 0) + 1);
@@ -192,7 +192,7 @@ interface WaitingStoreChange {
 
 export type GroupCommit = ReturnType<typeof createGroupCommit>;
 
-/** Commits replies of several sources in one transaction, because each needs a disk sync. A single source never waits. */
+/** Commits replies of several sources in one transaction, because each is a disk sync. A single source never waits. */
 export function createGroupCommit(options: {
   readonly store: Pick<Store, "commit">;
   readonly clock: Clock;

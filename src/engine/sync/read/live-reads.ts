@@ -291,7 +291,7 @@ export function createLiveReads(options: LiveReadOptions) {
   };
 }
 
-/** True if a tag with timing `punctual` has reached half of its interval: if its request succeeds, its site is clear. */
+/** True if a tag with timing `punctual` has reached half of its interval: its success clears the site of suspicion. */
 function isPunctualTagDue({ isolated, isUnderWay, ageStartMs, intervalMs }: PlannedTags, nowMs: number): boolean {
   for (const [row, { timing }] of isolated) {
     if (timing !== "punctual" || isUnderWay[row] === 1) continue;

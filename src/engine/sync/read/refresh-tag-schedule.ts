@@ -17,7 +17,7 @@ export interface RefreshOptions extends Pick<LiveReadCommitOptions, "source" | "
 
 const SCHEDULE_REFRESH_INTERVAL_MS = 60_000;
 export const RECHECK_MS = 1_000;
-/** Growth of the inventory after which tags are selected again before the next minute. */
+/** Growth of the number of tags, 25 %, after which Plenum selects the tags again before the minute ends. */
 const INVENTORY_GROWTH_FACTOR = 1.25;
 
 /** Updates the tag schedule when the inventory, the read classes or the quota change. */

@@ -48,7 +48,7 @@ export function createScheduledTag(watched: WatchedTag, stored: StoredTagReads):
     assumedReadMs: isStoredTimeAhead ? stored.nowMs : null,
     ...{ scheduledSinceMs: stored.nowMs, nullCount: storedValue?.nulls ?? 0, failureCount: 0 },
     ...{ lastNullMs: Number.NEGATIVE_INFINITY, retryAtMs: Number.NEGATIVE_INFINITY },
-    // Older versions, which stored no count, could quarantine a readable tag: request the tag again.
+    // Older versions of Plenum, which stored no count, could quarantine a readable tag: request it again.
     quarantinedUntilMs:
       quarantine?.times === undefined
         ? null

@@ -17,7 +17,7 @@ export interface StaleTag {
   readonly reason: StaleReason;
 }
 
-/** Stores stale values and emits their events in one transaction. Returns the ids that it stored. */
+/** Stores stale values and emits their events in one transaction. Returns the stored reasons by tag id. */
 export type CommitStaleValues = (
   ids: readonly string[],
   findStaleTag: (id: string) => StaleTag | null,
@@ -53,7 +53,7 @@ const READ_TAGS_ABILITY = "read:tags";
 const DUE_BUCKET_MS = 1_000;
 /** Request slots by which a reading may be late: 1.7 were measured while a backfill used every slot. */
 const LATE_SLOTS_MAX = 2;
-/** Beyond this time in the future, or if it is `uncertain`, the age of a stored value is unknown: stale at the start. */
+/** A stored value that is `uncertain`, or over a minute in the future, has an unknown age and is stale at the start. */
 const CLOCK_CORRECTION_MAX_MS = 60_000;
 const STALE_VALUES_PER_COMMIT = 250;
 
@@ -61,8 +61,8 @@ export type StaleValues = ReturnType<typeof createStaleValues>;
 
 /**
  * Emits a `stale` value for each tag whose good value was not read again within its interval plus two request slots, and
- * at once when the token loses the tag's site or the ability. Emits it again when the reason changes. A reading only stores
- * its time. A due bucket moves the tags that were read meanwhile to later buckets: 50,000 tags cost one move per interval.
+ * at once when the token loses the tag's site or the permission `read:tags`. Emits it again when the reason changes.
+ * A bucket lists the tags that are due in one second. When it is due, tags that were read meanwhile move to later ones.
  */
 export function createStaleValues(options: StaleValueOptions) {
   const { source, schedule, scope, clock, log, metrics } = options;
@@ -265,17 +265,17 @@ export function createStaleValues(options: StaleValueOptions) {
       setStaleMetrics();
       setUnreadableSites(findUnreadableSites());
     },
-    /** Selects the tags again, also while nothing is read. */
+    /** Requests a new selection of the tags, also while Plenum reads no values. */
     classesChanged(): void {
       classChanges.count += 1;
       dueTimesChanged.wakeUp();
     },
-    /** Corrects the reasons of stale values after a failed read or the begin of an outage. */
+    /** Corrects the reasons of stale values after a failed read or the start of an outage. */
     readsFailed(): void {
       areReasonsChecked &&= staleReasons.size === 0;
       dueTimesChanged.wakeUp();
     },
-    /** Adapts the due times after `setTags` and after changed intervals: interval plus slot by class. */
+    /** Adapts due times after `setTags` or changed intervals. `promisedMsByClass`: interval plus one slot. */
     intervalsChanged(promisedMsByClass: ReadonlyMap<string, number>): void {
       const isAnyShorter = promisedMsByClass.entries().some(([name, ms]) => ms < (promisedMsOfBuckets.get(name) ?? ms));
       promisedMsOfBuckets = promisedMsByClass;

@@ -35,13 +35,13 @@ const FAILED_TAG_RETRY_WAIT_MS = 15_000;
 const SLOT_CHANGE_MIN = 0.15;
 
 export type TagSchedule = ReturnType<typeof createTagSchedule>;
-/** Keeps the last read and the interval of each tag in monotonic time. Rewrites only changed rows. */
+/** Stores the last reading and the interval of each tag, in monotonic time. Rewrites only the rows of changed tags. */
 export function createTagSchedule(context: TagScheduleContext) {
   let scheduledTags = new Map<string, ScheduledTag>();
   let quarantinedTagIds = new Set<string>();
   let stretchFactors: ReadonlyMap<string, number> = new Map();
   const siteRequestedMs = new Map<number, number>();
-  /** Largest age in milliseconds at which a newer value replaced a value, by read class: this minute and the minute before. */
+  /** Largest age in ms at which a newer value replaced a value, by read class: in this minute and in the last one. */
   let replacedAgesMs = { now: new Map<string, number>(), before: new Map<string, number>() };
   let columns = createPlannedTags(0);
   let writtenSiteStates = { isCurrent: false, sites: new Map<number, SiteState>() as ReadonlyMap<number, SiteState> };
@@ -343,7 +343,7 @@ export function createTagSchedule(context: TagScheduleContext) {
       return overload;
     },
 
-    /** True if no reading was emitted yet for the planned time to which a reading at this wall time belongs. */
+    /** True if a reading has another planned time than the last emitted reading. Both times are wall times. */
     isNewInterval(id: string, readAtMs: number, emittedAtMs: number): boolean {
       const tag = scheduledTags.get(id);
       return tag === undefined || startsInterval(tag, readAtMs - grid.wallOffsetMs, emittedAtMs - grid.wallOffsetMs);

@@ -160,7 +160,7 @@ export function watchSuddenChanges(clock: Clock, log: Pick<Log, "info" | "warn">
     }
   }
 
-  /** Returns true if 5 of the last 20 readings of the site turned null, or all if there are fewer. */
+  /** Returns true if 5 of the last 20 readings of the site turned null, or all of fewer than 5. */
   function noteNullReadings(siteId: number, readings: readonly JudgedReading[]): boolean {
     const tags = latestReadings.get(siteId) ?? new Map<string, boolean>();
     latestReadings.set(siteId, tags);

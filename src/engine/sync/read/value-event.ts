@@ -27,8 +27,8 @@ interface ValueEventContext {
 }
 
 /**
- * Builds the stored value of a reading, and its event unless the read class suppresses it. Quality: a null is `bad`; an
- * unverified type, or a reply in doubt, makes a value `uncertain`.
+ * Builds the stored value of a reading, and its event unless the read class suppresses it. Quality: a null is `bad`; a
+ * value is `uncertain` if its type is unverified, the clock is wrong or many values of the reply changed their type.
  */
 export function buildValueEvent(
   { tag, siteId, readClass }: WatchedTag,

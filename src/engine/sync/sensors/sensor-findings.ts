@@ -20,9 +20,9 @@ const MIN_READING_SPAN_SHARE = 5 / 7;
 const MIN_COMPARED_VALUE_PAIRS = 6;
 const MIN_LOG_REPLIES = 3;
 const MIN_SERIES_FOR_MEDIAN = 5;
-/** Minimum difference between log and live values, relative to the size or to the range of the values. */
+/** Minimum difference between live values and history: 5 % of the size or of the range of the values. */
 const MIN_RELATIVE_LOG_DIFFERENCE = 0.05;
-/** Minimum share of pairs in which the values of a differing log and the live values differ. */
+/** Minimum share of compared pairs that differ, before Plenum reports that history and live values differ. */
 const MIN_DIFFERING_SHARE = 0.75;
 const MIN_BOOLEAN_DIFFERENCE = 0.2;
 const MIN_STANDARD_ERRORS = 4;
@@ -87,7 +87,7 @@ function findDifferingLog({ siteTag, row }: WatchedSensor): readonly SensorFindi
   return [makeFinding(siteTag, row, "log-differs", message, { value, logged, pairs, resolution: log.resolution })];
 }
 
-/** Finds logs with an unusual lag. All series of a site are in the same requests, so their least lags are similar. */
+/** Finds series with an unusual lag. All series of a site share requests, so their shortest lags are similar. */
 function findLogWithUnusualLag({ siteTag, row }: WatchedSensor, usualMs: number | undefined): readonly SensorFinding[] {
   const { log } = row;
   if (log === null || usualMs === undefined || log.replies < MIN_LOG_REPLIES) return [];

@@ -4,15 +4,15 @@ import type { StoredSensors } from "../stored-documents.ts";
 
 type PackedSensors = Pick<StoredSensors, "ids" | "numbers">;
 
-/** Readings of a tag; booleans count as 0 and 1. `hours`: hours with readings. `spanHours`: first to last of them. */
+/** Readings of a tag; booleans count as 0 and 1. `hours`: hours with readings. `spanHours`: first to last hour. */
 export type SensorRow = Readonly<Record<"readings" | "nulls" | "hours" | "spanHours" | "min" | "max", number>> & {
   readonly type: (typeof VALUE_TYPE_NAMES)[number];
   readonly log: LogComparison | null;
 };
 
 /**
- * Comparison of live values with a log. `leastLagMs`: least time from the end of the newest bucket to its reply. `off`:
- * pairs that differ more than the buckets explain. `sumSize`: sum of the larger absolute values.
+ * Comparison of a tag's live values with its history. `leastLagMs`: shortest time from a bucket's end to its reply.
+ * `off`: pairs whose live value is outside the range of the nearby buckets. `sumSize`: sum of larger absolute values.
  */
 interface LogComparison extends Readonly<Record<"replies" | "leastLagMs" | "pairs" | "off" | "min" | "max", number>> {
   readonly resolution: Resolution;
@@ -24,7 +24,7 @@ interface LogComparison extends Readonly<Record<"replies" | "leastLagMs" | "pair
 }
 
 const TAGS_PER_DOCUMENT = 250;
-/** Buckets with values may be two hours apart: a log with hourly values leaves most buckets of 5 minutes empty. */
+/** Maximum distance of two buckets with values: a log with hourly values leaves most buckets of 5 minutes empty. */
 const MAX_BUCKET_GAP_MS = 2 * 3_600_000;
 const LOG_RESOLUTIONS: readonly Resolution[] = ["5m", "1h", "1d"];
 
@@ -49,7 +49,7 @@ const VALUE_TYPE_NAMES = ["none", "number", "boolean", "mixed"] as const;
  * One live value per history response, the probe, is compared with the log. It waits until its bucket and the next one
  * have arrived; then the next live value becomes the probe. No other values need to be stored.
  *
- *   buckets   v1 ├────┤ v2 ├────┤ v3 ├────┤          the newest two are kept
+ *   buckets   v1 ├────┤ v2 ├────┤ v3 ├────┤          the newest two are stored
  *   live                  × probe                    compared when v3 comes
  */
 export function createSensorTable() {
@@ -223,7 +223,7 @@ interface LogBucket {
 
 const MAX_COUNTED_DECIMALS = 6;
 
-/** Distance of a live value from the range of two logged values, extended by their rounding; 0 within the range. */
+/** Distance of a live value from the range of nearby logged values, extended by their rounding; 0 inside. */
 export function distanceFromBuckets(liveValue: number, buckets: readonly LogBucket[]): number {
   const bucketValues = buckets.map(({ value }) => value);
   const roundingError = 0.5 * 10 ** -Math.max(...bucketValues.map(countDecimals));

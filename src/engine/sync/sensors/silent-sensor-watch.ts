@@ -95,7 +95,7 @@ export function createSensorWatch(options: SensorWatchOptions) {
     return SENSOR_CHECK_INTERVAL_MS;
   }
 
-  /** Emits and stores each part of the report, then begins the new period, so that a crash repeats missing parts. */
+  /** Emits and stores each part of the report, then begins the new period, so that a restart emits missing parts. */
   async function emitSensorReport(nowMs: number): Promise<void> {
     const reportPeriod = { from: periodStart, to: isoUtc(nowMs), watchedHours: Math.floor(watchedMs / HOUR_MS) };
     const isTagExcluded = sensorFilter(config.exclude, classOf);
