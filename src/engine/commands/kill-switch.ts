@@ -17,7 +17,7 @@ export function createKillSwitch(stateFolder: string) {
   return {
     file: killSwitchFile,
     remedy: `remove ${killSwitchFile}`,
-    // An unreadable state folder counts as stopped.
+    // Treat the kill switch as on if the state folder cannot be read.
     isOn(): boolean {
       try {
         return lstatSync(killSwitchFile, { throwIfNoEntry: false }) !== undefined;

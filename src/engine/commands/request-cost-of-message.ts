@@ -22,7 +22,7 @@ export type EstimateCost = (commands: readonly CommandToSend[]) => MessageCost;
 
 const MINUTE_MS = 60_000;
 
-/** Estimates a message, e.g. 50 writes without `max_step` need 3 requests to write and 3 to read back. */
+/** Estimates the requests and waits of a message: 50 writes without `max_step` need 3 requests to write, 3 to read. */
 export function estimateCost(
   commands: readonly CommandToSend[],
   input: {

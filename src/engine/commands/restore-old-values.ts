@@ -88,7 +88,7 @@ export function createValueRestores(options: {
     return null;
   }
 
-  /** Returns the earlier due time of wall clock and monotonic clock; ignores the wall clock while it may be wrong. */
+  /** Returns the ms until the restore is due by the first of two clocks; ignores a wall clock that may be wrong. */
   function msUntilRestoreDue(attempt: ValueRestoreAttempt, { command, dueAt }: Restore): number {
     const wallClockWaitMs = Date.parse(dueAt) - clock.now();
     const isWallClockTrusted = isClockTrusted(command.source);

@@ -86,7 +86,7 @@ export function createEventDispatcher(options: EventDispatcherOptions) {
     await Promise.all(sinkStartPromises);
   }
 
-  /** Waits for the end of old sinks with the same name or files, so that only one sink moves a cursor or writes a file. */
+  /** Waits for the end of old sinks with the same name or files: only one sink may move a cursor or write a file. */
   async function waitForPredecessors(successor: ConfiguredSink): Promise<void> {
     const predecessorRunners = [...endingSinkRunners].filter(
       ({ configured }) => configured.name === successor.name || successor.conflictsWith?.(configured) === true,

@@ -98,7 +98,7 @@ export function createStateSnapshot(options: {
     },
     isWaitingForLists: () => isWaitingForLists,
     allowsUrgentEvents: () => ["tag", "tag-systems", "value"].includes(offeredPage?.snapshot.part ?? ""),
-    /** Records that the sink has the first `count` events of the last `nextEvents`, and stores the sink's state changes. */
+    /** Records that the sink has the first `count` events of the last page, and stores the sink's state changes. */
     async settleEvents(count: number, documents: readonly DocumentChange[]): Promise<void> {
       const lastEvent = offeredPage?.page[count - 1];
       if (offeredPage === null || lastEvent === undefined) return;

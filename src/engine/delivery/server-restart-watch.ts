@@ -72,13 +72,13 @@ export function createRestartWatch(options: {
 
   async function saveState(state: RestartState): Promise<void> {
     const windowStartMs = state.seenMs - windowMs;
-    // Keep the last point before the window, because the window may begin right after it.
+    // Keep the last cursor position before the window, because the window may begin right after it.
     const firstKeptPointIndex = state.points.findLastIndex(({ atMs }) => atMs <= windowStartMs);
     const keptPoints = state.points.slice(Math.max(0, firstKeptPointIndex));
     const savedState: RestartState = {
       ...state,
       nowMs: nowMs(),
-      // Drop every second point when there are too many: a sink then gets more events again, never fewer.
+      // Drop every second cursor position when there are too many: a sink then gets more events again, never fewer.
       points: keptPoints.length <= MAX_CURSOR_POINTS ? keptPoints : keptPoints.filter((_, index) => index % 2 === 0),
       again: state.again.filter(({ atMs }) => atMs > windowStartMs).slice(-MAX_CURSOR_POINTS),
     };

@@ -43,7 +43,7 @@ interface FailedSinkWrite {
   readonly letsUrgentPass?: boolean;
 }
 
-/** Milliseconds until the next step; null when the sink has ended or nothing new may begin. */
+/** Milliseconds until the next step; null when the sink has ended or is being stopped. */
 type NextStepDelayMs = number | null;
 
 const MIN_SINK_TICK_INTERVAL_MS = 100;

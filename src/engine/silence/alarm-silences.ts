@@ -11,8 +11,8 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../store/store.ts";
 
 /**
- * Period without notifications of the selected alarms, e.g. while a lift is repaired. An alarm that is active at the end of
- * the silence is notified then.
+ * Period without notifications of the selected alarms, e.g. while a lift is repaired. At the end of the silence, Plenum
+ * notifies of the alarms that are still active.
  */
 export interface Silence extends AgreedSilence {
   /** True after the event `silence-started` was emitted. */

@@ -289,7 +289,7 @@ export function createListPageCache(countUnusualField: CountUnusualField) {
       let replyHash = "";
       return {
         findCachedReply(reply: TransportReply): DecodedReply | null {
-          // Masked texts depend on the secrets that were known at the time of the reply.
+          // Add the version of the secrets to the hash, because the known secrets decide which texts are masked.
           replyHash = `${reply.status} ${secretsVersion()} ${hash("sha256", reply.body, "base64")}`;
           const previousCachedPage = cachedPages.get(key);
           cachedPage = previousCachedPage?.hash === replyHash ? previousCachedPage : undefined;

@@ -137,7 +137,7 @@ export interface DecodedReply {
 /**
  * Returns an envelope that has `data`, or throws the failure; errors also arrive with HTTP 200 (interface, Errors).
  * | 401, 403; 422 and other 4xx           | `ConfigError`                                      |
- * | 429; 503                              | `Throttled`; its scope: allowance; everything      |
+ * | 429; 503                              | `Throttled`, scope `allowance`; scope `everything` |
  * | 404 in the body                       | history: `NoTagLog`, tag: `Rejected`, else config  |
  * | 5xx, `errors` without a status        | `Retryable`                                        |
  * | redirect, HTML, broken JSON, no data  | `Malformed`, never an empty list                   |

@@ -51,7 +51,7 @@ function endpointPath(endpoint: ServiceRequest["endpoint"] | "healthcheck"): str
   return QUOTA_ENDPOINTS.some((quotaEndpoint) => quotaEndpoint === endpoint) ? `tags/${endpoint}` : endpoint;
 }
 
-/** The service may respond in HTML to a request without Accept (interface, What the service does). */
+/** The service may respond in HTML to a request without the header `Accept` (interface, What the service does). */
 const REQUEST_HEADERS = {
   accept: "application/json",
   "content-type": "application/json",

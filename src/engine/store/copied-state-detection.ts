@@ -27,7 +27,7 @@ const MACHINE_ID_PATH = "/etc/machine-id";
 type StoredCopy = StateCopy & { readonly file: string };
 type StateDocumentAccess = Pick<ReturnType<typeof createDocumentStore>, "document" | "change">;
 
-/** Detects a copied or restored state file. Sequence numbers then start new epochs: the original may have used them. */
+/** Detects a copied or restored state file and starts new epochs: the original may have used the next numbers. */
 export function detectCopy(
   database: Database,
   documents: StateDocumentAccess,

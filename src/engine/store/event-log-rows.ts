@@ -24,7 +24,7 @@ export function offeredBytesSql(storedBytesSql: string): string {
   return `(case when kind = 'tag-history' then ${OFFERED_HISTORY_FACTOR} else 1 end * ${storedBytesSql})`;
 }
 
-/** Returns the position of the last leading row whose bytes still fit; the first row always fits. */
+/** Returns the last position up to which the rows together fit into `maxBytes`; the first row always fits. */
 export function lastPositionWithinBytes(
   rows: readonly { readonly position: number; readonly bytes: number }[],
   maxBytes: number,
@@ -52,7 +52,7 @@ export const MAX_RECENT_EVENT_BYTES = 32 * 1024;
 /** If the clock is set back by up to this time, commit times continue 1 ms after the last event. */
 export const MAX_CLOCK_LEAD_MS = 86_400_000;
 
-/** Returns a field as JSON text, to search event bodies. Inside strings it cannot match: quotes are escaped there. */
+/** Returns a field as JSON text to search for in event bodies. It matches no string value: quotes are escaped there. */
 export function jsonFieldText(field: "source" | "subject", value: string): string {
   return JSON.stringify({ [field]: value }).slice(1, -1);
 }

@@ -46,7 +46,7 @@ export interface RetainedLog {
   appendWorkerEvents(events: readonly Event[], nowMs: number): SqlSteps<() => void>;
 }
 
-/** Removes settled events after their replay window. Removes older or excess unsettled events with gap records. */
+/** Removes settled events after their replay window. Removes unsettled events beyond the limits and records a gap. */
 export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCursors, clock: Pick<Clock, "now">) {
   const { dialect, query } = sql;
   const { table: counters, where: isCounterSql } = dialect.counters;
@@ -147,7 +147,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
     ];
   }
 
-  /** Stores the log's end and the slowest cursor with the running time. Returns up to where events are too old. */
+  /** Stores the log's end and the slowest cursor by running time. Returns the positions up to which events are old. */
   function* recordAgeMark({
     maxAgeMs,
     ranMs,

@@ -145,7 +145,7 @@ function refuseDamagedFreePages(file: string): void {
   if (problem !== null) throw new StateDamaged(`${file} is damaged (${problem}).`);
 }
 
-/** SQLite treats an empty file with a write-ahead log as new and deletes the log silently. */
+/** Refuses an empty state file that has a write-ahead log: SQLite would treat it as new and silently delete the log. */
 function refuseLostStateFile(file: string): void {
   const walBytes = fileSize(`${file}-wal`);
   if (fileSize(file) > 0 || walBytes === 0) return;
@@ -259,7 +259,7 @@ export function createStore(database: Database, clock: Clock, openedFiles: Opene
       detectCopy(database, documentStore, clock.now(), openedFiles.machine);
       return detectLostWal(database, documentStore, clock.now(), openedFiles.hasWriteAheadLog ?? true);
     });
-    // The note that the file is open must be in the file itself: later commits may be in the write-ahead log only.
+    // Write the note that the file is open into the file itself, because the write-ahead log may be lost later.
     database.exec("pragma wal_checkpoint(full)");
     log.repairCounters();
     if (walLostAt !== undefined) openedFiles.log?.error({ file: database.path }, LOST_WAL_MESSAGE);

@@ -151,7 +151,7 @@ export function createOutbox(options: {
       const currentCursors = await readSinkCursors(sink);
       const position = Math.max(currentCursors.position, after);
       const events = await log.urgentAfter(Math.max(position, currentCursors.urgent, seenThrough), limit);
-      // Events that directly follow the cursor move it when they are settled.
+      // Urgent events directly after the cursor move the cursor when they are settled, as other events do.
       if ((events.at(-1)?.position ?? 0) === position + events.length) return offerEvents(sink, events);
       return { isRepeat: false, urgent: true, events, counted: await readSequenceNumber(sink) };
     },
@@ -182,7 +182,7 @@ export function createOutbox(options: {
       else sinkCursors.applyMove(sink, through, counted, cursorColumn);
     },
     async setEnded(sink, reason) {
-      // A sink that continues may have missed events that left the log while it was ended.
+      // Start a new epoch for a sink that continues, because events may have left the log while the sink was ended.
       const extraStatements = reason === null ? [sinkCursors.beginEpoch(sink)] : redeliveries.cancelRedeliveries(sink);
       await sql.commit([sinkCursors.setEnded(sink, reason), ...extraStatements]);
       if (reason !== null) damage?.claimCursor(sink);

@@ -101,7 +101,7 @@ export function createRedeliveries(
     return markedCount;
   }
 
-  /** Reads events that a sink must get again. Those from the log have no sequence number; dead letters keep theirs. */
+  /** Reads events that a sink must get again. Dead letters keep their sequence number; events of the log have none. */
   async function readMarkedEvents(
     sink: string,
     marksSql: string,
@@ -179,7 +179,7 @@ export function createRedeliveries(
         firstUrgentBySink.set(sink, offeredEvents[0]?.position ?? Number.POSITIVE_INFINITY);
       return offeredEvents;
     },
-    /** Returns the unsettled positions of the last offer up to a position. */
+    /** Returns the positions, up to `throughPosition`, of the last offered events that are not settled. */
     offeredPositions: (sink: string, throughPosition: number): readonly number[] =>
       (lastOffers.get(sink)?.positions ?? []).filter((position) => position <= throughPosition),
     /** Unmarks the last offered events, unless a replay marked older events since: the newest state must come last. */
@@ -276,7 +276,7 @@ export function createDeadLetters(sql: SqlDriver) {
         ...(sound ? { ...toSequenceField(sequenceColumns), event: parseEvent(body) } : { event: null, bytes: body }),
       }));
     },
-    /** Stores nothing if the event has left the log, because retention has counted its loss. */
+    /** Stores a dead letter, except for an event that has left the log: retention has counted it as lost. */
     add: (sink: string, { position, reason, sequence }: RejectedEvent, nowMs: number): readonly SqlStatement[] => [
       {
         text: dialect.update(

@@ -232,7 +232,7 @@ const SCHEMA_OBJECTS_SQL = `select entry.type || ' ' || entry.name as name, iif(
 interface SchemaObject {
   readonly name: string;
   readonly columns: string | null;
-  /** The SQL of a table is null, because it changes when a column is added. */
+  /** Null for a table, because the SQL of a table changes when a column is added. */
   readonly sql: string | null;
 }
 

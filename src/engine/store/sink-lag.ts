@@ -140,7 +140,7 @@ async function countMatching(sql: SqlDriver, rows: readonly PendingRow[], lagFil
   );
   const eventBodyByPosition = new Map(intactRows.map(({ position, body }) => [position, body]));
   const matchingRows = rowsOfWantedKinds.filter(({ position }) => {
-    // A damaged event will be a dead letter of the sink.
+    // Count a damaged event, because it will become a dead letter of the sink.
     const body = eventBodyByPosition.get(position);
     return body === undefined || lagFilter.matches(parseEvent(body));
   });

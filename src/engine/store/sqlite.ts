@@ -44,14 +44,14 @@ export interface DatabaseDamageRepair {
   onRepairFailed(error: StateDamaged): void;
 }
 
-/** `prepare` sets the database up; a failure closes the file. */
+/** Opens a database file and sets it up with `prepare`; closes the file if this fails. */
 export function openDatabase(
   path: string,
   { readOnly = false, lockTimeoutMs = 5_000 }: { readonly readOnly?: boolean; readonly lockTimeoutMs?: number } = {},
   prepareDatabase: (database: Database) => void = () => undefined,
 ): Database {
   const database = translateSqliteErrors(path, () => new DatabaseSync(path, { readOnly, timeout: lockTimeoutMs }));
-  // Damaged integers can be larger than a number holds exactly, so they come as bigint.
+  // Use bigint arguments, because damaged integers can be larger than a number holds exactly.
   database.function("row_checksum", { deterministic: true, varargs: true, useBigIntArguments: true }, rowChecksum);
   const statements = new Map<string, SqliteStatement>();
   const listeners: TransactionListener[] = [];
@@ -270,8 +270,8 @@ export function eventChecksum(
 }
 
 /**
- * Columns that a checksum covers; a start computes `event.written`, `log_size` and `dead_letter.resending` again. `part`:
- * SQL for the document set, log, sink or quota bucket that a row belongs to.
+ * Columns that a row's checksum covers; each start computes `event.written`, `dead_letter.resending` and `log_size`.
+ * `part`: SQL for the document set, log, sink or quota bucket that a row belongs to.
  */
 export const CHECKED_TABLES = {
   document: { columns: ["set_name", "key", "body"], part: "set_name", key: "key" },

@@ -29,7 +29,7 @@ export function isStateIntact({ trouble, tables }: StateCheckReport): boolean {
   return trouble.length === 0 && tables.every(({ damaged }) => damaged === 0);
 }
 
-/** Reads everything and changes nothing; a worker may run. Throws `ConfigError` when the folder has no state. */
+/** Checks the complete state and changes nothing; a worker may run. Throws `ConfigError` if the folder has no state. */
 export function checkStateInFolder(folder: string): StateCheckReport {
   const file = stateFilePath(folder);
   const wal = fileSize(`${file}-wal`);

@@ -122,7 +122,7 @@ function refuseSharedFolder(folder: string): void {
   });
 }
 
-/** `refuseSharedFolder` for commands that only read the state or talk to the worker. A missing folder is fine. */
+/** Throws ConfigError if others may write the folder, also for commands that only read it. A missing folder is fine. */
 export function refuseWritableByOthers(folder: string): void {
   // Windows has no permission bits.
   if (process.platform === "win32") return;
@@ -161,7 +161,7 @@ export function preparePrivateFile(path: string): void {
   }
 }
 
-/** A left-over write-ahead log must go with its file, or SQLite may apply it to a fresh file. */
+/** Suffixes of files that must move with a state file: SQLite may apply an old write-ahead log to a fresh file. */
 const SQLITE_SIDE_FILE_SUFFIXES = ["-wal", "-shm", "-journal"];
 
 /** Renames a damaged file and its side files, so that nothing is deleted; returns the new name. */
@@ -245,7 +245,7 @@ const MoveMarkSchema = z.strictObject({
   movedAt: z.iso.datetime().nullable(),
 });
 
-/** Marks a folder whose state was moved into a database. Being a file, it also blocks an older backup restored here. */
+/** Marks a folder whose state was moved into a database. This file also blocks an older backup restored here. */
 export type MoveMark = z.infer<typeof MoveMarkSchema>;
 
 /** Returns null if the state was not moved to a database. Throws `ConfigError` when the mark cannot be read. */
@@ -254,7 +254,7 @@ export function readMoveMark(folder: string): MoveMark | null {
   try {
     return MoveMarkSchema.parse(JSON.parse(readFileSync(file, "utf8")));
   } catch (error) {
-    // A missing folder is reported where the folder is needed.
+    // Code that needs the folder reports that the folder is missing.
     const { code } = error as NodeJS.ErrnoException;
     if (code === "ENOENT" || code === "ENOTDIR") return null;
     throw new ConfigError(`${file} cannot be read, or is damaged.`, {

@@ -113,7 +113,7 @@ export interface LoggedEvent {
   readonly sequence?: EventNumber;
 }
 
-/** Selects events of one source about some subjects and those below them. */
+/** Selects events of one source about the listed subjects and the subjects below them. */
 export interface EventQuery {
   readonly source: string;
   readonly subjects: readonly string[];
@@ -123,7 +123,7 @@ export interface Outbox {
   register(sink: string, from: "now" | "beginning"): Promise<SinkPosition>;
   /** Returns events to send again, else those after the cursor. `afterPosition` skips events that a filter left out. */
   next(sink: string, limit: number, afterPosition?: number): Promise<OfferedEvents>;
-  /** Returns urgent events to send again, else urgent events after the cursor, `after` and `seenThrough`. */
+  /** Returns urgent events to send again, else urgent events after the cursor and after both positions of `bounds`. */
   nextUrgent(
     sink: string,
     limit: number,
@@ -238,7 +238,7 @@ export interface DeadLetter {
 export type DeliveryGap = EventData["delivery-gap"] & { readonly at: string };
 
 export interface RetentionBounds {
-  /** A full log is reduced by a twentieth more than necessary: first settled events, then telemetry, then others. */
+  /** Maximum size of the log. A full log shrinks to 95 %: it first drops settled events, then telemetry, then others. */
   readonly maxBytes: number;
   /** Time since the last call in which the worker ran with a trusted clock. Events age only by this time. */
   readonly ranMs: number;
@@ -257,7 +257,7 @@ export interface EventLogPruneReport {
 export interface QuotaStore {
   load(key: string): Promise<readonly QuotaSlot[]>;
   save(key: string, slot: QuotaSlot): Promise<void>;
-  /** Stores a slot with the next transaction, after 5 s at most; resolves when it is durable. */
+  /** Stores a sent request with the next transaction, after 5 s at most; resolves when it is durable. */
   saveDeferred(key: string, slot: QuotaSlot): Promise<void>;
   forgetSlots(key: string, beforeMs: number): Promise<void>;
   loadPause(key: string): Promise<QuotaPause | undefined>;

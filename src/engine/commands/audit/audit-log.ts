@@ -57,7 +57,7 @@ export interface AuditVerdict {
   readonly brokenAt: number | null;
 }
 
-/** Checks the complete audit log. Detects removed last records only if `expected`, an earlier head, is given. */
+/** Checks the complete audit log. Detects removed last records only with `expected`, an earlier count and hash. */
 export async function verifyAudit(store: Store, expected: AuditHead | null = null): Promise<AuditVerdict> {
   let hasExpected = expected === null ? null : expected.records === 0;
   let previousHash = AUDIT_START_HASH;

@@ -309,7 +309,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
   };
 }
 
-/** True for errors that prove a reply: the service has counted the request. */
+/** True for errors that prove that the service replied and therefore counted the request. */
 function isReplyError(error: unknown): boolean {
   const kind = error instanceof Error && "kind" in error ? error.kind : undefined;
   return kind === "throttled" || kind === "config" || kind === "rejected" || kind === "no-log" || kind === "malformed";

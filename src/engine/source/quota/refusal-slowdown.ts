@@ -5,7 +5,7 @@ const SLOWDOWN_MARGIN_DECAY_EVERY_MS = 3 * 3_600_000;
 const REPEATED_REFUSAL_WITHIN_MS = 30 * 60_000;
 const FIRST_RATE_SLOWDOWN_MS = 3_600_000;
 const REPEATED_RATE_SLOWDOWN_MS = 24 * 3_600_000;
-/** If the service refuses a request while this many of 20 slots are unused, it limits the spacing of requests. */
+/** If the service refuses a request while at least this many slots are unused, it limits the spacing of requests. */
 const UNUSED_REQUEST_SLOTS_MIN = 2;
 const RATE_CUT_FACTOR = 2 / 3;
 const REQUESTS_PER_WINDOW_MIN = 2;
