@@ -11,7 +11,7 @@ const LOOK_MS = 2_000;
 const NOT_ARMED = "rejected not-armed";
 const attempt = (rig: Rig, id: string) => rig.outcomeOf({ id, tag, value: 22 }, {}, 100_000);
 
-test("writing is armed within 2 s after the worker's user creates the request file, with one audit record and over a restart", async () => {
+test("writing is armed within 2 s after the request file is created, and stays armed over a restart", async () => {
   const rig = await testRig({ isArmed: false });
   expect(await attempt(rig, "a")).toBe(NOT_ARMED);
   expect(rig.commands.notices()).toEqual([expect.stringContaining("run plenum writes arm once")]);
@@ -43,7 +43,7 @@ test("a rehearsal of a command works while writing is not armed", async () => {
   expect(rig.posts).toEqual([]);
 });
 
-test("writing is blocked after a stored write count is damaged, until a person arms it again", async () => {
+test("writing is blocked after a stored write count is damaged, until a person arms writing again", async () => {
   const damagedKeys = async (set: string) => (set === "command-wear" ? ["main/10042"] : []);
   const rig = await testRig({ around: (store) => ({ ...store, damagedKeys }) });
   expect(await attempt(rig, "a")).toBe(NOT_ARMED);

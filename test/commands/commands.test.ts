@@ -116,7 +116,7 @@ describe("the result of one write request", () => {
   );
 
   test.each(["none", "apply_good"] as const)(
-    "is reported per tag when a device rejects its value (simulated partial write: %s)",
+    "is reported per tag when one of several devices rejects its value (partial write: %s)",
     async (partial) => {
       const rig = await testRig({ simulator: { writes: { partial, rejected_tags: [tag] } } });
       await rig.sendAndWait({ id: "g", writes: threeWrites }, {}, 60_000);
@@ -127,7 +127,7 @@ describe("the result of one write request", () => {
     },
   );
 
-  test("is refused-by-service for each tag of a rejected group, whose tags are later written singly", async () => {
+  test("is refused-by-service for each tag of a rejected request, whose tags are later written singly", async () => {
     const simulator = faulty({ kind: "error", status: 422 });
     const rig = await testRig({ simulator, config: { allow: allowAll({ min_interval: "1s" }) } });
     await rig.sendAndWait({ id: "g", writes: threeWrites }, {}, 20_000);
@@ -252,7 +252,7 @@ describe("a worker that must not write", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("stays stopped over restarts after a message threw the kill switch, until the switch file is removed", async () => {
+  test("rejects commands after a message threw the kill switch, also after restarts, until it is released", async () => {
     const rig = await testRig();
     await rig.send({ id: "stop-1", stop: true }, { retained: true });
     expect(existsSync(rig.killSwitch.file)).toBe(true);
@@ -287,7 +287,7 @@ describe("a worker that must not write", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("sends no write while the store cannot record commands, and emits the results once the store works again", async () => {
+  test("sends no write while the store cannot record commands, and emits the results afterwards", async () => {
     const rig = await testRig();
     rig.breakStore(true);
     await expect(rig.send({ id: "a", tag, value: 22 })).rejects.toThrow("disk is full");
@@ -355,7 +355,7 @@ describe("a command with a repeated id", () => {
   });
 });
 
-test("max_per_hour applies inside a group, and over restarts for one hour", async () => {
+test("max_per_hour counts each write of a message with several writes, and applies over restarts", async () => {
   const rig = await testRig({ config: { max_per_hour: 3 } });
   await rig.sendAndWait({ id: "g", writes: TAGS.slice(0, 5).map((each) => ({ tag: each, value: 22 })) });
   await rig.restart();
@@ -369,7 +369,7 @@ test("max_per_hour applies inside a group, and over restarts for one hour", asyn
   expect((await rig.outcomes()).at(-1)).toBe("b confirmed");
 });
 
-test("max_per_day applies over restarts", async () => {
+test("max_per_day counts writes before a restart of the worker too", async () => {
   const rig = await testRig({ config: { allow: [allowed(tag, { max_per_day: 3 })] } });
   for (let n = 0; n < 5; n += 1) {
     await rig.sendAndWait({ id: `${n}`, tag, value: 21 + (n % 2) }, {}, 70_000);

@@ -6,7 +6,7 @@ const tags = TAGS.slice(0, 3);
 const readingRig = (simulator: RigOptions["simulator"] = {}, entry: object = {}) =>
   testRig({ simulator, config: { allow: tags.map((each) => allowed(each, { min_interval: "1s", ...entry })) } });
 
-test("a write that the service rejected but the device executed is confirmed although the first reading has the old value", async () => {
+test("a write that the service rejected is confirmed when a later reading has the requested value", async () => {
   const { faults } = faulty({ kind: "error", status: 422, effect: "applied" });
   const rig = await readingRig({ writes: { settle_ms: 4_000 }, faults });
   await rig.sendAndWait({ id: "g", writes: tags.map((each) => ({ tag: each, value: 22 })) }, {}, 60_000);

@@ -130,7 +130,7 @@ describe("an agreement of a second person", () => {
   });
 });
 
-test("a second person on the command line may agree to a command from MQTT, and not to a command from the command line", async () => {
+test("an agreement on the command line is valid for a command from MQTT, not from the command line", async () => {
   const { rig, command, agree } = await secondPersonRig();
   const from = () => ({ source: null, value: 22, user: "ann", receivedAtMs: rig.clock.now() });
   await command("a");

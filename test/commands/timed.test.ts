@@ -126,7 +126,7 @@ test("two timed writes restore the first old value although the device stores si
   expect(rig.posts.at(-1)).toEqual(back);
 });
 
-test("a repeated timed write of the same value extends the duration, and an untimed write of that value cancels the restore, both without a request", async () => {
+test("a repeated timed write extends the duration, an untimed write of the same value cancels the restore", async () => {
   const rig = await restorable();
   await rig.sendAndWait(forTwoHours("a", 22), {}, HOUR_MS);
   await rig.sendAndWait(forTwoHours("b", 22), {}, HOUR_MS + 60_000);

@@ -65,7 +65,7 @@ describe("the file sink", () => {
     expect(readFileSync(path, "utf8")).toBe('{"n":0}\n');
   });
 
-  test("starts a new file when the size limit is reached and at midnight UTC, and continues the current file after a restart", async () => {
+  test("starts a new file at the size limit and at midnight UTC, and continues the file after a restart", async () => {
     const clock = clockAt("2026-11-20T23:59:59Z");
     const { folder, open: openSink, writeAndClose } = setUpFolder({ max_file_mb: 0.001 }, clock);
     const sink = await openSink();

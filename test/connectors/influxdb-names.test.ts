@@ -62,13 +62,13 @@ async function readNameTags(events: readonly Event[], wanted: readonly (typeof N
 }
 
 describe("the name tags of InfluxDB points (tags_from)", () => {
-  test("values, history and totals get the tag name of the event and the current site name and systems", async () => {
+  test("points of values, history and totals get the event's tag name and the current site and systems", async () => {
     const events = [valueEvent(1), sampleEvent("tag-history"), sampleEvent("tag-total")];
     for (const tags of await readNameTags(events))
       expect(tags).toEqual({ name: TAG.displayName, site_name: SITE.displayName, system: "320.001+360.001" });
   });
 
-  test("commands get the stored tag name, alarms only the site, and worker events no names", async () => {
+  test("points of commands get the stored tag name, of alarms only the site, of worker events no names", async () => {
     const result = sampleEvent("command-result");
     const command = { ...result, data: { ...result.data, tagId: TAG.id } };
     const [told, alarm, own] = await readNameTags([command, sampleEvent("alarm-raised"), sampleEvent("delivery-gap")]);

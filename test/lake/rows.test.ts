@@ -120,7 +120,7 @@ describe("the mapping of events to lake rows (emitRows)", () => {
     },
   );
 
-  test("a snapshot event is mapped only to tables of states, not to append-only tables", () => {
+  test("a state snapshot event is mapped only to tables with one row per state, not to append-only tables", () => {
     for (const event of sampleOfEveryKind()) {
       const policies = rowsOf({ ...event, snapshot: true }).map(({ table }) => table.rowPolicy);
       expect(policies, event.type).not.toContain("append");

@@ -24,7 +24,7 @@ const statesOf = (rows: readonly LakeRow[]) =>
 describe("lake tables with one row per state", () => {
   const first = applyRowUpdates(TAG_TABLE, [], [tag("1", "Supply", 10)]);
 
-  test("lake tables with one row per state start a row per state, end it where the next state starts, and end it when the object is removed", () => {
+  test("lake tables with one row per state end a row when the next state starts or the object is removed", () => {
     const second = applyRowUpdates(TAG_TABLE, first, [tag("1", "Return", 20), tag("2", "Other", 21)]);
     expect(statesOf(second)).toEqual([
       ["1", "Supply", 10, 20, false],
@@ -37,7 +37,7 @@ describe("lake tables with one row per state", () => {
     expect(statesOf(fourth).at(-1)).toEqual(["1", "Return", 40, null, true]);
   });
 
-  test("an ended row keeps observed_at and position of its own event, and the last row of a removed object gets those of the removal", () => {
+  test("an ended row keeps observed_at and position of its event; a removal sets both in the last row", () => {
     const trace = (rows: readonly LakeRow[]) => cellsOf(rows, ["observed_at", "position", "is_current"]);
     const followed = applyRowUpdates(TAG_TABLE, first, [tag("1", "Return", 20)]);
     expect(trace(followed)).toEqual([
@@ -59,7 +59,7 @@ describe("lake tables with one row per state", () => {
     expect(applyRowUpdates(TAG_TABLE, first, [tag("9", "Unknown", 30, false)])).toBe(first);
   });
 
-  test("lake tables with one row per state start the new state a millisecond after the old one when the clock was set back", () => {
+  test("lake tables with one row per state start a state 1 ms after the old one if the clock was set back", () => {
     const rows = applyRowUpdates(TAG_TABLE, first, [tag("1", "Return", 5, true, 20)]);
     expect(statesOf(rows)).toEqual([
       ["1", "Supply", 10, 11, false],
@@ -98,7 +98,7 @@ describe("lake tables with only the latest state", () => {
     rowIn(ALARM_EPISODE_TABLE, { episode: "a", state, observed_at: observedAt, position, raised_at: 1 });
   const states = (rows: readonly LakeRow[]) => cellsOf(rows, ["state"], ALARM_EPISODE_TABLE).flat();
 
-  test("lake tables with only the latest state keep the row observed last, and of rows observed at the same time the one with the higher position", () => {
+  test("lake tables with only the latest state keep the row with the latest observed_at, then position", () => {
     const stored = applyRowUpdates(ALARM_EPISODE_TABLE, [], [episode("active", 10, 5), episode("resolved", 10, 6)]);
     expect(states(stored)).toEqual(["resolved"]);
     expect(applyRowUpdates(ALARM_EPISODE_TABLE, stored, [episode("active", 10, 5)])).toBe(stored);

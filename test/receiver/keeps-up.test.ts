@@ -188,7 +188,7 @@ describe("a backlog of incidents", () => {
     expect((sentCall?.atMs ?? Number.POSITIVE_INFINITY) - atMs).toBeLessThanOrEqual(SECOND_MS);
   });
 
-  test("is sent before repetitions of known incidents", async () => {
+  test("is sent before the periodic resending of open incidents", async () => {
     const rates = [{ count: 1, windowMs: SECOND_MS }];
     const sinkRun = await startSinkRun(() => null, createNoticeBoard("same", { rates, resendIntervalMs: MINUTE_MS }));
     await sinkRun.commit(...raisedEvents(100, "A"));
@@ -211,7 +211,7 @@ describe("a backlog of incidents", () => {
     expect(sinkRun.status()).toMatchObject({ state: "idle", waiting: 0 });
   });
 
-  test("is reported as waiting incidents, while the sink's event lag is 0", async () => {
+  test("is reported as the number of waiting incidents, while the sink's event lag is 0", async () => {
     const sinkRun = await startSinkRun(() => null, createSlowBoard());
     await sinkRun.commit(...raisedEvents(100, "B"));
     await sinkRun.clock.advance(15.5 * SECOND_MS);

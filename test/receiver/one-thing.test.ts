@@ -14,13 +14,13 @@ describe("one incident per alarm", () => {
     expect(sinkTest.board.said).toEqual(["open active Alarm 1, Building 1"]);
   });
 
-  test("sends nothing for the end of an alarm that was never opened", async () => {
+  test("sends nothing for the end of an alarm whose beginning was not sent", async () => {
     const sinkTest = createSinkTest();
     await sinkTest.offer(sampleAlarm(1).resolved(3), sampleAlarm(2).acknowledged(), sampleAlarm(3).vanished(4));
     expect(sinkTest.board.said).toEqual([]);
   });
 
-  test("marks a vanished alarm as unknown and keeps it open", async () => {
+  test("updates the incident of a vanished alarm to the status unknown and keeps the incident open", async () => {
     const sinkTest = createSinkTest();
     const alarm = sampleAlarm(1);
     await sinkTest.offerEach(alarm.raised(), alarm.vanished(4));
@@ -28,14 +28,14 @@ describe("one incident per alarm", () => {
     expect(sinkTest.board.said.at(-1)).toBe("update unknown Alarm 1, Building 1");
   });
 
-  test("does not reopen an ended alarm after a later change", async () => {
+  test("does not reopen the incident of an ended alarm when the alarm is acknowledged later", async () => {
     const sinkTest = createSinkTest();
     const alarm = sampleAlarm(1);
     await sinkTest.offerEach(alarm.raised(), alarm.resolved(3), alarm.acknowledged(4));
     expect(sinkTest.board.said).toHaveLength(2);
   });
 
-  test("opens alarms that were active at the first poll only with the option initial", async () => {
+  test("sends alarms that were active at the first poll only with the option initial", async () => {
     for (const initial of [false, true]) {
       const sinkTest = createSinkTest(createNoticeBoard("same"), { initial });
       const alarm = sampleAlarm(1);
@@ -53,7 +53,7 @@ describe("one incident per alarm", () => {
     expect(await sinkTest.memory.all()).toEqual(new Map());
   });
 
-  test("opens a removed incident again while its alarm is active, and not after its end", async () => {
+  test("opens an incident again that the receiver deleted, but not after the end of its alarm", async () => {
     const sinkTest = createSinkTest();
     const alarm = sampleAlarm(1);
     await sinkTest.offer(alarm.raised());
@@ -218,7 +218,7 @@ describe("failures of the receiver or the store", () => {
   });
 });
 
-test("counts a redelivered return of an alarm only once", async () => {
+test("applies an alarm-retriggered event that is delivered twice only once", async () => {
   const sinkTest = createSinkTest();
   const alarm = sampleAlarm(1);
   await sinkTest.offerEach(alarm.raised(), alarm.resolved(3), alarm.retriggered(4));

@@ -74,7 +74,7 @@ describe("the text of an incident", () => {
     );
   });
 
-  test("keeps a time without an offset unchanged and computes no duration", () => {
+  test("shows a time without a UTC offset unchanged and contains no duration", () => {
     const raw = alarmMessage({ status: "resolved", startedAt: "2026-11-02T07:15:00", endedAt: "2026-11-02T08:00:00Z" });
     const fields = buildText("en", raw).fields.map(({ label, text }) => [label, text]);
     expect(fields).toContainEqual(["Since", "2026-11-02T07:15:00"]);

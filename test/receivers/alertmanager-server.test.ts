@@ -64,7 +64,7 @@ describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alert
     expect((await firing()).filter(({ labels }) => labels.key === raisedMessage.key)).toEqual([]);
   });
 
-  test("has no alerts after kill -9 and gets the active alerts again with the next repetition", async () => {
+  test("has no alerts after kill -9 and shows an active alert again after the sink's next update", async () => {
     const raisedMessage = alarmMessage({ key: "kill" });
     const reference = await receiver().open(raisedMessage, never());
     await expect.poll(() => listStatuses("kill")).toEqual(["firing"]);

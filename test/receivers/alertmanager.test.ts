@@ -134,10 +134,10 @@ describe("alertmanager: times", () => {
 
   test.each([
     ["a local time that lies ahead of UTC", "2026-11-02T07:45:00", "2026-11-02T07:50:00", NOW, NOW],
-    ["an end before the beginning", "2026-11-02T06:15:00Z", "2026-11-02T06:00:00Z", BEGIN_TIME, BEGIN_TIME],
-    ["no end", "2026-11-02T06:15:00Z", null, BEGIN_TIME, NOW],
+    ["an end time before its beginning", "2026-11-02T06:15:00Z", "2026-11-02T06:00:00Z", BEGIN_TIME, BEGIN_TIME],
+    ["no end time", "2026-11-02T06:15:00Z", null, BEGIN_TIME, NOW],
     ["invalid times", "yesterday", "today", NOW, NOW],
-  ])("opens and ends an alert with %s", async (_what, startedAt, endedAt, startsAt, endsAt) => {
+  ])("opens and ends an alert for an alarm with %s", async (_what, startedAt, endedAt, startsAt, endsAt) => {
     const { receiver, server } = await startReceiver();
     const reference = await receiver.open(alarmMessage({ startedAt }), never());
     expect(server.things()).toMatchObject([{ isOpen: true }]);

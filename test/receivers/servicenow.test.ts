@@ -185,7 +185,7 @@ describe("servicenow: error responses", () => {
     [{ status: 201, body: '{"result":{"sys_id":"../x"}}' }, { kind: "retryable" }],
     [{ status: 200, body: error("Insert failed", "no") }, { kind: "rejected" }],
   ] as [StubAnswer, object][])(
-    "maps the response %j to a request that opens an incident to a failure kind",
+    "reports the matching failure kind when ServiceNow responds to a new incident with %j",
     async (answer, expectedError) => {
       server.stub.answer = () => answer;
       await expectFailure(openIncident(), expectedError);

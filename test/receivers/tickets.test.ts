@@ -119,7 +119,7 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
       "State unknown\nState unknown: The service does not show the alarm any more and does not say that it is over.",
     ],
     [{ change: "retriggered", status: "active" }, "Active\nSince: 2026-11-02 07:15:00 +01:00"],
-  ] as const)("adds a note after %j", async (change, note) => {
+  ] as const)("adds a note after the alarm change %j", async (change, note) => {
     await receiver.update(namedMessage("Ola", change), await openIncident(), never());
     expect(onlyTicket().notes).toEqual([note]);
   });

@@ -8,7 +8,7 @@ const EMPTY = new Set(["day-sealed.seriesWithoutLog", "day-sealed.seriesRefused"
 
 const TAG_NAME_FIELDS = ["tag.alias", "tag.path", "tag.unitCode"];
 
-describe("the table of event fields names the destination field of each event field", () => {
+describe("EVENT_FIELDS names the InfluxDB field, lake column and MQTT key of each event field", () => {
   const cases = sampleOfEveryForm().flatMap((event) =>
     [...Object.keys(event.data), ...("tag" in event.data ? TAG_NAME_FIELDS : [])]
       .filter((field) => !EMPTY.has(`${event.type}.${field}`))

@@ -49,7 +49,7 @@ describe("Kafka topics of events", () => {
     expect(buildTopic("plenum.{source}.{site}", sampleEvent("delivery-gap"))).toBe("plenum._worker._none");
   });
 
-  test("events with the same key have the same value for the placeholder {noun}, whatever their kind", () => {
+  test("all events of one object, such as an alarm, have the same value for the placeholder {noun}", () => {
     expect(findSubjectNoun("site/1")).toBe("site");
     expect(findSubjectNoun("site/1/tag/10042/history/1h")).toBe("tag");
     expect(findSubjectNoun("gateway/9")).toBe("gateway");
@@ -59,7 +59,7 @@ describe("Kafka topics of events", () => {
     expect(topics.buildTopic(sampleEvent("alarm-raised"))).toBe(topics.buildTopic(sampleEvent("alarm-resolved")));
   });
 
-  test("a template without {source} and {site} lists all its topics, and any template recognizes its topics", () => {
+  test("possibleTopics is null if the template contains {site}, but matchesTopic recognizes its topics", () => {
     expect(createTopicTemplate("plenum.{kind}").possibleTopics).toContain("plenum.tag-value");
     expect(createTopicTemplate("one").possibleTopics).toEqual(["one"]);
     const bySite = createTopicTemplate("plenum.{site}.{noun}");

@@ -41,7 +41,7 @@ describe("the columns of buffered rows", () => {
     expect(rows.map((_, row) => METER.columns.map((__, index) => columns.getCell(index, row)))).toEqual(rows);
   });
 
-  test("the columns of buffered rows count the characters of a text once, and of an event id once per consecutive run", () => {
+  test("the character count of buffered rows includes each text once, and adjacent equal event ids once", () => {
     const columns = createColumnarRows(TRACED);
     const row = (meter: string, id: string): LakeRow => [meter, 0, null, null, 0, null, 0, id];
     columns.add(row("aaa", "1"));
@@ -71,7 +71,7 @@ describe("the columns of buffered rows", () => {
     expect([...(await createRowSorter(columns)([6, 1]))]).toEqual([1, 6]);
   });
 
-  test("the columns of buffered rows contain only the row observed last of all rows with the same key", async () => {
+  test("the columns of buffered rows are reduced to the last observed row of each key", async () => {
     const columns = createColumnarRows(TRACED);
     const row = (meter: string, time: number, observedAt: number, position: number): LakeRow => [
       ...[meter, time, position, null, position, null],

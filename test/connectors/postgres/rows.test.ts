@@ -117,7 +117,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
     expect(await contents(database)).toEqual(before);
   });
 
-  test("the value of a bucket that was observed last is kept, and of values observed at the same time the one with the higher position", async () => {
+  test("a history bucket keeps the value observed last, or with the higher position at the same time", async () => {
     const { database, sink } = await openSink(server());
     const writeValue = (value: number, committedAt: string, position: number) => {
       const offer = { positions: [position], committedAt: [committedAt], isRedelivery: false };
@@ -139,7 +139,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
     expect(await now()).toEqual([6, 5]);
   });
 
-  test("a tag has one row per state, and a row ends where the next one starts", async () => {
+  test("a tag has one row per state, and each row ends at the time when the next row starts", async () => {
     const { database, sink } = await openSink(server());
     const tag = (kind: "tag-added" | "tag-changed" | "tag-removed", time: string, unit: string) => {
       const event = sampleEvent(kind, { time }, time);

@@ -47,7 +47,7 @@ describe("a Delta table", () => {
     expect(verdictOf(store)).toMatchObject({ version: 1, columns: expect.arrayContaining(["unit"]) });
   });
 
-  test("a Delta table lists the given files that its log does not mention", async () => {
+  test("a Delta table reports which of the given files its log never mentioned", async () => {
     const { store, table } = createMeter();
     const [a, b, c] = await Promise.all(["a", "b", "c"].map((name, n) => writtenFile(store, name, [reading(n)])));
     if (a === undefined || b === undefined || c === undefined) throw new Error("unreachable");
@@ -199,7 +199,7 @@ describe("concurrent commits of other writers to a Delta table", () => {
     expect([store.calls.list - list, store.calls.get - get]).toEqual([1, 2]);
   });
 
-  test("concurrent commits of other writers do not stop a compaction when they only add files, and a compaction is no data change", async () => {
+  test("concurrent commits that only add files do not stop a compaction, which is logged as no data change", async () => {
     const { store, table, other, a, b, both } = await withThreeFiles();
     await other.commit({ ...ADDED, add: [await writtenFile(store, "d", [reading(4)])] }, signal);
     const compacted = { ...REARRANGED, add: [both], remove: [a.key, b.key] };
@@ -219,7 +219,7 @@ describe("concurrent commits of other writers to a Delta table", () => {
     expect(verdictOf(store)).toMatchObject({ version: 1 });
   });
 
-  test("concurrent commits of other writers are a conflict when they changed rows of the same day and site since the read version", async () => {
+  test("concurrent commits of other writers are a conflict after changes to rows of the same day and site", async () => {
     const { store, table, other, c } = await withThreeFiles();
     const small = await writtenFile(store, "d", [reading(4)], { site: "2" });
     await table.commit({ ...ADDED, add: [small] }, signal);
