@@ -52,7 +52,7 @@ export function createDailyFileWriter(config: FileConfig, { clock, log }: Connec
     for (const { fileName, isCompressed } of files.slice(0, -1)) {
       if (isCompressed) continue;
       const path = join(folder, fileName);
-      // After a crash, both the file and its compressed copy may exist.
+      // After a crash, both the file and its complete compressed copy may exist.
       if (files.some((listedFile) => listedFile.fileName === `${fileName}.gz`)) await unlink(path);
       else await finalizeFile(path, `${path}.gz`, fileMode, signal);
     }

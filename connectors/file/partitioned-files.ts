@@ -186,7 +186,7 @@ export function createPartitionedFileWriter(config: FileConfig, template: string
     // The last write had at most MAX_BATCH_LINES events, and each added at most one line to a file.
     const fileAppender = await openFileAppender(path, fileMode, MAX_BATCH_LINES);
     await fileAppender.close();
-    // After a crash, both the file and its compressed copy may exist.
+    // After a crash, both the file and its complete compressed copy may exist.
     if (fileAppender.sizeBytes === 0 || (await fileExists(`${pathStem}.gz`))) await unlink(path);
     else await finalizeFile(path, gzip ? `${pathStem}.gz` : pathStem, fileMode, signal);
   }

@@ -101,7 +101,7 @@ function halveEventLines({ eventIndex, text, count = 1 }: EventLines): ProtocolL
   ];
 }
 
-/** Splits between two events, close to the middle; the right half is empty for a single event. */
+/** Splits lines between two events, close to the middle; the right half is empty for a single event. */
 function halveAtEventBoundary(protocolLines: readonly EventLines[]): ProtocolLineHalves {
   const middleIndex = Math.floor(protocolLines.length / 2);
   const isEventBoundary = (index: number) =>

@@ -57,7 +57,7 @@ function createMqtt311OnlyError(address: string): ConfigError {
 
 type ConnectRefusal = readonly [message: string, hint: string, reason?: "unauthenticated" | "forbidden"];
 
-/** Reason codes of MQTT 5 with the meaning of a return code of MQTT 3.1.1. */
+/** Reason code of MQTT 5 for each return code of MQTT 3.1.1 that has the same meaning. */
 const MQTT5_CODE_OF_RETURN_CODE: Readonly<Record<number, number>> = { 2: 133, 4: 134, 5: 135 };
 const USE_MQTT_311_HINT = 'Set protocol: "3.1.1".';
 

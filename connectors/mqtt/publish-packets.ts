@@ -256,7 +256,7 @@ export function openBrokerSocket(options: IClientOptions, listener: PacketListen
   const address = { host: String(options.host), port: Number(options.port) };
   const socket = options.protocol === "mqtts" ? connectByTls(options, address) : connectPlain(address);
   const readAcknowledgements = createAcknowledgementReader(listener.onAcknowledged);
-  // Without this, TCP delays a small packet, such as a ping, until the broker confirms the previous packet.
+  // Without this option, TCP delays a small packet, such as a ping, until the broker confirms the previous packet.
   socket.setNoDelay(true);
   const pipe = <T extends Writable>(libraryStream: T): T => {
     socket.on("data", (chunk: Buffer) => {

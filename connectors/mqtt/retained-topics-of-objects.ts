@@ -170,7 +170,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     }
     for (const object of affectedTags)
       if (!object.isRemoved && object.wanted !== undefined) updateTopics(object, choosePattern(object, object.wanted));
-    // A tag removed before it was published has no topics, so it must not empty those of a tag with the same name.
+    // A tag removed before its first message has no topics. Do not delete messages of another tag with the same name.
     for (const [object, pattern] of removedBeforePublished) object.pattern = choosePattern(object, pattern);
     objectsToCheck.clear();
     await storeObjectTopics();

@@ -20,7 +20,7 @@ const MAX_COMMIT_ATTEMPTS = 5;
 const MAX_FILES_REMOVED_PER_VACUUM = 100;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** Change between wall and monotonic time that counts as a clock step (src/core/runtime/clock-check.ts). */
+/** Change of wall time against monotonic time that counts as a clock step (src/core/runtime/clock-check.ts). */
 const MIN_CLOCK_STEP_MS = 2_000;
 
 /**
@@ -209,7 +209,7 @@ export function createDeltaTableFormat(
         throw new Retryable(`Somebody else changed ${store.location}/${partition.folder} while it was compacted.`);
       });
     },
-    /** Joins small files of partitions in one commit. After a conflict with another writer, the files remain. */
+    /** Joins small files of partitions in one commit. After a conflict with another writer, they stay unjoined. */
     async joinFiles(partitions, signal) {
       const compactedFiles: CompactedFile[] = [];
       for (const partition of partitions) {

@@ -60,7 +60,7 @@ export const buildStagedFileName = (writerId: string, from: number, through: num
 export const buildManifestKey = (day: string, site: string | null): string =>
   `_manifests/site=${escapeSiteId(site)}/date=${day}.json`;
 
-/** Returns the key of the file with the position (event log) of the last event that a writer began to commit. */
+/** Returns the key of the file with the event-log position of the last event that a writer began to commit. */
 export const buildWriterPositionKey = (writerId: string): string => `_lives/${writerId}.json`;
 
 /** Escapes a site id as DuckDB and Spark read it: `a/b` is `a%2Fb`. */

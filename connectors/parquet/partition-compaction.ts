@@ -80,7 +80,7 @@ export async function mergePartitionFiles(
   await writeMergedFile();
 }
 
-/** Joins small files without decoding. Returns null for fewer than two files, or if columns or writers differ. */
+/** Joins small files without decoding. Returns null for fewer than two files, for other columns, or for files of other programs. */
 export async function joinSmallFiles(
   format: LakeTableFormat,
   partition: LakePartition,

@@ -94,7 +94,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
       datetime: new Date(clock.now()).toISOString().replace(/[:-]|\.\d{3}/g, ""),
     });
     const { headers: signedHeaders } = await requestSigner.sign();
-    // Use the signed form: the signer encodes characters that URLSearchParams does not, such as `*`.
+    // Use the query string as the signer encoded it: URLSearchParams leaves characters such as `*` unencoded.
     const queryString = requestSigner.encodedSearch === "" ? "" : `?${requestSigner.encodedSearch}`;
     return { origin: url.origin, path: `${url.pathname}${queryString}`, headers: Object.fromEntries(signedHeaders) };
   }

@@ -13,7 +13,7 @@ export interface LakeFileReader {
 /** Defines a table's files: all in the folder (plain-table-format.ts), or those in a log (delta-table-format.ts). */
 export interface LakeTableFormat extends LakeFileReader {
   readonly name: "plain" | "delta";
-  /** Throws ConfigError if the table's folder has files of another program. */
+  /** Creates a table. Throws ConfigError if the table's folder has files of another program. */
   createTable(table: LakeTable, signal: AbortSignal): Promise<void>;
   /** File name of a commit, without the ending. */
   buildFileName(commitName: string): string;

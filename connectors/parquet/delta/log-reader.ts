@@ -28,7 +28,7 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
     return parse(bytes, buildDisplayPath(file));
   }
 
-  /** Applies commits after the snapshot's version. Returns false if the listing lacks a version between them. */
+  /** Applies the listed commits after the snapshot's version. Returns false if a version is missing in between. */
   async function applyCommits(
     snapshot: DeltaSnapshot,
     listing: DeltaLogListing,

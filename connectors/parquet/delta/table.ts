@@ -82,7 +82,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
     return snapshot;
   }
 
-  /** Stores a commit. Returns true if the stored file has our id, even if the put seemed to fail. */
+  /** Stores a commit. Returns true if the stored file has this commit's id, even if the put seemed to fail. */
   async function putDeltaCommit(version: number, actions: readonly DeltaLogAction[], id: string, signal: AbortSignal) {
     const fileName = commitFileName(version);
     const key = `${reader.folder}${fileName}`;

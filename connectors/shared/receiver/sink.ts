@@ -67,11 +67,11 @@ const REPEATED_MESSAGE_PRIORITY = "~";
 const MIN_CLOCK_CHANGE_MS = 2_000;
 
 /**
- * Turns a receiver into a sink. An accepted event is in the stored ledger, which is the queue from then on.
- *     events ─► applyEvent: the ledger has the facts ─► settled
+ * Turns a receiver into a sink. The sink accepts an event once the stored ledger of incidents contains its facts.
+ *     events ─► applyEvent: update and store the ledger ─► accepted
  *                      │ grouping · timing
  *                      ▼
- *             queue: changed or scheduled incidents ─► notifier: sends the difference ─► stored
+ *             queue: changed or scheduled incidents ─► notifier: sends changed incidents ─► stored
  *              ▲                                                │
  *              └── retries: own back-off, or a pause for all ◄── failed
  */

@@ -31,7 +31,7 @@ export interface StoredIncident {
   readonly changedMs: number;
   /** Time at which the delay of the option `hold` begins. */
   readonly holdFromMs: number;
-  /** Set if alarms are still active after their gateway came back: deadline for their end; time and id of its event. */
+  /** Set if alarms are still active after their gateway came back: deadline for their end; data of `gateway-online`. */
   readonly settling?: { readonly untilMs: number; readonly time: string; readonly changeId: string };
   /** Position in the event log of the last applied event. */
   readonly through: number;
