@@ -107,7 +107,7 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
     .showSuggestionAfterError()
     .exitOverride()
     .configureOutput(createParserOutput())
-    // The help command of commander does not wait for the hook, so `help` is defined below.
+    // Commander's help command does not wait for the hook that loads a command, so `help` is defined below.
     .helpCommand(false)
     .addHelpText(
       "after",
@@ -152,7 +152,7 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
     .argument("[command...]", "its name")
     .action(async (commandNames: readonly string[]) => {
       const isKnownCommand = await defineNestedCommand(commandNames);
-      // An unknown command fails as it does without `help`.
+      // Run an unknown command, so that it fails with the usual error.
       await program.parseAsync(isKnownCommand ? [...commandNames, "--help"] : commandNames, { from: "user" });
     });
   return program;

@@ -5,7 +5,7 @@ import { EXIT_CODE, formatErrorLines, insertProgramName, toExitCode } from "./sh
 import { createTerminal } from "./shell/terminal-output.ts";
 import { exitOnUncaughtErrors } from "./shell/uncaught-errors.ts";
 
-/** A slow reader of the output delays the exit for at most this time. */
+/** Maximum time for which the exit waits for a program that reads the output slowly. */
 const EXIT_TIMEOUT_MS = 1_000;
 
 export async function runCommandLine(): Promise<never> {
@@ -30,7 +30,7 @@ export async function runCommandLine(): Promise<never> {
   }
   // Exit after 1 s even if a library still has a running timer.
   setTimeout(() => process.exit(), EXIT_TIMEOUT_MS).unref();
-  // Wait for an empty write, which ends after all others: `drain` follows only a write that exceeded the buffer.
+  // Wait for an empty write, which ends after all earlier writes. Node.js emits `drain` only after a full buffer.
   for (const stream of [process.stdout, process.stderr])
     if (stream.writableLength > 0) await new Promise((resolve) => stream.once("close", resolve).write("", resolve));
   process.exit();

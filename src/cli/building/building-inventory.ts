@@ -111,7 +111,7 @@ async function listObjectsFromService<T>(
     if ((site ?? siteId) !== siteId) continue;
     const inventoryFilter = { siteId, ...(search && { search }), ...(systemId && { systemId }) };
     const pages = reader[`${kind}s`](inventoryFilter, signal) as AsyncIterable<ListPage<ObjectsByKind[ObjectKind]>>;
-    // Several sites may list one object; the object belongs to the first site, as in the worker.
+    // Several sites may list the same object. Assign it to the first of these sites, as the worker does.
     for (const value of await collectPageItems(pages))
       if (!items.has(value.id)) items.set(value.id, { value: value as T, siteId, site: name });
     update(`Listing ${kind}s: ${items.size}`);

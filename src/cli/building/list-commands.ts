@@ -38,7 +38,7 @@ export const defineSystemsCommand = inventoryListDefinition<System>("system", "a
   location: "location",
 });
 
-/** Returns a function that defines a command which lists objects of a kind. */
+/** Returns a function that defines a command such as `plenum gateways`, which lists the objects of one kind. */
 function inventoryListDefinition<T extends { readonly id: string; readonly displayName: string }>(
   kind: Exclude<ObjectKind, "tag">,
   nounWithArticle: string,

@@ -79,7 +79,7 @@ function noNamesFileError(source: string): ConfigError {
   return new ConfigError(`The source ${source} has no names file.`, { hint });
 }
 
-/** Proposes names for each tag without an entry. A path that another tag has too stays empty. */
+/** Proposes names for each tag without an entry in the names file. Leaves out a path that several tags would have. */
 function proposeNames(tags: readonly Tag[], entries: ReadonlyMap<string, TagNames>): ReadonlyMap<string, TagNames> {
   const proposals = tags
     .filter(({ id }) => !entries.has(id))
@@ -121,7 +121,7 @@ export interface ComponentCode {
 const COMPONENT_CODE_PATTERN =
   /^(?:\+(?<location>[\p{L}\d._-]+)=|=)?(?<system>\d{3}\.\d{3})(?:-(?<component>[A-Z]{2,3}\d{2,4}))?(?:_(?<point>[\p{L}\d%._-]+))?$/u;
 
-/** Splits a name that is a complete component code. Returns null for every other name, because it never guesses. */
+/** Splits a name that is a complete component code. Returns null for any other name instead of guessing. */
 export function splitComponentCode(name: string): ComponentCode | null {
   const { location = null, system, component = null, point = null } = COMPONENT_CODE_PATTERN.exec(name)?.groups ?? {};
   if (system === undefined || (component ?? point) === null) return null;

@@ -51,7 +51,7 @@ export function defineCommand(command: Command, context: CliContext): void {
       refuseUnknownReadClass(options.class, sourceConfig);
       const emptyState = { values: new Map(), systems: new Map(), hasLogByTag: new Map() };
       const tagState = (await readStateIfAny({ config, source }, (store) => readTagState(store, source))) ?? emptyState;
-      // Ask the service for the tags of a system unless the worker learns them (inventory.tags_of_systems).
+      // Ask the service for the tags of a system unless the worker stores them (inventory.tags_of_systems).
       const requestedSystemId = sourceConfig.inventory.tags_of_systems ? undefined : options.system;
       const inventory = await readBuildingInventory(context, "tag", options, requestedSystemId);
       refuseUnknownSystem(options, sourceConfig, inventory.items, tagState);

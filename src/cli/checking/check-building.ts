@@ -108,7 +108,7 @@ function checkReadClasses(buildingCheck: BuildingCheck): void {
     );
 }
 
-/** Checks that the configured history classes select series of the building, for each resolution and for totals. */
+/** Checks that each history class selects tags of the building, for each resolution and separately for totals. */
 function checkHistoryClasses(buildingCheck: BuildingCheck): void {
   const classes = buildingCheck.entry.history.map((historyClass, index) => ({ ...historyClass, index }));
   const classesBySeries = Map.groupBy(classes, ({ resolution, total }) => `${resolution}${total ? " totals" : ""}`);
@@ -135,11 +135,11 @@ function checkTagClass(
   warnOfMismatches(buildingCheck, checkedOption, path, explainedMismatches);
 }
 
-/** Compares each field of `silent_sensors` with the building separately, because one matching field selects a tag. */
+/** Compares the fields of `silent_sensors` with the building one by one: a tag that matches one field is selected. */
 function checkSilentSensorOptions(buildingCheck: BuildingCheck): void {
   const { silent_sensors: silentSensorOptions } = buildingCheck.entry;
   if (silentSensorOptions === false) return;
-  // Ignore units and names of `may_rest`: a building may have none of the default ones.
+  // Skip units and names of `may_rest`: a building need not contain those of the default.
   const { sites, systems, ids } = silentSensorOptions.may_rest;
   const sensorSelections = {
     exclude: { ...silentSensorOptions.exclude, classes: undefined },

@@ -39,7 +39,7 @@ export async function checkMonitoringSource(check: SourceToCheck) {
       const token = await withTimeLimit(signal, (limitedSignal) => source.me(limitedSignal));
       sites = token.sites;
       checkAccessToken(topic, name, entry, config, token);
-      // The worker refuses every command while the clocks differ too much.
+      // The worker rejects all commands while the clocks of this machine and the service differ too much.
       const clockRefusal = config.commands.enabled ? checkClocksForWriting(source.clockSkewMs(), null) : null;
       if (clockRefusal !== null) topic.wrong(clockRefusal.message);
       if (check.lists && token.sites.length > 0) writableTags = await compareBuilding(check, source, token);
@@ -51,7 +51,7 @@ export async function checkMonitoringSource(check: SourceToCheck) {
   return { sites, writableTags };
 }
 
-/** Returns the entries of `commands.allow` whose tags exist; null if the token may not list what the comparison needs. */
+/** Returns the entries of `commands.allow` whose tags exist; null if the token may not read all lists to compare. */
 async function compareBuilding(check: SourceToCheck, source: Source, token: TokenInfo) {
   const { name, entry, config, report } = check;
   const topic = report.about(`${name}: building`);

@@ -16,7 +16,7 @@ export type CheckReport = ReturnType<typeof createCheckReport>;
 /** Adds results with the same `what` to the report. */
 export type CheckTopic = ReturnType<CheckReport["about"]>;
 
-/** Collects the results of checks in the order of the checks. The path of an option becomes its place in the file. */
+/** Collects results in the order of the checks. Replaces the path of an option with its location in the file. */
 export function createCheckReport(locateOption: LocateOption) {
   const results: CheckResult[] = [];
   return {

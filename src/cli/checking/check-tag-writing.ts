@@ -18,7 +18,7 @@ import type { CheckReport, CheckTopic } from "./check-report.ts";
 
 const WRITING_DISABLED_TEXT = "Writing is off (commands.enabled: false)";
 
-/** Reports every reason why no command can be written, with its remedy. Limits of single tags are checked elsewhere. */
+/** Reports each reason why Plenum can write no tag at all, with its remedy. Does not check limits of single tags. */
 export async function checkTagWriting(config: Config, report: CheckReport, signal: AbortSignal): Promise<void> {
   const { commands, sinks } = config;
   const isWritingSetUp = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(acceptsCommands);

@@ -25,7 +25,7 @@ export async function checkLocalMachine(
   await checkStatusPagePort(status, runningWorker, report);
 }
 
-/** Returns `own` for a worker of this configuration, and for any member of its fleet. */
+/** Returns `own` for a worker with this configuration file, a member of its fleet, or a worker without a response. */
 async function findRunningWorker(
   config: Config,
   file: string,
@@ -85,7 +85,7 @@ async function checkStatusPagePort(
     await checkStatusAddress(host, port);
     topic.ok(`${host}:${port} is free`);
   } catch (error) {
-    // A worker of another file that uses the folder may also use the port, so a taken port is then only a warning.
+    // Only warn if a worker with another file uses this state folder: probably that worker uses the port, too.
     topic.fail(error, ["status", "port"], runningWorker === "none" ? undefined : "warning");
   }
 }

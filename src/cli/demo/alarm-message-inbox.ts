@@ -9,7 +9,7 @@ import { bodyLimit } from "hono/body-limit";
 import { z } from "zod";
 import { securityHeaders } from "../../ui/status/access-control.ts";
 
-/** Chat channel of the demo, in memory. The channel has no access control, hence listens on loopback only. */
+/** Chat channel of the demo for alarm messages, in memory. It has no access control, so it listens on loopback only. */
 export type MessageInbox = Awaited<ReturnType<typeof startMessageInbox>>;
 
 const PostedMessage = z.strictObject({
@@ -96,7 +96,7 @@ function inboxRoutes(messageStore: MessageStore) {
   app.onError((_error, context) => context.json({ message: "The inbox failed." }, 500));
   app.use(securityHeaders);
   app.use(async (context, next) => {
-    // DNS rebinding must not let a web page read the messages.
+    // Reject other host names, so that a website cannot read the messages by DNS rebinding.
     const isLocalName = /^(127\.0\.0\.1|localhost)(:\d+)?$/.test(context.req.header("host") ?? "");
     return isLocalName ? next() : context.json({ message: "Unknown host name." }, 403);
   });

@@ -8,7 +8,7 @@ import { startSimulatorServer } from "../../simulator/server.ts";
 import { createSimulator, type Simulator, type SimulatorState } from "../../simulator/simulator.ts";
 import { findFreePort } from "../shell/free-port.ts";
 
-// Services of both demos: an MQTT broker and simulated monitoring services. They accept every client: loopback only.
+// MQTT broker and simulated monitoring services of both demos. They accept every client, so they use loopback only.
 
 /** MQTT 3.1.1 broker without persistence, also for tests. */
 export async function startMqttBroker(options: { readonly port?: number } = {}) {
@@ -35,7 +35,7 @@ export async function startMqttBroker(options: { readonly port?: number } = {}) 
   };
 }
 
-/** Recorded seconds that are replayed per second: an hourly series changes every 30 s. */
+/** Speed of the replay: 120 recorded seconds per second, so hourly values change every 30 s. */
 const REPLAY_SPEED = 120;
 
 export async function startSimulatedService(options: {

@@ -31,7 +31,7 @@ const PREFERRED_PORTS = { broker: 1883, status: 9850, inbox: 9860, database: 15_
 const STOP_TIMEOUT_MS = 10_000;
 
 export async function startFleetDemo({ memberCount, commandLine, signal }: FleetDemoOptions) {
-  // Stops the parts in reverse order, also if a part cannot start.
+  // Stops the started processes in reverse order, also if one of them cannot start.
   await using parts = new AsyncDisposableStack();
   const postgres = await startPostgres(await findFreePort(PREFERRED_PORTS.database), signal);
   parts.defer(postgres.close);

@@ -13,7 +13,7 @@ import { startMessageInbox } from "./alarm-message-inbox.ts";
 import { currentSimulationEpoch, startMqttBroker, startSimulatedService } from "./broker-and-simulator.ts";
 import { DEMO_CONFIG_FILE, registerRunningDemo } from "./registry-of-running-demos.ts";
 
-/** Recorded sites that the demo uses: short intervals or many alarms, and the only site with a set-point. */
+/** Recorded sites of the demo: some with short intervals or many alarms, and the only one with a set-point. */
 const DEMO_SITE_IDS = [1, 6, 9, 10, 14, 15];
 
 const PREFERRED_PORTS = { broker: 1883, status: 9850, inbox: 9860, service: 8085 } as const;

@@ -62,7 +62,7 @@ const START_TIMEOUT_MS = 60_000;
 const STOP_TIMEOUT_MS = 10_000;
 const START_CHECK_INTERVAL_MS = 100;
 
-/** Starts a server on loopback in a temporary folder. Throws `ConfigError` if this user cannot run PostgreSQL. */
+/** Starts PostgreSQL on loopback in a temporary folder. Throws `ConfigError` if this user cannot run PostgreSQL. */
 export async function startPostgres(port: number, signal: AbortSignal) {
   const programsFolder = findPostgresFolder();
   const postgresUser = findPostgresUser();

@@ -12,7 +12,7 @@ import { MASKED_TEXT, maskConfig } from "./mask-config.ts";
 
 export type ConfigurationFindings = ReturnType<typeof inspectConfiguration>["findings"];
 
-/** Number of bytes that the doctor reads from an unusable secret file, to mask them in its report. */
+/** Number of first bytes of an unusable secret file that `plenum doctor` masks in its report. */
 const MAX_MASKED_SECRET_BYTES = 4_096;
 
 export function inspectConfiguration(file: string, environment: ProcessEnv) {

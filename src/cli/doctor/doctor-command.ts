@@ -41,7 +41,7 @@ export function defineCommand(command: Command, context: CliContext): void {
 function writeDoctorReport(folder: string, report: DoctorReport): string {
   const file = join(folder, `plenum-doctor-${report.madeAt.replaceAll(/[:.]/g, "-")}.json`);
   try {
-    // `wx` follows no link and overwrites nothing.
+    // The flag `wx` never overwrites a file and never follows a link.
     writeFileSync(file, `${toPrintableJson(JSON.stringify(report, null, 2))}\n`, { flag: "wx", mode: 0o600 });
     return file;
   } catch (error) {
@@ -103,7 +103,7 @@ async function createDoctorReport(options: DoctorReportInputs): Promise<DoctorRe
   };
 }
 
-/** If the file is invalid, returns the configuration that the running worker accepted last, or its state folder. */
+/** For an invalid file: returns the configuration that the running worker accepted last, or only a state folder. */
 async function findConfigFromWorker({ configFile, environment, signal }: DoctorReportInputs) {
   const { running, folders } = await findWorkerState(configFile, environment, signal);
   const [worker] = running;

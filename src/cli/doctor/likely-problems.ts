@@ -154,7 +154,7 @@ function diagnoseTokenAccess({ state: { content }, reach: reachResults }: Doctor
     );
 }
 
-/** Lists warnings of the running worker, except warnings about sinks that `reach` reports already. */
+/** Lists warnings of the running worker, except about sinks that `reach` reports as unreachable. */
 function listWorkerWarnings({ worker: { report }, reach: reachResults }: DoctorFindings): readonly string[] {
   const unreachableSinks = (reachResults ?? []).filter(({ what, answers }) => what === "sink" && !answers);
   return (report?.notices ?? []).filter(

@@ -4,8 +4,8 @@ import { maskCredentials } from "../../core/runtime/log.ts";
 import type { ProcessEnv, SecretRef } from "../../core/runtime/secret.ts";
 import { SECRET_MASK } from "../../core/values/secret-masking.ts";
 
-// Masks a configuration for strangers: shows only values that the schema expects at their path. Texts in place of secret
-// references, everything below unknown keys, and parts of addresses that may be keys are masked.
+// Masks a configuration that strangers will read. Shows only values that the schema expects at their path. Masks texts
+// where a secret reference belongs, all values below unknown keys, and parts of addresses that may be access keys.
 
 export const MASKED_TEXT = SECRET_MASK;
 
@@ -23,7 +23,7 @@ interface JsonSchema {
 }
 
 const SECRET_NAME_PATTERN = /pass|secret|token|credential|authori[sz]ation|signature|cookie|api_?key|^key$|^headers$/i;
-/** Matches the name of an environment variable; other texts may be secrets in place of the name. */
+/** Matches the name of an environment variable. Another text may be a secret that was typed instead of a name. */
 const VARIABLE_PATTERN = /^[A-Z][A-Z_]{0,63}$/;
 /** Matches `${NAME}`, but no placeholder with a default value, because that may be a secret. */
 const PLACEHOLDER_PATTERN = /^\$\{[A-Za-z_][A-Za-z0-9_]*\}$/;

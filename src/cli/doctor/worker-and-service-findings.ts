@@ -18,7 +18,7 @@ import { statusReportFromState } from "../watching/status-command.ts";
 
 export interface WorkerFindings {
   readonly found: "running" | "silent" | "none" | "unknown";
-  /** Reason why the worker does not respond, or cannot be asked. */
+  /** Reason why the worker does not respond or cannot be reached. */
   readonly trouble: string | null;
   readonly notReady: string | null;
   /** Status report of the worker, or from the stored state if no worker responds. */

@@ -99,7 +99,7 @@ const ZSH_DIALECT: ShellDialect = {
   tailLines: ["}", '_plenum "$@"'],
 };
 
-/** Builds a script that follows the typed words through the subcommands, then completes a value, a word or a sink. */
+/** Builds a script that finds the typed command, then completes option values, subcommands, options or sink names. */
 function buildBashOrZshScript(descriptions: readonly CommandDescription[], dialect: ShellDialect): readonly string[] {
   const { headLines, wordVariables, setWords, namesExpression, linesBeforeSinks, addSinkNames, tailLines } = dialect;
   const [wordsVariable, firstIndex, currentIndex] = wordVariables;

@@ -178,7 +178,7 @@ interface BackfillStatus extends Pick<BackfillProgress, "resolution" | "tags" | 
   /** True while the backfill waits for sinks that are behind. */
   readonly sinksBehind: boolean;
   readonly doneAt: string | null;
-  /** Number of intervals without a log; null until the request is done. */
+  /** Numbers of intervals and tags that the service did not log; null until the request is done. */
   readonly withoutLog: StoredBackfill["withoutLog"] | null;
   /** Expected end of the backfill; null while it is paused or when it is done. */
   readonly expectedAt: string | null;

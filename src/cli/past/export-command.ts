@@ -23,7 +23,7 @@ import { useAndClose } from "../shell/open-worker-state.ts";
 import { type ExportOutcome, type ExportRequest, runExport } from "./export-history-run.ts";
 import { gapReasonText, groupEqualGaps } from "./history-gaps-command.ts";
 
-/** Time as typed and as UTC. The text identifies a repeated export: `30d` is another time tomorrow. */
+/** Time as typed and as UTC. A resumed export must have the same text: `30d` means another time tomorrow. */
 type RequestedTime = ReturnType<typeof parseRequestedTime>;
 
 interface ExportCommandOptions extends TagSelectionOptions {

@@ -231,7 +231,7 @@ const START_ONLY_CRON = "0 0 1 1 *";
 /** Step of an export: `fetching` requests history; `landing` sends no requests and writes all data. */
 type ExportPhase = "fetching" | "landing";
 
-/** Builds the configuration of an export: a source that lists objects and fetches history, and one lake as sink. */
+/** Builds the configuration of an export: a source that lists objects and fetches history, and one data lake as sink. */
 function buildExportConfig({ config, entry, folder, source, stateFolder }: ExportRun, phase: ExportPhase): Config {
   const isFetching = phase === "fetching";
   const parsedConfig = Config.parse({
@@ -251,7 +251,7 @@ function buildExportConfig({ config, entry, folder, source, stateFolder }: Expor
   return {
     ...parsedConfig,
     state: { ...config.state, folder: stateFolder, replay_window: 15 * 60_000 },
-    // Failures are shown by the export command.
+    // Log nothing, because the export command itself prints failures.
     log: { level: "silent" },
     status: { ...parsedConfig.status, port: 0 },
     sources: { [source]: { ...entry, ...disabledSourceOptions, inventory, schedules } },
@@ -305,7 +305,7 @@ async function finalizeCompleteDays(
   return { had: fetchedCount, null: nullCount, daySealedEvents };
 }
 
-/** Limits the record of fetched history to the requested range, so that history outside does not count as missing. */
+/** Limits a series' ledger of fetched history to the requested range, so that earlier history is not missing. */
 function limitLedgerToRequest(series: SeriesLedger, request: BackfillRequest, nowMs: number) {
   const range = backfillRange(request, series.rules, nowMs);
   const rangeStart = isoUtc(range.fromMs);

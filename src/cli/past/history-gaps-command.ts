@@ -71,7 +71,7 @@ function noGapsText(seriesCount: number): string {
     : `No gaps: all ${seriesCount} series are fetched up to now.`;
 }
 
-/** Groups tags with the same gap, unless `isListedPerTag`. `example`: first tag of a group. */
+/** Groups tags with the same history gap, unless `isListedPerTag`. `example`: first tag of a group. */
 export function groupEqualGaps(gaps: readonly HistoryGap[], isListedPerTag: boolean) {
   const gapGroupKey = (gap: HistoryGap) =>
     `${gapReasonText(gap)} ${gap.resolution} ${gap.total} ${gap.from} ${gap.to} ${isListedPerTag ? gap.tagId : ""}`;

@@ -198,7 +198,7 @@ const SEMI_SPACE_SIZES = [
   { sources: 10, megabytes: 8 },
 ];
 
-/** Returns other Node.js flags for ten sources or more; null keeps the present ones. */
+/** Returns Node.js flags with larger semi-spaces for ten sources or more; null to keep the current flags. */
 export function chooseNodeFlags(
   sourceCount: number,
   flags: readonly string[],

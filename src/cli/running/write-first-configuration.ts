@@ -27,7 +27,7 @@ export interface ServiceAccess {
   readonly token: { readonly file: string } | { readonly text: string };
 }
 
-/** Name by which the parser finds the token; no environment variable has this name. */
+/** Passes a typed token to the configuration parser like an environment variable, which does not exist. */
 const SETUP_TOKEN_VARIABLE = "PLENUM_SETUP_TOKEN";
 
 export async function summarizeBuilding(

@@ -53,7 +53,7 @@ export function createCliContext(
     },
     terminal,
     isUtc: () => program.opts().utc === true,
-    /** Reads through the running worker, or else with the state locked, so that only one process counts the quota. */
+    /** Reads through the running worker; without one, locks the state. Either way only one process counts the quota. */
     async withReader<T>(
       wantedSource: string | undefined,
       useReader: (reader: SourceReader, signal: AbortSignal, timeZone: string) => Promise<T>,
@@ -142,14 +142,14 @@ export function parseInteger(text: string): number {
   return Number(text);
 }
 
-/** Returns milliseconds. */
+/** Parses a duration such as `90s`; returns milliseconds. */
 export function parsePositiveDuration(text: string): number {
   const durationMs = parseDuration(text);
   if (durationMs === null || durationMs <= 0) throw new InvalidArgumentError("Write a time such as 90s, 30m or 2h.");
   return durationMs;
 }
 
-/** Returns milliseconds since 1970 of a time in ISO 8601. */
+/** Parses a time in ISO 8601; returns milliseconds since 1970. */
 export function parseIsoTime(text: string): number {
   const timeMs = /^\d{4}-\d\d-\d\dT\d\d:\d\d/.test(text) ? Date.parse(text) : Number.NaN;
   if (Number.isNaN(timeMs)) throw new InvalidArgumentError("Write a time such as 2026-12-01T08:00:00+01:00.");

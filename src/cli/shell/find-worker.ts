@@ -163,7 +163,7 @@ function parseFleetStateConfig({ folder, postgres }: StateConfigSection): StateC
 }
 
 export function readStateSectionLeniently(file: string, environment: ProcessEnv): StateConfigSection {
-  // A pipe read a second time could block forever.
+  // Read only a regular file: reading a named pipe a second time could block forever.
   const text = valueOr(() => (statSync(file).isFile() ? readFileSync(file, "utf8") : ""), "");
   return readStateOptions(text, environment);
 }

@@ -1,7 +1,7 @@
 import { createRequire } from "node:module";
 
 /**
- * Prevents a second copy of undici: Node.js loads its own when code touches `fetch` or its classes, as hono and
+ * Prevents a second copy of undici: Node.js loads its own when code uses `fetch` or its classes, as hono and
  * `node:http` do. That copy costs 30 ms and 14 MB. Import this module before `node:http`.
  */
 

@@ -8,7 +8,7 @@ import { trustedPointers } from "./worker-pointer-file.ts";
 /** Time limit of the fast readiness check; then the complete `plenum status --probe` runs and reports the problem. */
 const RESPONSE_TIMEOUT_MS = 4_000;
 
-/** Returns true for a ready worker in a tenth of the time that the complete `plenum status --probe` takes. */
+/** Returns true if the worker is ready. Needs a tenth of the time of the complete `plenum status --probe`. */
 export async function isWorkerReady(args: readonly string[], environment: ProcessEnv): Promise<boolean> {
   const configFile = probedConfigFile(args, environment);
   if (configFile === null) return false;

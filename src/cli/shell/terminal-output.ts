@@ -157,7 +157,7 @@ export function formatAge(agoMs: number): string | null {
   return agoMs > 0 ? `${durationText} ago` : `in ${durationText}`;
 }
 
-/** Formats a duration in one unit: up to 119 s in seconds, then 2 min. */
+/** Formats a duration in one unit, such as `119 s` or `2 min`. */
 function formatDurationInOneUnit(ms: number): string {
   if (ms < 2 * MINUTE_MS) return `${Math.floor(ms / SECOND_MS)} s`;
   if (ms < 2 * HOUR_MS) return `${Math.floor(ms / MINUTE_MS)} min`;

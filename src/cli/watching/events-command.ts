@@ -107,7 +107,7 @@ async function openEventLog(store: Store, options: EventsCommandOptions, isMatch
   };
 }
 
-/** Merges events of several logs by commit time, because positions are counted in each log. */
+/** Merges events of several event logs by commit time, because each log counts its own positions. */
 function mergeEventsByTime(
   logReaders: readonly LogReader[],
   { last, since }: EventsCommandOptions,
@@ -143,7 +143,7 @@ async function createEventFilter(options: EventsCommandOptions, config: Config, 
     matchesFilter(filter.data, event) && (tag.length === 0 || tag.some((id) => event.subject.endsWith(`tag/${id}`)));
 }
 
-/** Returns the last matching events, oldest first: searches the newest 1,000 events, then ten times as many. */
+/** Returns the last matching events, oldest first: searches the newest 1,000 events, then 10,000 and so on. */
 async function findLastMatchingEvents(
   store: Store,
   endPosition: number,

@@ -154,7 +154,7 @@ type SinkEventProgress = Awaited<ReturnType<typeof readSinkProgress>>[number];
 async function readSinkProgress({ store, config }: SourceWithStore, lastEvent: LoggedEvent | undefined) {
   const { filterBySink } = toPageConfig(config);
   const [lags, deadLetters] = await Promise.all([store.outbox.lag(filterBySink), store.outbox.deadLetters()]);
-  /** `settled`: the event was delivered or the filter excludes it. Null if the log has no event. */
+  /** `settled`: the sink received the event, or its filter excludes the event. Null if there is no event. */
   const lastEventState = (sink: string, reachedPosition: number): "settled" | "waiting" | "refused" | null => {
     if (lastEvent === undefined) return null;
     if (deadLetters.some((deadLetter) => deadLetter.sink === sink && deadLetter.event?.id === lastEvent.event.id))

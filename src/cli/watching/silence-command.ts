@@ -67,7 +67,7 @@ export function defineCommand(silenceCommand: Command, context: CliContext): voi
     });
 }
 
-/** Ends a silence. In a fleet, ends the copy of each source; the members that hold the sources emit the end. */
+/** Ends a silence. In a fleet, ends each source's copy; the member that polls the source emits the end event. */
 function endSilenceEverywhere(config: Config, id: string, endTime: string): Promise<boolean> {
   const endSilenceInStore = config.state.postgres === undefined ? endSilence : shortenSilence;
   return changeSourceStores(config, async (stores) => {
@@ -89,7 +89,7 @@ async function storeSilence(context: CliContext, config: Config, store: Store, o
   const toMs = options.to ?? fromMs + (options.for ?? 0);
   refuseUnknownSources(config, source === undefined ? [] : [source]);
   const sources = source === undefined ? Object.keys(config.sources) : [source];
-  // A future silence may name an alarm that does not exist yet, but not an unknown id.
+  // A silence may match alarms that do not exist yet, but a site id or alarm id in it must be known.
   await refuseUnknownIds(store, sources, "site", site === undefined ? [] : [`${site}`]);
   await refuseUnknownIds(store, sources, "alarm", alarm === undefined ? [] : [alarm]);
   await refuseUnknownPriorities(store, sources, priority ?? []);

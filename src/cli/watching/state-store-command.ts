@@ -182,7 +182,7 @@ function buildFleetDocuments(folder: string): ReadonlyMap<string, string> {
   return documents;
 }
 
-/** Returns a function that builds the last record of a moved audit log; each source continues the hash chain. */
+/** Returns a function that builds the record that a source adds to its copy of an audit log after a state move. */
 export function closingRecordFor(folder: string, databaseName: string) {
   const at = isoUtc(systemClock.now());
   const stateOrigin = { folder: resolve(folder), host: hostname() };

@@ -63,7 +63,7 @@ async function readStatusReport(
   return { report: await readState({ config }, (store) => statusReportFromState(store, config)), failure };
 }
 
-/** Adds warnings about the file, in place of the worker's own warning about the same file. */
+/** Adds warnings about the configuration file. They replace the worker's own warning about the same file. */
 function addConfigFileWarnings(fileWarnings: readonly string[], report: StatusReport): StatusReport {
   const { configuration, notices } = report;
   if (fileWarnings.length === 0) return report;

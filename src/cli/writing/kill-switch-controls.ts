@@ -33,7 +33,7 @@ export async function findKillSwitches(context: CliContext): Promise<KillSwitchC
   }
 }
 
-/** Also controls the folder that a running worker still uses after `state.folder` has changed. */
+/** Controls `folder`, and the former state folder if a running worker still uses it after a change of the file. */
 function killSwitchOfFile(context: CliContext, configFile: string, folder: string): KillSwitchControls {
   const ownKillSwitches = killSwitchOfFolder(folder);
   const findOtherKillSwitches = async () => {

@@ -111,7 +111,7 @@ function parseTagValue(text: string): TagScalar {
 
 const POLL_INTERVAL_MS = 250;
 const RESULTS_PER_POLL = 200;
-/** Waits for the result: a command is valid for at most 300 s, and reading the tag back takes up to a minute. */
+/** Maximum wait for a result: a command is valid for at most 300 s, and reading the tag back takes up to 60 s. */
 const COMMAND_RESULT_TIMEOUT_MS = 6 * 60_000;
 
 /** Returns a function that waits for the result of a command that is sent from now on. */

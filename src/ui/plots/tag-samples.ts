@@ -1,6 +1,6 @@
 import { ByteReader, ByteWriter, numberReader, numberWriter } from "./number-encoding.ts";
 
-/** Values of one tag in order of arrival. `times`: seconds since 1970; a null value could not be read. */
+/** Values of one tag in order of arrival. `times`: seconds since 1970. A value is null if it could not be read. */
 export interface Samples {
   readonly times: readonly number[];
   readonly values: readonly (number | null)[];

@@ -77,7 +77,7 @@ interface StoredAlarmCounts {
 
 const RAISED_ALARMS_KEY = "raised";
 const ALARM_COUNT_RETENTION_MS = 31 * 86_400_000;
-/** Numbers of latest alarm events to read: first 50, then more, until one of them was counted before. */
+/** Numbers of latest alarm events to read: first 50, then more, until they include an already counted event. */
 const ALARM_EVENT_READ_LIMITS = [50, 1_000, 50_000];
 
 /** Stores the number of raised alarms of each UTC day, because the event log may be shorter than the plotted month. */
@@ -140,7 +140,7 @@ export interface RefusedRequest {
 
 const REFUSED_REQUESTS_KEY = "refused";
 const MAX_REFUSALS = 50;
-/** An equal refusal is not stored again within this time, so that an outage does not displace all other refusals. */
+/** The same refusal is not stored again within this time, so that an outage does not displace all other refusals. */
 const REPEATED_REFUSAL_MS = 3_600_000;
 
 /** Holds the latest requests of each source that the service refused or that failed. */

@@ -100,7 +100,7 @@ function readClassLines(choices: SetupChoices, building: BuildingSummary, quotaL
   ];
 }
 
-/** Builds the tag selection of a unit group. The last group selects all remaining tags, so tags with new units too. */
+/** Builds the tag selection of a unit group. The last group selects all other tags, also those with new units. */
 function unitSelectionLines(
   group: UnitGroup,
   allGroups: readonly UnitGroup[],

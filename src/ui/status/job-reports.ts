@@ -30,7 +30,7 @@ export function jobReports(options: {
   readonly newestValue?: string | null;
   readonly dueTimes: JobDueTimes;
   readonly started: PollTime | null;
-  /** Monotonic time of the first inventory's latest page. A poll without any success becomes late counted from it. */
+  /** Monotonic time of the first inventory's latest page. A poll without success is late some time after this page. */
   readonly inventoryPageMs?: number | null;
   readonly now: PollTime;
 }): readonly JobReport[] {

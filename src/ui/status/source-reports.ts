@@ -188,7 +188,7 @@ export async function sourceReport(
     return {
       id,
       displayName,
-      // During the first inventory, the number is known for sites whose tag list was read completely.
+      // Until all lists were read once, the number is known only for sites whose tag list was read completely.
       tags: lastKnownCount(readings.tags) === null && !listTimes.has(String(id)) ? null : (tagCountBySite.get(id) ?? 0),
       gateways: {
         online: ["whole", "part"].includes(readings.gateways.state) ? countOnlineGateways(true) : null,

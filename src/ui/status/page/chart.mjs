@@ -128,7 +128,7 @@ function valueAxisWidth(plot, labels, remPx) {
   return Math.max(2.75 * remPx, Math.ceil(labelWidthPx) + 1.1 * remPx);
 }
 
-/** Returns the range of the value axis; a constant value is in its middle. `floor`: value that it includes. */
+/** Returns the range of the value axis; a constant value is in its middle. `floor`: value to include. */
 function valueAxisRange(low, high, floor) {
   if (low === null || high === null) return [floor ?? 0, (floor ?? 0) + 1];
   const axisBottom = floor === undefined ? low : Math.min(floor, low);

@@ -87,7 +87,7 @@ const QUOTA_LANE_PURPOSES = {
   unused: "unused: reserve for other programs",
 };
 
-/** Shows how the quota is used, and the cheapest change if it does not suffice. */
+/** Shows how the quota is used and, if the quota does not suffice, the cheapest change. */
 export function QuotaPlanPanel({ source, several }) {
   const { plan } = source;
   if (plan === null || (plan.classes.length === 0 && plan.history.length === 0)) return null;

@@ -19,7 +19,7 @@ export function setWorkerClock(isoTime, atMs) {
 /** Returns the wait until the next multiple of `intervalMs`, so that all polls are sent together. */
 export const msUntilNextInterval = (intervalMs) => intervalMs - (Date.now() % intervalMs);
 
-/** Updates of the page that wait for the next redraw; one redraw for all is cheaper than one for each. */
+/** Updates of the page that wait for the next redraw; one common redraw is cheaper than a redraw per update. */
 const queuedUpdates = [];
 let openRequestCount = 0;
 
