@@ -31,7 +31,7 @@ describe("takeBatch", () => {
 });
 
 describe("applyReceipt", () => {
-  test("settles all events of a complete receipt and does not count rejected ones as accepted", () => {
+  test("settles all events of a complete receipt and does not count rejected events as accepted", () => {
     expect(applySinkReceipt("a", batchOf(3), { rejected: [{ index: 1, reason: "No." }] })).toEqual({
       settlement: {
         isRepeat: false,
@@ -46,7 +46,7 @@ describe("applyReceipt", () => {
     });
   });
 
-  test("settles the events before an unaccepted tail and ignores rejections within that tail", () => {
+  test("settles the events before the first event to retry, and ignores rejections of the events to retry", () => {
     const rejected = [0, 2].map((index) => ({ index, reason: "No." }));
     expect(applySinkReceipt("a", batchOf(4), { rejected, retry: { from: 2, error: AWAY } })).toMatchObject({
       settlement: { through: 12, rejected: [{ position: 11 }], counted: { number: 102 } },
@@ -55,7 +55,7 @@ describe("applyReceipt", () => {
     });
   });
 
-  test("settles no buffered event and returns the rejected events", () => {
+  test("settles no event of a batch that the sink buffers, and returns the rejected events for later", () => {
     const rejected = [{ index: 0, reason: "No." }];
     expect(applySinkReceipt("a", batchOf(2), { rejected, buffered: true })).toMatchObject({
       settlement: null,
@@ -71,7 +71,7 @@ describe("applyReceipt", () => {
     ["an event beyond the last", { rejected: [{ index: 2, reason: "No." }] }],
     ["an event before the first", { rejected: [{ index: -1, reason: "No." }] }],
     ["a fractional index", { rejected: [{ index: 0.5, reason: "No." }] }],
-    ["a tail beyond the end", { rejected: [], retry: { from: 3, error: AWAY } }],
+    ["a retry beyond the last event", { rejected: [], retry: { from: 3, error: AWAY } }],
     ["both buffered and retried", { rejected: [], buffered: true, retry: { from: 2, error: AWAY } }],
   ])("settles no event for an invalid receipt: %s", (_, receipt) => {
     expect(applySinkReceipt("a", batchOf(2), receipt as never)).toMatchObject({

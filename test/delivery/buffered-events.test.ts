@@ -13,7 +13,7 @@ const alarm = (n: number) => sampleEvent("alarm-raised", {}, n);
 const GATHERED: Receipt = { rejected: [], buffered: true };
 
 describe("buffered events", () => {
-  test("are settled together with the first durable batch, and do not block later events", async () => {
+  test("are settled together with the first batch that the sink reports as durable, and do not block later events", async () => {
     const sink = scriptedSink(() => GATHERED);
     await started({ a: sink });
     await commit(values(0, 3));
@@ -88,7 +88,7 @@ describe("buffered events", () => {
     expect(sink.writes).toHaveLength(1);
   });
 
-  test("are offered again when they come from a replay, because a replay does not accept buffering", async () => {
+  test("are offered again during a replay, because replayed events must not be buffered", async () => {
     const sink = scriptedSink();
     await started({ a: sink });
     await commit(values(0, 2));

@@ -90,7 +90,7 @@ describe("delivery", () => {
     expect(new Set(gapsOf(asked).slice(-20))).toEqual(new Set([30_000]));
   });
 
-  test("retries a local failure every five seconds and counts no attempt", async () => {
+  test("retries every five seconds after a failure of the local machine, and counts no attempt", async () => {
     const attempts: number[] = [];
     const ours = new LocalFailure("The broker could not be reached, because of this machine (EMFILE).");
     const sink = scriptedSink(() => {
@@ -208,7 +208,7 @@ describe("delivery", () => {
     const gone = () => Promise.reject(new ConfigError("410 Gone", { reason: "gone" }));
     const at = (serverId: string, answer = scriptedSink().answer) => Object.assign(scriptedSink(answer), { serverId });
 
-    test("ends the sink permanently, also across restarts", async () => {
+    test("ends the sink permanently, also after restarts", async () => {
       const sink = at("one", gone);
       const dispatcher = await started({ a: sink });
       await commit(values(0, 1), 3_600_000);
@@ -222,7 +222,7 @@ describe("delivery", () => {
       expect(again.writes).toEqual([]);
     });
 
-    test("resumes with undelivered events when the sink is configured for another server", async () => {
+    test("gets no more events; a sink configured for another server continues with the undelivered events", async () => {
       const dispatcher = await started({ a: at("one", gone) });
       await commit(values(0, 2), 1_000);
       await stop(dispatcher);
@@ -235,7 +235,7 @@ describe("delivery", () => {
       expect(await lag()).toMatchObject({ ended: null, depth: 0 });
     });
 
-    test("resumes deliveries when an operator resumes the sink while the worker runs", async () => {
+    test("receives events again when an operator resumes the sink while the worker runs", async () => {
       const sink = at("one", gone);
       const dispatcher = await started({ a: sink });
       await commit(values(0, 1), 1_000);
@@ -293,7 +293,7 @@ describe("delivery", () => {
     expect([sink.writes.length, sink.faults]).toEqual([1, []]);
   });
 
-  test("settles accepted events without sending them again after the state was unwritable for a while", async () => {
+  test("settles accepted events without sending the events again after the state was unwritable for a while", async () => {
     const sink = scriptedSink();
     const { outbox } = rig.store;
     const settle = outbox.settle;

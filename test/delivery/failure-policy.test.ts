@@ -35,14 +35,14 @@ describe("the failure policy of a sink", () => {
     expect(waitMs(decide(away, "1", true))).toBe(1_000);
   });
 
-  test("does not count outages and failures to open against the schedule", () => {
+  test("does not count outages and failures to open as attempts of the retry schedule", () => {
     const { decide } = failurePolicy(SCHEDULE);
     for (let n = 0; n < 20; n++) expect(decide(away, "1", true).action).toBe("wait");
     for (let n = 0; n < 20; n++) expect(decide(refused, "open", false).action).toBe("wait");
     expect(waitMs(decide(refused, "1", true))).toBe(5_000);
   });
 
-  test("doubles the wait when the server throttles without a time, and resets the wait after an accepted event", () => {
+  test("doubles the wait when the server throttles without a stated time, and resets the wait after an accepted event", () => {
     const { decide, reset } = failurePolicy();
     const hold = () => waitMs(decide(new Throttled("Slower.", null), "1", true));
     expect([hold(), hold(), hold()]).toEqual([1_000, 2_000, 4_000]);
@@ -50,7 +50,7 @@ describe("the failure policy of a sink", () => {
     expect(hold()).toBe(1_000);
   });
 
-  test("waits as long as a server demands, up to a day, without reopening", () => {
+  test("waits as long as the server demands, up to a day, without reopening the sink", () => {
     const { decide } = failurePolicy();
     expect(decide(new Throttled("Slower.", 7_000), "1", true)).toMatchObject({
       ...{ action: "wait", sinkState: "throttled", waitMs: 7_000, reopen: false },

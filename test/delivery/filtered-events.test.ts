@@ -22,8 +22,8 @@ async function trial() {
   return { clock, settled, filtered };
 }
 
-describe("the tracker of filtered events", () => {
-  test("settles 1,000 filtered events together", async () => {
+describe("the tracker of events that a sink's filter excludes", () => {
+  test("settles 1,000 excluded events together", async () => {
     const { settled, filtered } = await trial();
     await filtered.addBatch(batchThrough(999, 999));
     expect(settled).toEqual([]);
@@ -32,7 +32,7 @@ describe("the tracker of filtered events", () => {
     expect(filtered.dueInMs()).toBe(Number.POSITIVE_INFINITY);
   });
 
-  test("settles five seconds after the first filtered event and returns the remaining time", async () => {
+  test("settles five seconds after the first excluded event, and returns the remaining time", async () => {
     const { clock, settled, filtered } = await trial();
     expect(filtered.dueInMs()).toBe(Number.POSITIVE_INFINITY);
     await filtered.addBatch(batchThrough(1, 1));
@@ -46,7 +46,7 @@ describe("the tracker of filtered events", () => {
     expect(settled).toEqual([past(2)]);
   });
 
-  test("is due once the returned time has passed, at any fraction of a millisecond", async () => {
+  test("settles once the remaining time that it returned has passed, at any fraction of a millisecond", async () => {
     const random = seededRandom(17);
     for (let n = 0; n < 3_000; n += 1) {
       const { clock, settled, filtered } = await trial();
@@ -61,7 +61,7 @@ describe("the tracker of filtered events", () => {
     }
   });
 
-  test("settles filtered replayed events at once and leaves other filtered events waiting", async () => {
+  test("settles excluded replayed events at once and leaves other excluded events waiting", async () => {
     const { settled, filtered } = await trial();
     await filtered.addBatch(batchThrough(7, 1));
     await filtered.addBatch(batchThrough(9, 1, true));
@@ -69,7 +69,7 @@ describe("the tracker of filtered events", () => {
     expect(filtered.lastPosition()).toBe(7);
   });
 
-  test("discards filtered events that a later settlement covers, not those of an earlier settlement or a replay", async () => {
+  test("drops excluded events that another settlement includes, unless that settlement is of earlier or replayed events", async () => {
     const { settled, filtered } = await trial();
     await filtered.addBatch(batchThrough(5, 1));
     filtered.forgetSettled(past(4));

@@ -4,7 +4,7 @@ import { openDispatcherRig, scriptedSink } from "./dispatcher-rig.ts";
 
 describeLag("SQLite");
 
-test("the dispatcher's status contains the filtered lag of a sink that cannot be opened", async () => {
+test("the dispatcher's status counts only events that pass the filter in the lag of a sink that cannot be opened", async () => {
   const rig = await openDispatcherRig();
   onTestFinished(() => rig.dispose());
   const sink = scriptedSink();

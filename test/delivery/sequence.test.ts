@@ -87,7 +87,7 @@ describe("the sequence numbers of a sink", () => {
     expect(numbers(await delivered(sink))).toEqual([1, 2, 3, 4, 1, 2, 3, 4, 3, 4]);
   });
 
-  test("are used once for events accepted early and for the retried rest of the batch", async () => {
+  test("are used once each for events accepted early and for the other events of the batch, which are retried", async () => {
     const sink = listener();
     const take = sink.answer;
     sink.answer = async (batch, signal, accepted, offer) => {

@@ -57,7 +57,7 @@ describe("a restarted server", () => {
     expect(since(sink, 25)).toEqual(again);
   });
 
-  test("receives no more than 15 minutes again after a time in which it reported no instance id", async () => {
+  test("receives at most the events of 15 minutes again after a time in which it reported no instance id", async () => {
     const sink = mortalSink();
     await started({ a: sink });
     await minutes(0, 2);
@@ -113,7 +113,7 @@ describe("a restarted server", () => {
     expect(again).toEqual(ids(values(25 - again.length, again.length)));
   });
 
-  test("gets events again from before a restart of the worker, whose downtime does not count", async () => {
+  test("receives events from before a restart of the worker again; the downtime of the worker does not count", async () => {
     const sink = mortalSink();
     const first = await started({ a: sink });
     await minutes(0, 10);
@@ -141,7 +141,7 @@ describe("a restarted server", () => {
     expect(new Set(since(sink, before))).toEqual(new Set([...first, ...ids(values(25, 5))]));
   });
 
-  test("receives the events delivered since the last check again when the worker was killed too", async () => {
+  test("receives the events delivered since the last check again when the worker was killed as well", async () => {
     const first = mortalSink();
     const dispatcher = await started({ a: first });
     await minutes(0, 25);
@@ -217,7 +217,7 @@ describe("a restarted server", () => {
     expect(sink.closes).toBe(1);
   });
 
-  test("is not checked with `replay_after_restart: 0s`, and receives the last 3 minutes again with `3m`", async () => {
+  test("is not checked with `replay_after_restart: 0s`, and receives the events of the last 3 minutes again with `3m`", async () => {
     const [off, short] = [mortalSink(), mortalSink()];
     const first = await started({ a: off }, { replay_after_restart: "0s" });
     await minutes(0, 5);

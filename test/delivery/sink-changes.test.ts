@@ -18,7 +18,7 @@ async function endedOf(name: string) {
   return (await rig.store.outbox.lag()).find(({ sink }) => sink === name)?.ended;
 }
 
-test("a change of the sinks delivers to an added sink, does not reopen an unchanged sink, and ends a removed sink", async () => {
+test("a change of the configured sinks starts an added sink, keeps an unchanged sink open, and ends a removed sink", async () => {
   const [stays, goes, comes] = [scriptedSink(), scriptedSink(), scriptedSink()];
   const dispatcher = await started({});
   const staying = configured("stays", stays);
@@ -140,7 +140,7 @@ describe("a removed sink while the state cannot be written", () => {
     expect(written(back)).toEqual(ids(values(0, 1)));
   });
 
-  test("is retried by a single loop, however many other sinks are removed", async () => {
+  test("is ended by a single retry loop, however many other sinks are removed", async () => {
     const state = refuseEnds();
     const dispatcher = await started({ goes: scriptedSink() });
     for (let n = 0; n < 20; n += 1) {
@@ -155,7 +155,7 @@ describe("a removed sink while the state cannot be written", () => {
     expect(state.tries() - before).toBeLessThanOrEqual(20);
   });
 
-  test("is not retried after the dispatcher has stopped", async () => {
+  test("is not ended by a further attempt after the dispatcher has stopped", async () => {
     const state = refuseEnds();
     const dispatcher = await started({ goes: scriptedSink() });
     await dispatcher.changeSinks([]);

@@ -58,7 +58,7 @@ describe("the state of a sink", () => {
   });
 });
 
-describe("positions of a batch in the outbox", () => {
+describe("the outbox positions of the events in a batch", () => {
   test("ascend, and are the same in a replay", async () => {
     const seen: BatchInfo[] = [];
     const sink = scriptedSink((_batch, _signal, _accepted, offer) => {

@@ -131,7 +131,7 @@ describe("a snapshot of the current state", () => {
     expect(new Set(seen).size).toBe(256);
   });
 
-  test("continues after an event that the server rejects until the end of its schedule", async () => {
+  test("continues after an event that the server rejects at each retry of the schedule", async () => {
     const sink = scriptedSink((batch) => {
       const bad = batch.findIndex(({ subject }) => subject === "site/1/tag/20003");
       if (bad < 0) return { rejected: [] };

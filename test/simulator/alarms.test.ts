@@ -54,7 +54,7 @@ describe("recorded alarms of the simulator", () => {
     expect(finnish?.attributes.triggered_at).toMatch(/\+02:00$/);
   });
 
-  test("are raised and resolved within a minute of a start with the anchor next-alarm", () => {
+  test("are raised and resolved within a minute of a start with the option anchor: next-alarm", () => {
     const { simulator, nowMs } = startFastService();
     const transitions = simulator.truth.alarms.transitions(nowMs(), nowMs() + 60_000);
     const secondsUntil = (atMs: number) => (atMs - nowMs()) / 1000;
@@ -65,7 +65,7 @@ describe("recorded alarms of the simulator", () => {
     expect(earlyAlarms).not.toEqual([]);
   });
 
-  test("get new ids with each pass of the recording", () => {
+  test("get new ids each time the recording repeats", () => {
     const service = simulatedService({ anchor: "start", alarms: { resolved_retention_h: 24 * 365 } });
     service.advance(86_400 * 112 * 2);
     const ids = listIds(listAlarms(service, { status: "all", site_id: 6 }));
@@ -83,7 +83,7 @@ describe("recorded alarms of the simulator", () => {
     expect(listAlarms(withAlarms({ recorded: false }), { status: "all" })).toEqual([]);
   });
 
-  test("can show recovering_until before they are resolved", () => {
+  test("can have a recovering_until time before they are resolved", () => {
     const service = startFastService({ recovering_s: 10 });
     service.advance(13);
     expect(findAttributes(service, "500088")?.recovering_until).toBeNull();
@@ -155,7 +155,7 @@ describe("filters of the alarm list", () => {
 });
 
 describe("the control interface for alarms", () => {
-  test("raises, acknowledges, resolves, retriggers and deletes an alarm, and lists the transitions", () => {
+  test("raises, acknowledges, resolves, retriggers and deletes an alarm, and lists these changes of its state", () => {
     const service = withAlarms({ recorded: false });
     const { control, truth } = service.simulator;
     const id = control.raiseAlarm({ tagId: "10168", value: 91.5 });
@@ -197,7 +197,7 @@ describe("the control interface for alarms", () => {
     expect(findAttributes(service, "500088")).toMatchObject({ status: "resolved", acknowledged: true });
   });
 
-  test("deletes alarms raised through it when they ended longer ago than the retention", () => {
+  test("deletes the alarms that it raised once they ended longer ago than the retention", () => {
     const service = withAlarms({ recorded: false, resolved_retention_h: 1 });
     const { control } = service.simulator;
     const openId = control.raiseAlarm({ siteId: 6 });

@@ -56,7 +56,7 @@ describe("history buckets", () => {
     expect(foundStarts).toEqual(expected);
   });
 
-  test("returns 25 hours when the clocks go back, and supports half-hour offsets", () => {
+  test("returns 25 hourly buckets for a day when the clocks go back, and supports half-hour offsets", () => {
     const long = rangeQuery("10-24T22:00", "10-25T23:00");
     const hours = listTimestamps("2026-11-02", long.from, long.to, "Europe/Stockholm", "1h");
     expect([hours.length, new Set(hours).size]).toEqual([25, 25]);
@@ -132,7 +132,7 @@ describe("history buckets", () => {
 });
 
 describe("history totals", () => {
-  test("returns the last value minus the first of a meter in every response form", () => {
+  test("returns the last value of a meter minus its first value, in every form of response", () => {
     const series = points(simulatedService(), { tags: "10002" });
     const difference = Number(series.at(-1)?.value) - Number(series[0]?.value);
     const expectedTotal = expect.closeTo(difference, 3);

@@ -71,7 +71,7 @@ describe("rate limit models", () => {
     expect(countRequest(3000).allowed).toBe(true);
   });
 
-  test("weighted counter: counts a share of the previous minute", () => {
+  test("weighted counter: also counts part of the requests of the previous minute", () => {
     const countRequest = limiter("weighted_counter");
     expect(countAllowed(countRequest, burst(25, 30_000))).toBe(20);
     const justAfter = 39_750;

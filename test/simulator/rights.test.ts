@@ -39,7 +39,7 @@ describe("tokens of the simulator", () => {
     expect(ALL_PATHS.flatMap((path) => errorStatuses(service.get(path, QUERY)))).toEqual([]);
   });
 
-  test("have their abilities and sites in the response of the endpoint me, and all rights with *", () => {
+  test("have their permissions and sites in the response of GET me, and all permissions with *", () => {
     const service = simulatedService();
     service.simulator.control.changeToken(SERVICE_TOKEN, { abilities: ["*"], sites: [6] });
     const { token } = service.get("me").body.data;
@@ -52,7 +52,7 @@ describe("tokens of the simulator", () => {
     ["tags", "read:tags"],
     ["tags/read", "read:tags"],
     ["gateways", "read:gateways"],
-  ])("the endpoint %s requires the ability %s", (path, ability) => {
+  ])("the endpoint %s requires the permission %s", (path, ability) => {
     const service = simulatedService();
     const { abilities } = service.simulator.options.tokens[0] ?? { abilities: [] };
     service.simulator.control.changeToken(SERVICE_TOKEN, { abilities: abilities.filter((other) => other !== ability) });
@@ -61,14 +61,14 @@ describe("tokens of the simulator", () => {
     expect(errorStatuses(service.get(path, QUERY))).toEqual([]);
   });
 
-  test("the endpoints gateways, hosts and systems also require the user's permission", () => {
+  test("the endpoints gateways, hosts and systems also require that the user has the permission", () => {
     const service = simulatedService();
     service.simulator.control.changeToken(SERVICE_TOKEN, { permissions: [] });
     const errors = ["gateways", "hosts", "systems"].map((path) => errorStatuses(service.get(path, QUERY))[0]);
     expect(errors).toEqual([403, 403, 403]);
   });
 
-  test("cause HTTP status 403 without an ability if the option forbidden is real", () => {
+  test("cause HTTP status 403 without the permission if the option forbidden is real", () => {
     const service = simulatedService({ forbidden: "real" });
     service.simulator.control.changeToken(SERVICE_TOKEN, { abilities: [] });
     expect(service.get("alarms").status).toBe(403);

@@ -104,7 +104,7 @@ describe("the simulator over a socket", () => {
 });
 
 describe("the control interface over HTTP", () => {
-  test("changes alarms, gateways, tags, tokens, faults, health and inventory, and returns the true state", async () => {
+  test("changes alarms, gateways, tags, tokens, faults, health and inventory, and returns the simulator's own state", async () => {
     const { control, get, simulator } = await startServer({ alarms: { recorded: false } });
     const { id } = (await control("alarms/raise", { site_id: 6 })).body.data;
     await control("alarms/acknowledge", { id, by: "Kari" });

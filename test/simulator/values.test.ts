@@ -37,7 +37,7 @@ describe("reading values", () => {
     ]);
   });
 
-  test("requires 1 to 20 tags", () => {
+  test("requires 1 to 20 tags per request", () => {
     const service = simulatedService();
     const listTagIds = (count: number) => Array.from({ length: count }, (_, index) => 10_001 + index).join(",");
     expect(service.get("tags/read", { tags: listTagIds(20) }).body.data).toHaveLength(20);
@@ -116,7 +116,7 @@ describe("writing values", () => {
     ],
   };
 
-  test("fails the request if a device rejects its tag; an option decides about the other tag", () => {
+  test("fails the request if a device rejects one tag; an option decides whether the other tag is written", () => {
     const valueAfter = (partial: "none" | "apply_good") => {
       const service = simulatedService({ writes: { rejected_tags: ["10168"], partial } });
       expect(errorStatuses(service.post("tags/write", TWO_WRITES))).toEqual([500]);

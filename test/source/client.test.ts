@@ -18,7 +18,7 @@ const PATHS: Record<string, string> = {
 };
 
 describe("requests to each endpoint", () => {
-  it.each(Object.keys(CALLS))("%s: sends one request with its path, both media types and the token", async (name) => {
+  it.each(Object.keys(CALLS))("%s: sends one request with path, Accept, Content-Type and token", async (name) => {
     const clock = { now: () => 1_780_315_200_000, monotonic: () => 0, sleep: async () => {} };
     const trial = trialSource(() => reply(200, GOOD[name]), { clock });
     expect(await CALLS[name]?.(trial.source)).toMatchSnapshot();
@@ -95,7 +95,7 @@ describe("pauses that the service requests", () => {
     expect(now).toBeGreaterThanOrEqual(22_500 + 45_000 + 90_000 + 180_000 + 360_000 + 675_000);
   });
 
-  it("a pause begins before the refused request frees its slot, so no other request is sent", async () => {
+  it("a pause begins before the refused request frees its slot, so that no other request is sent in between", async () => {
     const order: string[] = [];
     const trial = trialSource(() => reply(429, { errors: [{ status: 429 }] }), {
       limiter: {
@@ -176,7 +176,7 @@ describe("writing values", () => {
     ["Infinity", [write("1", Number.POSITIVE_INFINITY)]],
     ["one tag twice", [write("1", 1), write("1", 2)]],
     ["21 tags", Array.from({ length: 21 }, (_, i) => write(String(i), 1))],
-    ["two ids in one", [write("1,2", 1)]],
+    ["two ids in one text", [write("1,2", 1)]],
   ])("rejects %s before it sends a request", async (_name, writes) => {
     const trial = trialSource(() => reply(200, GOOD.write));
     await expect(trial.source.write(async () => writes, never())).rejects.toBeInstanceOf(Rejected);

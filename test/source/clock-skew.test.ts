@@ -17,14 +17,14 @@ function trialSkew() {
   return { clock, skew, log, compared, observe };
 }
 
-describe("createClockSkew", () => {
-  it.each([-600_000, -400, 0, 31_000, 600_000])("measures a difference of %i ms to half a second", (skewMs) => {
+describe("the difference between the local and the service's clock (createClockSkew)", () => {
+  it.each([-600_000, -400, 0, 31_000, 600_000])("is measured with an error of at most 1 s: %i ms", (skewMs) => {
     const { skew, clock } = trialSkew();
     skew.observeDate(new Date(START_MS - skewMs).toUTCString(), clock.monotonic() - 100);
     expect(Math.abs((skew.skewMs() ?? Number.NaN) - skewMs)).toBeLessThanOrEqual(1_000);
   });
 
-  it("ignores a missing, an invalid, a late and a single odd Date header", () => {
+  it("ignores a Date header that is missing, invalid or late, and a single header that differs from the others", () => {
     const { skew, clock, observe } = trialSkew();
     skew.observeDate(undefined, clock.monotonic());
     skew.observeDate("yesterday", clock.monotonic());
@@ -35,7 +35,7 @@ describe("createClockSkew", () => {
     expect(Math.abs(skew.skewMs() ?? 1e9)).toBeLessThanOrEqual(1_000);
   });
 
-  it("logs a difference of more than 30 s once when it begins and once when it ends", () => {
+  it("is logged above 30 s, once when it begins and once when it ends", () => {
     const { observe, log } = trialSkew();
     for (let i = 0; i < 3; i++) observe(29_000);
     expect(log.warn).not.toHaveBeenCalled();
@@ -45,7 +45,7 @@ describe("createClockSkew", () => {
     expect(log.info).toHaveBeenCalledOnce();
   });
 
-  it("knows the difference after a clock step, and compares the Date header of each reply again", () => {
+  it("is known at once after a clock step, and each later Date header is compared again", () => {
     const { clock, skew, compared } = trialSkew();
     const truth = () => new Date(START_MS + clock.monotonic()).toUTCString();
     const expectSkew = (skewMs: number) => expect(Math.abs((skew.skewMs() ?? 1e9) - skewMs)).toBeLessThanOrEqual(1_000);
@@ -61,7 +61,7 @@ describe("createClockSkew", () => {
   });
 });
 
-it("serviceClock returns the local time unless it differs by more than 30 s or was stepped", () => {
+it("the service clock returns the local time unless the local clock differs by more than 30 s or was stepped", () => {
   const clock = createVirtualClock(START_MS);
   const clockCheck = createClockCheck({ clock, log: pino({ level: "silent" }) });
   let skewMs: number | null = null;

@@ -61,7 +61,7 @@ describe("normalizeTime: times of the service", () => {
     "1780315200",
     "0000-00-00 00:00:00",
     "12:00:00 on Monday",
-  ])("keeps %s unchanged and reports that it is no time", (raw) => {
+  ])("keeps %s unchanged and reports that it is not a time", (raw) => {
     expect(normalizeTime(raw)).toEqual({ text: raw, isTime: false });
   });
 });

@@ -38,14 +38,14 @@ function limited(perMinute = 30) {
 }
 
 describe("the rate limit of lists", () => {
-  it("never delays an alarm list during a long inventory", async () => {
+  it("does not delay an alarm list during a long inventory", async () => {
     const { ask, pollAlarms } = limited();
     ask(200);
     const waited = await pollAlarms(32, 15_000);
     expect(waited).toEqual(Array(32).fill(0));
   });
 
-  it("lends nine tenths of the rate to an inventory while alarms and urgent lists leave their share unused", async () => {
+  it("lets an inventory use nine tenths of the rate while no alarm list and no urgent list is requested", async () => {
     const { ask, clock, starts } = limited();
     ask(400);
     await clock.run(10 * 61_000 - 1);
@@ -98,7 +98,7 @@ describe("the rate limit of lists", () => {
     expect(starts).toEqual([0, 1_000, 1_000, 1_000]);
   });
 
-  it("leaves some requests for an inventory while alarm lists use all they can get", async () => {
+  it("sends some inventory requests although alarm lists are always waiting", async () => {
     const { ask, clock, starts } = limited();
     let other = 0;
     ask(900, "alarms");
@@ -108,7 +108,7 @@ describe("the rate limit of lists", () => {
     expect(starts.length - other).toBeGreaterThan(500);
   });
 
-  it("never exceeds its rate in any minute", async () => {
+  it("never sends more than 30 requests in any minute", async () => {
     const { ask, clock, starts } = limited();
     ask(100, "urgent");
     await clock.run(600_000);
@@ -196,7 +196,7 @@ describe("the rate limit of lists", () => {
     expect(starts).toHaveLength(10);
   });
 
-  it("permits one trial request during a pause, and all waiting requests after the release", async () => {
+  it("permits one trial request during a pause, and sends all waiting requests after the pause ends", async () => {
     const { ask, clock, pace, starts } = limited();
     pace.pause(3_600_000);
     ask(3, "urgent");

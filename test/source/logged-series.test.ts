@@ -127,7 +127,7 @@ describe("parseLogged compared with parseJson", () => {
     await expectSame(text);
   });
 
-  test("both parsers of history agree on any changed byte, also one that is not UTF-8, and for any truncation", async () => {
+  test("both parsers of history agree after a change of any byte, also to invalid UTF-8, and after any truncation", async () => {
     const bytes = bytesOf(reply(`[${one},{"timestamp": ${AT}, "value": -2.50e1},${entry(AT, "null")}]`));
     for (let at = 0; at < bytes.length; at++) {
       await expectSame(bytes.slice(0, at));

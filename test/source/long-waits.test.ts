@@ -90,7 +90,7 @@ describe.each([
     expect(asked(trial, /healthcheck/)).toHaveLength(health);
   });
 
-  test("allows another trial request 5, 10 and 20 minutes after refused trial requests", async () => {
+  test("permits another trial request 5, 10 and 20 minutes after refused trial requests", async () => {
     const trial = rig();
     trial.service.refusal = refusal;
     listing(trial);
@@ -130,7 +130,7 @@ test("after a 503 without a wait, the list continues after one successful health
 });
 
 describe("a 429 of the tag endpoints with a wait of 30 days", () => {
-  test("is followed by a read as trial request, and by a waiting write only after that request", async () => {
+  test("is followed by a read as a trial request; a waiting write is sent only after that request", async () => {
     const trial = rig();
     const { clock, source, sent, service } = trial;
     service.refusal = tooMany;

@@ -24,7 +24,7 @@ const notes = async ({ metrics }: ReturnType<typeof trialSource>) =>
   );
 
 describe("a list page with unchanged bytes", () => {
-  it("an unchanged page returns the same record objects and continues to the next page", async () => {
+  it("a page with unchanged bytes returns the same record objects, and the next page is requested", async () => {
     const list = listOfTags();
     const first = await list.tags();
     const second = await list.tags();
@@ -37,7 +37,7 @@ describe("a list page with unchanged bytes", () => {
     expect(other).toMatchObject({ number: 2, lastPage: 2, total: 4, hasMore: false });
   });
 
-  it("a page is cached separately for each page size and filter, and only for callers that store the records", async () => {
+  it("a page is cached per page size and filter, and only for callers that pass their stored records", async () => {
     const list = listOfTags();
     const [first] = await list.tags();
     expect((await list.tags(NONE_STORED, 2))[0]).not.toBe(first);

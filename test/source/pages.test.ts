@@ -50,9 +50,9 @@ describe("the link to the next page (links.next)", () => {
     ["on another path", (page: number) => `https://service.example/admin/delete?page=${page}`],
     ["relative to the root", (page: number) => `/elsewhere?page=${page}`],
     ["of another scheme", (page: number) => `javascript:alert(1)?page=${page}`],
-    ["without a position", () => LIST],
+    ["without a page number", () => LIST],
     ["that is no address", () => "http://["],
-    ["with a prototype", (page: number) => `${LIST}?__proto__=x&constructor=y&page=${page}`],
+    ["with prototype keys", (page: number) => `${LIST}?__proto__=x&constructor=y&page=${page}`],
   ])("%s: the client requests the pages of the same list with its own filters", async (_name, next) => {
     const trial = pagedAlarms(5, next);
     const items = await allItems(trial.source.alarms(FILTER, never()));
@@ -117,7 +117,7 @@ describe("endless lists", () => {
     ["a link to itself", endless((page) => `${LIST}?page=${page}`), 1],
     ["a link to the first page", endless(() => LIST.concat("?page=1")), 1],
     ["the first page over and over", endless(() => `${LIST}?page=2`, { current_page: 1 }), 2],
-    ["a page left out", endless((page) => `${LIST}?page=${page + 2}`), 2],
+    ["a link that skips a page", endless((page) => `${LIST}?page=${page + 2}`), 2],
   ])("an endless list is malformed: %s", async (_name, trial, requests) => {
     const failure = await failureOf(allItems(trial.source.alarms({ status: "all" }, never())));
     expect(failure).toMatchObject({ kind: "malformed" });
@@ -165,11 +165,11 @@ describe("page sizes", () => {
   const sizes = ({ requests }: Trial) => requests.map((request) => paramsOf(request).get("per_page"));
 
   it.each([
-    ["as the interface names it", { message: "too large", source: "per_page" }],
-    ["in words", { message: "The per page field must not be greater than 100.", source: "per page" }],
-    ["with its place", { message: "too large", source: "query.perPage" }],
-    ["without a field", { message: "The per page must be at most 100." }],
-  ])("uses the default size after one rejected request: %s", async (_name, said) => {
+    ["the source per_page", { message: "too large", source: "per_page" }],
+    ["a source in words", { message: "The per page field must not be greater than 100.", source: "per page" }],
+    ["the source query.perPage", { message: "too large", source: "query.perPage" }],
+    ["no source", { message: "The per page must be at most 100." }],
+  ])("uses the default page size after one request is rejected with %s", async (_name, said) => {
     const trial = trialSource(
       ({ path }) =>
         path.includes("per_page=500")
@@ -182,7 +182,7 @@ describe("page sizes", () => {
     expect(sizes(trial)).toEqual(["500", "100", "100"]);
   });
 
-  it("does not repeat a list after an error about another field", async () => {
+  it("does not repeat a list request after an error about another field", async () => {
     const errors = [{ status: 422, message: "no", source: "site_id" }];
     const trial = trialSource(() => reply(200, { errors }), { config });
     expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({ field: "site_id" });
@@ -249,7 +249,7 @@ describe("empty objects and lists in the form that PHP sends", () => {
     expect(listing.complete ? [] : listing.shown).toHaveLength(1);
   });
 
-  it("without links and counts: requests pages until one is not full", async () => {
+  it("without links and counts: the client requests pages until a page is not full", async () => {
     const trial = trialSource((request) => {
       const page = pageOf(request);
       const records = Array.from({ length: page === 1 ? 100 : 3 }, (_, i) => tagRecord(`${page}-${i}`));

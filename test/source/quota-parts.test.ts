@@ -18,7 +18,7 @@ describe("the slowdown of requests after refusals (429)", () => {
   });
   const oneLess = (marginMs: number) => terms({ marginMs, perWindow: LIMIT - 1, isSlowed: true });
 
-  test("uses one slot less and adds a margin for an hour after the first refusal", () => {
+  test("uses one request slot less and adds a margin of 250 ms for an hour after the first refusal", () => {
     const caution = createRefusalSlowdown(LIMIT);
     expect(caution.currentLimits(0)).toEqual(terms());
     caution.noteRefusal(1_000, 19, true);
@@ -87,7 +87,7 @@ describe("the slowdown of requests after refusals (429)", () => {
   });
 });
 
-describe("the slots of sent requests", () => {
+describe("the quota slots of sent requests", () => {
   const slot = (sentAtMs: number, countedByMs = sentAtMs) => ({
     id: sentAtMs,
     endpoint: "read" as const,
@@ -100,7 +100,7 @@ describe("the slots of sent requests", () => {
     return spent;
   };
 
-  test("frees a slot one window after it was counted", () => {
+  test("are free again one window (60 s) after the service counted the request", () => {
     const spent = spentAt(0, 1_000, 2_000);
     expect([59_999, 60_000, 61_000, 62_000].map((now) => spent.countAt(now))).toEqual([3, 2, 1, 0]);
     expect(spent.slotFreeAtMs(3_000, 4)).toBe(3_000);
@@ -110,7 +110,7 @@ describe("the slots of sent requests", () => {
     expect(spent.slotFreeAtMs(3_000, 0)).toBe(Number.POSITIVE_INFINITY);
   });
 
-  test("frees the slot of a request that was never sent, and drops slots after two windows", () => {
+  test("are dropped when the request was never sent, and otherwise after two windows", () => {
     const spent = spentAt(0);
     const other = slot(1_000);
     spent.add(other);
@@ -122,7 +122,7 @@ describe("the slots of sent requests", () => {
     expect(spent.slots().map(({ sentAtMs: sentAt }) => sentAt)).toEqual([119_999, 120_000]);
   });
 
-  test("counts another client's requests as the service's count minus Plenum's own, in any usual window", () => {
+  test("give another client's requests: the service's count minus Plenum's own, for any usual type of window", () => {
     expect(spentAt(0, 1_000).countUnexplained(2, 2_000)).toBe(0);
     expect(spentAt(0, 1_000).countUnexplained(3, 2_000)).toBe(1);
     expect(spentAt().countUnexplained(4, 0)).toBe(4);
@@ -223,7 +223,7 @@ describe("limits and pauses stated by the service", () => {
   test.each([
     ["write", ["write"]],
     ["everything", ["read", "write", "history"]],
-  ] as const)("a pause of %s stops the endpoints %j", async (scope, paused) => {
+  ] as const)("with separate quotas, a pause of %s stops the endpoints %j", async (scope, paused) => {
     const { quota } = await ready({ separateEndpoints: true });
     quota.pauseRequests(10_000, scope);
     const { buckets } = quota.status();
@@ -242,7 +242,7 @@ describe("limits and pauses stated by the service", () => {
     expect(await asked).toBe("write");
   });
 
-  test("a failed save of a slot or pause is logged and stops no request", async () => {
+  test("a failed save of a quota slot or a pause is logged and stops no request", async () => {
     const told: string[] = [];
     const store = usedBefore();
     let isBroken = false;
@@ -265,7 +265,7 @@ describe("limits and pauses stated by the service", () => {
     expect(told).toHaveLength(2);
   });
 
-  test("a slot stays in use for a minute and 12 ms, and is stored with wall-clock times", async () => {
+  test("a quota slot stays in use for 60.012 s, and is stored with wall-clock times", async () => {
     const { ask, clock, left, store } = await ready();
     for (let n = 0; n < 21; n += 1) void ask("on-demand", `${n}`, { latencyMs: 0 });
     await clock.run(60_000);

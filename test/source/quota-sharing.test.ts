@@ -42,7 +42,7 @@ function separateAfterMs(
 }
 
 test.each(COUNTING)(
-  "%s: one shared count is never mistaken for separate counts when replies arrive out of order",
+  "limiter %s: one count for all endpoints is never taken for separate counts when replies arrive out of order",
   (limiter) => {
     for (let seed = 1; seed <= 40; seed += 1) {
       const longestWayMs = (seed % 8) * 1_000;
@@ -55,7 +55,7 @@ test.each(COUNTING)(
 // Counts of a token bucket seldom differ by enough.
 const CLEAR = COUNTING.filter((limiter) => limiter !== "token bucket 20");
 
-test.each(CLEAR)("%s: separate counts are detected within ten minutes when the shared quota is used up", (limiter) => {
+test.each(CLEAR)("limiter %s: separate counts per endpoint are detected within ten minutes of full use", (limiter) => {
   const found = Array.from({ length: 40 }, (_, seed) => separateAfterMs(limiter, true, seed, { longestGapMs: 4_000 }));
   expect(found.filter((at) => at !== null && at < 600_000).length).toBeGreaterThanOrEqual(36);
 });

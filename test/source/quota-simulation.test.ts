@@ -18,7 +18,7 @@ describe(`two hours against limiters unknown to the client (${replay})`, () => {
     expect(outcome.utilisation, replay).toBeGreaterThanOrEqual(0.97);
   });
 
-  test("with stalls and clock steps: causes at most one refusal", async () => {
+  test("with network stalls and clock steps: causes at most one refusal", async () => {
     const weather = { network: stalling, clockStepEveryMs: 60_000 };
     const outcome = await simulate({ limiter: "sliding log", hours: 2, seed, ...weather });
     expect(outcome.refused, replay).toBeLessThanOrEqual(1);
@@ -43,7 +43,7 @@ describe(`two hours against limiters unknown to the client (${replay})`, () => {
   test.each([
     { reserve: 0, goalMs: GOALS.urgent.p95Ms + 1_000 },
     { reserve: 1, goalMs: GOALS.urgent.p95WithReserveMs },
-  ])("sends writes in time during continuous polls, with reserve $reserve", async ({ reserve, goalMs }) => {
+  ])("sends writes in time during continuous polls, with $reserve reserved slots", async ({ reserve, goalMs }) => {
     const outcome = await simulate({ limiter: "sliding log", hours: 4, seed, urgentEveryMs: 60_000, reserve });
     expect(quantile(outcome.urgentWaitsMs, reserve === 0 ? 0.95 : 0.9), replay).toBeLessThanOrEqual(goalMs);
     expect(outcome.refused, replay).toBe(0);

@@ -44,7 +44,7 @@ describe("the rate of requests and the limit of 20 a minute", () => {
   });
 
   test.each([
-    ["until its response and one minute", { latencyMs: 2_000 }, 62_000],
+    ["for one minute after its response", { latencyMs: 2_000 }, 62_000],
     ["for at most 3 s longer than the window when the response is slow", { latencyMs: 30_000 }, 63_000],
     ["for 3 s longer without a response", { latencyMs: 10, fails: new Retryable("cut") }, 63_000],
   ])("keeps the slot of a request in use %s", async (_until, request, freeMs) => {
@@ -259,7 +259,7 @@ describe("the stored quota after restarts", () => {
     }
   }
 
-  test("with a request every 3 s, stores the slot of the next request in the transaction of a reply", async () => {
+  test("with a request every 3 s, stores the slot of the next request in advance, in the transaction of a reply", async () => {
     const { rig, savedAtMs } = countingSaves();
     await askEvery3s(rig, 10);
     expect(rig.left.map(({ at }) => at)).toEqual([0, 3, 6, 9, 12, 15, 18, 21, 24, 27].map((s) => s * 1_000));
@@ -268,7 +268,7 @@ describe("the stored quota after restarts", () => {
       expect(stored(rig).some(({ countedByMs }) => countedByMs === START_MS + at + 100)).toBe(true);
   });
 
-  test("stores a pre-recorded slot again when more than 10 s pass before its use", async () => {
+  test("stores a slot again that was stored in advance more than 10 s before its use", async () => {
     const { clock, rig, savedAtMs } = countingSaves();
     await askEvery3s(rig, 3);
     await clock.advance(11_000);
@@ -278,7 +278,7 @@ describe("the stored quota after restarts", () => {
     expect(stored(rig).at(-1)?.countedByMs).toBeGreaterThanOrEqual(START_MS + 23_000);
   });
 
-  test("stores a pre-recorded slot again when the clock was set in between", async () => {
+  test("stores a slot again that was stored in advance before the clock was set", async () => {
     for (const stepMs of [-3_600_000, 3_600_000]) {
       const { clock, rig, savedAtMs } = countingSaves();
       await askEvery3s(rig, 3);
@@ -292,14 +292,14 @@ describe("the stored quota after restarts", () => {
     }
   });
 
-  test("does not use a pre-recorded slot that is not durable", async () => {
+  test("does not use a slot stored in advance before that write is durable", async () => {
     const never = new Promise<void>(() => undefined);
     const { rig, savedAtMs } = countingSaves({ saveDeferred: () => never });
     await askEvery3s(rig, 4);
     expect(savedAtMs).toEqual([0, 3_000, 6_000, 9_000]);
   });
 
-  test("after a kill, counts only the pre-recorded slot as used in addition to the sent requests", async () => {
+  test("after a kill, counts only the slot stored in advance as used in addition to the sent requests", async () => {
     const before = createRig();
     await askEvery3s(before, 18);
     const clock = createVirtualClock(before.clock.now());
@@ -527,7 +527,7 @@ describe("a changed share of the quota", () => {
     expect(mostInAMinute(rig.left)).toBeLessThanOrEqual(20);
   });
 
-  test("a changed share keeps the reserve for writes free, except with separate counters, where writes have their own", async () => {
+  test("a changed share keeps the reserve for writes free, unless writes have a separate request counter", async () => {
     for (const separateEndpoints of [false, true]) {
       const rig = createRig({ separateEndpoints });
       const first = rig.ask("live");

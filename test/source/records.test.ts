@@ -89,7 +89,7 @@ describe("records of the service", () => {
     ["yes", null],
     [1, true],
     [false, false],
-  ])("reads online %j of a gateway as %j", (online, expected) => {
+  ])("parses the field online %j of a gateway as %j", (online, expected) => {
     const [record] = (GOOD.gateways as { data: unknown[] }).data;
     expect(PARSERS.gateway(changed(record, ["attributes", "online"], online))?.online).toBe(expected);
   });
@@ -111,7 +111,7 @@ describe("records of the service", () => {
     expect(PARSERS.tag(record)?.displayName).toBe(expected);
   });
 
-  it.each([[[]], [{}]])("reads the last event %j of an alarm as no event", (last_active_event) => {
+  it.each([[[]], [{}]])("parses last_active_event %j of an alarm as no event", (last_active_event) => {
     expect(alarm({ last_active_event }).alarm?.lastActiveEvent).toBeNull();
   });
 
@@ -132,7 +132,7 @@ describe("token information", () => {
     await expect(trial.source.me(never())).rejects.toMatchObject({ kind: "malformed" });
   });
 
-  it("a token with the ability * has every ability of the interface", async () => {
+  it("a token with the permission * has every permission of the interface", async () => {
     const body = { data: changed((GOOD.me as { data: unknown }).data, ["token", "abilities"], ["*"]) };
     const trial = trialSource(() => reply(200, body));
     const { abilities } = await trial.source.me(never());

@@ -29,7 +29,7 @@ describe("errors with HTTP 200", () => {
     Object.keys(CALLS).map((endpoint) => ({ status, endpoint, meaning })),
   );
   it.each(combinations)(
-    "an error with status $status in a body of $endpoint gives the matching error after one request",
+    "an error with status $status in a reply of $endpoint becomes the matching Plenum error, without a retry",
     async ({ status, endpoint, meaning }) => {
       const trial = trialSource(() => reply(200, { errors: [{ status, message: "no", meta: [] }] }));
       expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject(meaning);
@@ -44,7 +44,7 @@ describe("errors with HTTP 200", () => {
     ["write", { kind: "rejected" }],
     ["tags", { kind: "config", reason: "settings" }],
     ["me", { kind: "config", reason: "settings" }],
-  ])("an error with status 404 in a body of %s gives the matching error", async (endpoint, meaning) => {
+  ])("an error with status 404 in a reply of %s becomes the matching Plenum error", async (endpoint, meaning) => {
     const trial = trialSource(() => reply(200, { errors: [{ status: 404, message: "All tags must have logs." }] }));
     expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject(meaning);
   });
@@ -69,7 +69,7 @@ describe("replies with errors, data or both", () => {
     ["errors that are no objects", { errors: [null, 7], data }, { kind: "retryable" }],
     ["a list", [], { kind: "malformed" }],
     ["null", null, { kind: "malformed" }],
-  ])("a reply returns data only without errors: %s", (_name, body, expected) => {
+  ])("the data of a reply is returned only without errors: %s", (_name, body, expected) => {
     expect(outcome(200, body)).toMatchObject(expected);
   });
 
@@ -96,7 +96,7 @@ describe("several errors in a reply", () => {
     }
   });
 
-  it("errors are ranked together with the HTTP status", () => {
+  it("the HTTP status is ranked together with the statuses of the errors", () => {
     expect(outcome(401, { errors: [{ status: 422, message: "m" }] })).toMatchObject({ reason: "unauthenticated" });
     expect(outcome(500, { errors: [{ status: 403, message: "m" }] })).toMatchObject({ reason: "forbidden" });
   });
@@ -156,7 +156,7 @@ describe("HTML pages instead of responses", () => {
     { endpoint, status: 503, meaning: { kind: "throttled", scope: "everything", retryAfterMs: null } },
   ]);
   it.each(cases)(
-    "HTML with $status of $endpoint is an error, not an empty list",
+    "an HTML page with HTTP status $status from $endpoint is an error, not an empty list",
     async ({ endpoint, status, meaning }) => {
       const trial = trialSource(() => reply(status, html, { "content-type": "text/html" }));
       const failure = await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve());

@@ -39,7 +39,7 @@ describe("values of a read response", () => {
     },
   );
 
-  it("tags without a value are counted and returned with the reason", async () => {
+  it("requested tags without a value in the reply are counted and returned with the reason", async () => {
     const trial = trialSource(() => reply(200, { data: [record("1", "n/a"), record("2", 7)] }));
     const { unreadTags: leftOut } = await trial.source.read(["1", "2", "3"], "live", never());
     expect(leftOut).toEqual([
@@ -49,7 +49,7 @@ describe("values of a read response", () => {
     expect(await notes(trial)).toEqual(expect.arrayContaining(["tag.value", "tag.unanswered"]));
   });
 
-  it("a record that was not requested is omitted, and a repeated record counts once", async () => {
+  it("the record of a tag that was not requested is omitted, and a repeated record counts once", async () => {
     const trial = trialSource(() => reply(200, { data: [record("9", 9), record("1", 1), record("1", "1")] }));
     const { readings } = await trial.source.read(["1", "2"], "live", never());
     expect(readings.map(({ id, value }) => [id, value])).toEqual([["1", 1]]);
@@ -73,7 +73,7 @@ describe("values of a read response", () => {
 describe("logs of a history response", () => {
   const log = (measurements: unknown) => () => reply(200, { data: [{ ...tagRecord("1"), measurements }] });
 
-  it("logs have timestamps in UTC from any offset, and keep null values", async () => {
+  it("timestamps with any UTC offset are converted to UTC, and null values stay null", async () => {
     const trial = trialSource(
       log([
         { timestamp: "2026-06-01T00:00:00Z", value: 1 },
@@ -129,7 +129,7 @@ describe("logs of a history response", () => {
     expect(series?.unreadable?.said).toBe(said);
   });
 
-  it("quoted values of logs have no secrets and no control characters", async () => {
+  it("a message that quotes a value of a log has no secrets and no control characters", async () => {
     const value = `\u001b[31m${TOKEN} ${"x".repeat(5_000)}`;
     const trial = trialSource(log([{ timestamp: AT, value }]));
     const [series] = await trial.source.history(RANGE, "history", never());
@@ -148,7 +148,7 @@ describe("totals in all their forms", () => {
     ["measurements with one number", { measurements: [42.5] }, 42.5],
     ["measurements as an object", { measurements: { value: 42.5 } }, 42.5],
     ["measurements with one object", { measurements: [{ value: 42.5 }] }, 42.5],
-    ["with a stamp", { measurements: [{ timestamp: "2026-06-01T00:00:00Z", value: 42.5 }] }, 42.5],
+    ["with a timestamp", { measurements: [{ timestamp: "2026-06-01T00:00:00Z", value: 42.5 }] }, 42.5],
     ["value next to empty measurements", { value: 42.5, measurements: [] }, 42.5],
     ["null value next to measurements", { value: null, measurements: [42.5] }, 42.5],
     ["negative after a reset", { measurements: [-900] }, -900],

@@ -44,7 +44,7 @@ describe("certificates", () => {
     ["fake", "ours.pem", "comes from an unknown authority"],
     ["good", undefined, "comes from an unknown authority"],
     ["theirs", "ours.pem", "is signed by itself"],
-  ])("rejects the certificate %s with ca_file %s: %s", async (name, ca, fault) => {
+  ])("rejects the certificate %s with ca_file %s because it %s", async (name, ca, fault) => {
     const { url, seen } = await serving(name);
     const failure = await failureOf(ask(url, ca === undefined ? undefined : at(ca)));
     expect(failure).toMatchObject({ kind: "config" });

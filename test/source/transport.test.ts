@@ -70,9 +70,9 @@ describe("a truncated body", () => {
   const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
   const chunked = `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
   const FORMS = {
-    "with a length": `${head}Content-Length: ${body.length}\r\n\r\n${body}`,
+    "with Content-Length": `${head}Content-Length: ${body.length}\r\n\r\n${body}`,
     chunked: `${head}Transfer-Encoding: chunked\r\n\r\n${chunked}`,
-    "ended by closing": `${head}Connection: close\r\n\r\n${body}`,
+    "ended by closing the connection": `${head}Connection: close\r\n\r\n${body}`,
   };
 
   it.each(Object.entries(FORMS))(
@@ -111,7 +111,7 @@ describe("a 429 or 503 whose body is lost", () => {
     "followed by invalid HTTP": "Transfer-Encoding: chunked\r\n\r\nlong\r\n",
   };
 
-  it.each(Object.entries(LOST))("%s: the client obeys the status and headers", async (_name, rest) => {
+  it.each(Object.entries(LOST))("%s: the client uses the status and Retry-After", async (_name, rest) => {
     for (const [status, retryAfterMs] of [
       [429, 41_000],
       [503, 40_000],
@@ -124,7 +124,7 @@ describe("a 429 or 503 whose body is lost", () => {
     }
   });
 
-  it("a lost body with any other status is retryable", async () => {
+  it("a lost body with any other status is a retryable error", async () => {
     for (const status of [200, 401, 403, 404, 422, 500, 504]) {
       const url = await raw(() => `HTTP/1.1 ${status} X\r\nRetry-After: 40\r\n${LOST["cut off"]}`);
       const failure = await failureOf(trialSource(transportTo(url).send).source.read(["1"], "live", never()));

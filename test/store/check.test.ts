@@ -18,7 +18,7 @@ beforeEach(async () => {
 
 const OTHER_TRIGGER = "create trigger event_gone after delete on event begin select 1; end";
 
-describe("the check of a state", () => {
+describe("the check of a stored state", () => {
   test("finds no damage in an intact state, counts its rows and changes no byte, also while a worker runs", async () => {
     const before = readFileSync(file);
     const report = checkStateInFolder(folder);
@@ -38,7 +38,7 @@ describe("the check of a state", () => {
     ["dead_letter", "update dead_letter set reason = 'x' where position = 2", 1],
     ["sink", "update sink set position = 1", 3],
     ["quota_hold", "update quota_hold set until_ms = 1", 2],
-  ])("reports rows of %s that differ from their checksum", (table, sql, damaged) => {
+  ])("reports rows of the table %s that differ from their checksum", (table, sql, damaged) => {
     editState(folder, sql);
     const report = checkStateInFolder(folder);
     expect(isStateIntact(report)).toBe(false);

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { StateConfig } from "#src/engine/store/state-config.ts";
 
-test("the state configuration has defaults and rejects a replay window shorter than 15 minutes", () => {
+test("the configuration of the state has defaults, and rejects a replay window shorter than 15 minutes", () => {
   expect(StateConfig.parse({})).toEqual({
     folder: "state",
     max_bytes: 2 ** 30,

@@ -49,7 +49,7 @@ test("deferred writes are committed after five seconds with the latest value of 
   expect(commits.slice(1)).toEqual([["four"]]);
 });
 
-test("a deferred write with the same key as a running commit joins the next transaction", async () => {
+test("a deferred write with a key that a running commit writes is part of the next transaction", async () => {
   const { soon, write } = writing();
   const first = write("a", "one");
   const taken = soon.takeWaiting();
@@ -82,7 +82,7 @@ function onDisk() {
   return { clock: createVirtualClock(Date.parse("2026-11-22T06:00:00Z")), database };
 }
 
-test("after a failed deferred write, the next cursor is written at once, so that the failure is reported", async () => {
+test("after a failed deferred write, the next cursor of a sink is written at once, so that the failure is reported", async () => {
   const { clock, database: inner } = onDisk();
   prepareSchema(inner, true);
   let isFull = false;
@@ -128,7 +128,7 @@ test("a deferred write replaces an earlier write with the same key, and a failed
   await right;
 });
 
-test("closing a writer commits waiting writes, leaves no timer and takes at most three seconds", async () => {
+test("closing the PostgreSQL writer commits waiting writes, leaves no timer and takes at most three seconds", async () => {
   const clock = createVirtualClock(Date.parse("2026-11-22T06:00:00Z"));
   const sent: (readonly string[])[] = [];
   const writerOf = (reply: () => Promise<[]>) =>

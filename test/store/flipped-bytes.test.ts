@@ -58,7 +58,7 @@ function repeatLeafInTable(): void {
   writeFileSync(file, bytes);
 }
 
-test("a sink that read past a misplaced page of the log gets every event after the recovery", async () => {
+test("a sink that read past a misplaced page of the event log gets every event after the recovery", async () => {
   const events = values(1, 60);
   const store = await openStore({ folder, clock: CLOCK });
   await store.outbox.register("a", "beginning");
@@ -77,7 +77,7 @@ test("a sink that read past a misplaced page of the log gets every event after t
   await recovered.close();
 });
 
-test("the log check repairs a wrong id in an index", async () => {
+test("the check of the event log repairs a wrong id in an index", async () => {
   const store = await openStore({ folder, clock: CLOCK });
   await store.outbox.register("a", "beginning");
   await store.commit({ events: values(1, 3) });
@@ -92,7 +92,7 @@ test("the log check repairs a wrong id in an index", async () => {
   expect(pragmaOf(folder, "integrity_check")).toBe("ok");
 });
 
-test("the log check corrects a wrong byte count", async () => {
+test("the check of the event log corrects a wrong byte count", async () => {
   const store = await openStore({ folder, clock: CLOCK });
   await store.commit({ events: values(1, 3) });
   const { bytes } = await store.outbox.pressure();

@@ -44,7 +44,7 @@ describe("a full disk", () => {
     await store.close();
   });
 
-  test("simulated by a page limit, rolls the transaction back and accepts it once the limit is raised", () => {
+  test("simulated by a page limit, rolls a transaction back, and accepts the transaction once the limit is raised", () => {
     const database = openDatabase(join(testFolder(), "small.db"));
     database.exec("pragma max_page_count = 20; create table a (n integer primary key, text text)");
     const insert = database.prepare("insert into a (text) values (?)");

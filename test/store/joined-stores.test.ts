@@ -105,7 +105,7 @@ describe("joinStores", () => {
     expect((await all.outbox.pressure()).pendingBytes).toBe(Math.max(a.pendingBytes, b.pendingBytes));
   });
 
-  test("marks events for replay in each source and returns the sum", async () => {
+  test("requests a replay in each source and returns the sum of the replayed events", async () => {
     const { all, north, south } = await stage({ north: [5, 6], south: [2, 3, 4] });
     await settle(north, "broker", 2);
     await settle(south, "broker", 3);
@@ -137,7 +137,7 @@ describe("joinStores", () => {
     expect(idsOf(await all.outbox.latest(9))).toHaveLength(6);
   });
 
-  test("rejects queries by log position and appended events", async () => {
+  test("rejects queries by log position, and rejects events to append", async () => {
     const { all, north, south } = await stage({ north: [1], south: [2] });
     const { outbox, quotaStore } = all;
     const asked: readonly (() => Promise<unknown>)[] = [

@@ -22,8 +22,8 @@ beforeEach(async () => {
 const commit = (from: number, count: number) => store.commit({ events: values(from, count) });
 const offered = async (sink = "sink") => positionsOf((await store.outbox.next(sink, 1_000)).events);
 
-describe("the cached tail of the log", () => {
-  test("offers committed events and no event of a failed transaction", async () => {
+describe("the cached latest events of the log", () => {
+  test("include committed events and no event of a failed transaction", async () => {
     await commit(0, 3);
     expect(await offered()).toEqual([1, 2, 3]);
     const unspeakable = { ...valueEvent(5), time: 5n as unknown as string };
@@ -37,7 +37,7 @@ describe("the cached tail of the log", () => {
     await reader.close();
   });
 
-  test("has no gap after a commit of another process: recovered events are offered at their positions", async () => {
+  test("have no gap after another process recovered events into the log: these events are offered at their positions", async () => {
     const aside = join(folder, "aside");
     const damaged = await openStore({ folder: aside, clock });
     await damaged.commit({ events: [valueEvent(900), valueEvent(901)] });
@@ -51,7 +51,7 @@ describe("the cached tail of the log", () => {
     expect(events.map(({ event }) => event.id)).toEqual([900, 901, 2, 3].map((n) => valueEvent(n).id));
   });
 
-  test("drops its oldest events when the cache becomes large", () => {
+  test("lose the oldest events when the cache becomes large", () => {
     const tail = createEventLogTail();
     const add = (position: number, characters: number) => {
       tail.add({ position, committedAt: "", body: JSON.stringify(valueEvent(1)), characters });
@@ -70,7 +70,7 @@ describe("the cached tail of the log", () => {
     expect(tail.eventsAfter(301, 10, 1e9)?.map(({ position }) => position)).toEqual([302]);
   });
 
-  test("drops events that all readers have passed, and returns an empty list when no event follows", () => {
+  test("lose events that all readers have passed, and are an empty list when no event follows", () => {
     const tail = createEventLogTail();
     const add = (from: number, to: number) => {
       for (let position = from; position <= to; position++)
@@ -94,7 +94,7 @@ describe("the cached tail of the log", () => {
     expect(behind(13)).toBeNull();
   });
 
-  test("offers every event to the slower of two sinks", async () => {
+  test("are all offered to the slower of two sinks", async () => {
     await store.outbox.register("slow", "beginning");
     await commit(0, 3);
     expect(await offered("slow")).toEqual([1, 2, 3]);

@@ -68,7 +68,7 @@ describe("a damaged event", () => {
     expect(await store.outbox.deadLetters("a", 100)).toHaveLength(50);
   });
 
-  test("becomes a dead letter when it is marked for replay", async () => {
+  test("becomes a dead letter when it is replayed", async () => {
     await store.outbox.register("a", "beginning");
     await store.commit({ events: values(0, 5) });
     await settle(store, "a", 5);
@@ -103,7 +103,7 @@ describe("a damaged document", () => {
     expect(await store.document("tag/main", "1")).toBe("one");
   });
 
-  test("still marks the id of its command as used", async () => {
+  test("about a command does not free the id of the command for reuse", async () => {
     const entry = { state: "confirmed", changedAt: "2026-11-02T07:00:00Z" };
     await store.commit({ documents: [{ set: "command", put: [["c1", entry]] }] });
     await damage("update document set body = replace(body, 'confirmed', 'confirmee')");
@@ -124,14 +124,14 @@ describe("a damaged cursor", () => {
     await store.outbox.register("b", "now");
   });
 
-  test("restarts at the beginning of the log when its position is damaged", async () => {
+  test("restarts at the beginning of the event log when its position is damaged", async () => {
     await damage("update sink set position = position + 64 where name = 'a'");
     await store.commit({ events: [valueEvent(10)] });
     expect(await store.outbox.register("a", "now")).toMatchObject({ position: 0 });
     expect(await store.outbox.register("b", "now")).toMatchObject({ position: 9 });
   });
 
-  test("makes every new sink start at the beginning of the log while the sink of the damaged cursor is unknown", async () => {
+  test("makes each new sink start at the beginning of the log while it is unknown which sink the cursor belongs to", async () => {
     await damage("update sink set name = 'q' where name = 'a'");
     expect(await store.outbox.register("new", "now")).toMatchObject({ position: 0 });
     expect(await store.outbox.register("a", "now")).toMatchObject({ position: 0 });
@@ -140,7 +140,7 @@ describe("a damaged cursor", () => {
     expect(await store.outbox.register("later", "now")).toMatchObject({ position: 9 });
   });
 
-  test("restarts at the beginning of the log when it becomes damaged while the worker runs", async () => {
+  test("restarts at the beginning of the event log when it becomes damaged while the worker runs", async () => {
     editState(folder, "update sink set position = position + 64 where name = 'a'");
     expect((await store.outbox.next("a", 100)).events).toHaveLength(9);
     editState(folder, "update sink set position = position + 64 where name = 'a'");
@@ -158,7 +158,7 @@ test("a damaged quota slot counts as used now, in every token bucket, for two mi
   expect(await store.quotaStore.load("other")).toMatchObject([now]);
 });
 
-test("a position counter that was reset does not hide later events", async () => {
+test("later events are offered although the counter of log positions was reset", async () => {
   await store.outbox.register("a", "beginning");
   await store.commit({ events: values(0, 9) });
   await settle(store, "a", 9);
@@ -167,7 +167,7 @@ test("a position counter that was reset does not hide later events", async () =>
   expect((await store.outbox.next("a", 10)).events).toMatchObject([{ position: 10 }]);
 });
 
-test("a damaged record keeps its sequence number and has an empty body", async () => {
+test("a damaged record of the audit log keeps its sequence number and has an empty body", async () => {
   await store.commit({ records: [1, 2, 3].map((n) => ({ log: "audit", body: { n } })) });
   await damage(`update record set body = '{"n":4}' where sequence = 2`);
   expect(await store.records("audit", 0, 9)).toEqual([
@@ -180,7 +180,7 @@ test("a damaged record keeps its sequence number and has an empty body", async (
   expect(lines, "each is told once").toHaveLength(1);
 });
 
-test("a late, older settlement does not move a cursor back", async () => {
+test("a settlement of older events that arrives late does not move a cursor back", async () => {
   await store.outbox.register("a", "beginning");
   await store.commit({ events: values(0, 9) });
   await settle(store, "a", 7);

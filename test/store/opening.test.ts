@@ -189,7 +189,7 @@ describe("a state file that was lost after a crash", () => {
   test.each([
     ["empty", () => writeFileSync(file, "")],
     ["gone", () => rmSync(file)],
-  ])("%s, with a write-ahead log: is reported, and the log is quarantined", async (word, lose) => {
+  ])("is reported if the file is %s, and its write-ahead log is quarantined", async (word, lose) => {
     await createKilledState();
     const wal = readFileSync(`${file}-wal`);
     writeFileSync(`${file}-shm`, "its index");
@@ -224,7 +224,7 @@ describe("a write-ahead log that was lost after a crash", () => {
     ["deleted", () => rmSync(`${file}-wal`)],
     ["empty", () => writeFileSync(`${file}-wal`, "")],
     ["unreadable", () => writeFileSync(`${file}-wal`, readFileSync(`${file}-wal`).fill(0, 8, 24))],
-  ])("%s: is reported once in the status, and every sink starts a new sequence epoch", async (_, lose) => {
+  ])("is reported once if the log is %s, and every sink starts a new sequence epoch", async (_, lose) => {
     await createKilledState();
     const before = await lostLog();
     await createKilledState();

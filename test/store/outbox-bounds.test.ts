@@ -71,8 +71,8 @@ describe("a batch from the outbox", () => {
   });
 });
 
-describe("marks for a replay", () => {
-  test("cover a log of 10,001 events", async () => {
+describe("a requested replay", () => {
+  test("includes all of 10,001 events in the log", async () => {
     await store.commit({ events: values(0, 10_001) });
     await drain(store, "a", 1_000);
     expect(await store.outbox.replay("a", "2026-11-01T00:00:00Z")).toBe(10_001);
@@ -84,7 +84,7 @@ describe("marks for a replay", () => {
 });
 
 describe("dead letters", () => {
-  test("are listed up to 100 by default", async () => {
+  test("are listed up to 100 per call by default", async () => {
     await store.commit({ events: values(0, 101) });
     expect(await rejectAll(store, "a", "no")).toBe(101);
     expect(await store.outbox.deadLetters("a")).toHaveLength(100);

@@ -67,7 +67,7 @@ test("the search for recent events skips a damaged event and finds all other eve
   expect(await found("7")).toEqual([4, 1]);
 });
 
-test("searches 100,000 events in parts between which other work runs, and reads at most the requested number", async () => {
+test("the search for recent events lets other work run between parts of 100,000 events, and reads at most the given number", async () => {
   await store.commit({ events: [value("7", 1)] });
   const body = JSON.stringify(value("8", 2, "x".repeat(300)));
   editState(
@@ -94,7 +94,7 @@ test("searches 100,000 events in parts between which other work runs, and reads 
   expect(turns).toBeGreaterThanOrEqual(2 * 19);
 });
 
-test("offers urgent events to a sink without marks at a cost that does not grow with the facts in the log", async () => {
+test("the cost of the query for urgent events of a new sink does not grow with the number of other events in the log", async () => {
   editState(
     folder,
     `insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum)

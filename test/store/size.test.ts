@@ -4,7 +4,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../sample-events.ts";
 import { closeAfterTest, testFolder } from "../test-resources.ts";
 
-test("the state file stays below twice the size limit while a sink accepts no event", async () => {
+test("the state file stays below twice the configured size limit while a sink accepts no event", async () => {
   const folder = testFolder();
   const store = await openStore({ folder, clock: systemClock });
   await store.outbox.register("dead", "beginning");

@@ -135,7 +135,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
     expect(storedState.urgent.events).toEqual([]);
   });
 
-  test.each([1, 50])(`${name}: of %i pruned events none is offered, only their delivery gap`, async (count) => {
+  test.each([1, 50])(`${name}: %i pruned events are not offered, only one delivery-gap event`, async (count) => {
     await commit(0, count);
     expect(await listOffers()).toHaveLength(count);
     await store.outbox.prune({ maxBytes: 1, maxAgeMs: 1e12, replayMs: 1e12, ranMs: 0 });

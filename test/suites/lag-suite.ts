@@ -30,11 +30,11 @@ export function describeLag(name: string, place?: () => Place): void {
     test.each([
       ["no condition", {}, 303],
       ["alarm kinds", { kinds: ["alarm-*"] }, 3],
-      ["one complete class", { kinds: ["tag-value", "tag-history", "tag-total"] }, 300],
+      ["all kinds of an event class", { kinds: ["tag-value", "tag-history", "tag-total"] }, 300],
       ["one kind", { kinds: ["tag-value"] }, 300],
       ["a priority", { priorities: ["A"] }, 3],
       ["another priority", { priorities: ["C"] }, 0],
-      ["the site of the events", { sites: [1] }, 303],
+      ["the site of all events", { sites: [1] }, 303],
       ["another site", { sites: [2] }, 0],
       ["alarms of another source", { kinds: ["alarm-*"], sources: ["elsewhere"] }, 0],
       ["kinds without events", { kinds: ["site-*"] }, 0],

@@ -103,7 +103,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.document("poll/main", "live")).toBe(3);
     });
 
-    test("the version of a set changes with each commit or settlement that writes to the set", async () => {
+    test("the version of a document set changes with each commit or settlement that writes to the set", async () => {
       const seenVersions = new Set([await store.version("a")]);
       const hasNewVersion = async () => {
         const version = await store.version("a");
@@ -162,7 +162,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.quotaStore.load("other")).toEqual([slot]);
     });
 
-    test("the last pause and the clock mark of the machine's current boot are stored per token bucket", async () => {
+    test("the last pause, and the wall-clock time paired with the time since boot, are stored per token bucket", async () => {
       expect(await store.quotaStore.loadPause("main")).toBeUndefined();
       await store.quotaStore.savePause("main", { orderedAtMs: 1_000, untilMs: 31_000 });
       await store.quotaStore.savePause("main", { orderedAtMs: 2_000, untilMs: 9_000 });
@@ -245,7 +245,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await listSubjects([])).toEqual([]);
     });
 
-    test("commit times ascend after the clock was set back by an hour, and follow it by more than a day", async () => {
+    test("commit times ascend although the clock is set back by an hour, and follow a clock set back by more than a day", async () => {
       const committed = async () => (await store.outbox.latest(10)).map(({ committedAt }) => Date.parse(committedAt));
       const beginMs = now;
       now += HOUR_MS;
@@ -268,7 +268,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await committed())[0]).toBe(now);
     });
 
-    test("changed resolves after a commit, after a mark for replay, and when the signal aborts", async () => {
+    test("waitForChange resolves after a commit, after a request for a replay, and when the signal aborts", async () => {
       const stop = new AbortController();
       await store.outbox.register("a", "now");
       const commitSignal = store.outbox.waitForChange(stop.signal);
@@ -339,7 +339,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       ]);
     });
 
-    test("a mark for replay is removed when its event has left the log and its dead letter is deleted", async () => {
+    test("the replay of an event is cancelled when the event has left the log and its dead letter is deleted", async () => {
       await commit(values(0, 1));
       await rejectAll(store, "a", "no");
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
@@ -347,7 +347,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await findLag("a")).toMatchObject({ again: 0, deadLetters: 0 });
     });
 
-    test("an ended sink gets no replayed event, and has its marks for replay when it is resumed", async () => {
+    test("an ended sink gets no replayed event; dead letters to resend are dead letters again when it is resumed", async () => {
       await commit(values(0, 3));
       await rejectAll(store, "a", "no");
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
@@ -365,7 +365,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.outbox.resendDeadLetters("a", "all")).toBe(3);
     });
 
-    test("events marked between two positions are offered again, also after a restart", async () => {
+    test("a replay between two positions offers the events between them again, also after a restart", async () => {
       await commit(values(0, 4));
       const positions = positionsOf((await store.outbox.next("a", 10)).events);
       await drainIds("a");
@@ -392,7 +392,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await expect(store.outbox.replay("a", "yesterday")).rejects.toThrow("2026-11-02T06:00:00Z");
     });
 
-    test("a mark for replay that is set during an offer is not removed by that offer's settlement", async () => {
+    test("the settlement of one replayed event does not cancel the replay of other events", async () => {
       await commit(values(0, 3));
       await drainIds("a");
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
@@ -420,7 +420,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await findLag("b")).dropped).toBe(0);
     });
 
-    test("an event older than max_age is lost to a waiting sink: counted, recorded, and reported by one event", async () => {
+    test("an event older than max_age is lost for a sink that waits; the loss is counted, stored, and emitted as one event", async () => {
       await registerSinks("dead", "alive");
       await commit(values(0, 3));
       await prune(LARGE_BOUNDS);
@@ -458,7 +458,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await ran(1)).gaps).toMatchObject([{ sink: "dead", reason: "age", count: 3 }]);
     });
 
-    test("losses within an hour after a published gap are added to the next gap", async () => {
+    test("events lost within an hour after a published delivery gap are counted in the next delivery gap", async () => {
       await registerSinks("dead");
       const loseEvent = async (n: number) => {
         await commit(values(n, 1));
@@ -504,7 +504,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await findLag("alarms")).dropped).toBe(1);
     });
 
-    test("pendingBytes is correct for the slowest active sink after any removal", async () => {
+    test("pendingBytes is the size of the events that the slowest active sink has not received, after any removal", async () => {
       expect(await store.outbox.pressure()).toEqual({ bytes: 0, pendingBytes: 0, oldestTelemetry: null });
       await commit([sampleEvent("alarm-raised")]);
       now += 1_000;
@@ -544,7 +544,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await findLag("gone")).dropped).toBe(0);
     });
 
-    test("an event marked for replay is retained until it was sent again", async () => {
+    test("an event requested for replay is retained until it was sent again", async () => {
       await registerSinks("a");
       await commit(values(0, 2));
       await drainIds("a");

@@ -160,7 +160,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(ids(writtenAlarms)).toEqual(ids(Array.from({ length: writtenAlarms.length }, (_, at) => alarm(at + 1))));
     });
 
-    test("a restart while alarms are ahead of values loses and repeats no event", async () => {
+    test("a restart after alarms were sent ahead of values loses no event and repeats no event", async () => {
       const firstSink = slowSink({ maxBatch: 10 });
       firstSink.answer = firstSink.writeSlowly;
       await rig.store.outbox.register("a", "beginning");

@@ -108,20 +108,8 @@ describe("an alarm that is listed again", () => {
 
   test.each<[string, Partial<Alarm>, Partial<Alarm>, readonly string[], unknown]>([
     ["nothing for an unchanged alarm", {}, {}, [], undefined],
-    [
-      "alarm-recovering for a first recovery time (recoveringUntil)",
-      {},
-      { recoveringUntil: AT },
-      ["recovering"],
-      undefined,
-    ],
-    [
-      "alarm-recovering for a later time",
-      { recoveringUntil: EARLIER },
-      { recoveringUntil: AT },
-      ["recovering"],
-      undefined,
-    ],
+    ["alarm-recovering for a first recovery time", {}, { recoveringUntil: AT }, ["recovering"], undefined],
+    ["alarm-recovering: new time", { recoveringUntil: EARLIER }, { recoveringUntil: AT }, ["recovering"], undefined],
     ["nothing for the same recovery time", { recoveringUntil: AT }, { recoveringUntil: AT }, [], undefined],
     [
       "alarm-changed when the recovery time disappears",

@@ -203,7 +203,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     expect(new Set([before?.epoch, main?.epoch, annex?.epoch]).size).toBe(3);
   });
 
-  test("copies the complete log of records to each source, which continues its own copy", async () => {
+  test("copies the complete audit log to each source, and each source continues its own copy", async () => {
     const closing: MoveOptions["closingRecord"] = (name, source, { sequence, body }) => ({
       name,
       source,
@@ -221,7 +221,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     }
   });
 
-  test("copies the separately stored head of the audit log to each source, which continues the chain", async () => {
+  test("copies the separately stored head of the audit log to each source, and each source continues the chain", async () => {
     let head = AUDIT_START_HASH;
     const store = await openStore({ folder, clock: CLOCK });
     const records = ["accepted", "sending", "confirmed"].map((step) => {
@@ -242,7 +242,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     expect(heads.size).toBe(2);
   });
 
-  test("reports an earlier move on a second run, and no worker starts with the moved folder", async () => {
+  test("reports on a second run that the state was moved already, and no worker starts with the moved folder", async () => {
     await move();
     expect(await move()).toMatchObject({ wasThere: true, movedAt: "2026-11-02T08:00:00.000Z" });
     await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(

@@ -11,7 +11,7 @@ function server(fails = false) {
   return { asked, documents };
 }
 
-test("documents requested at the same time need one query per set", async () => {
+test("documents requested at the same time need one query per document set", async () => {
   const { asked, documents } = server();
   const found = await Promise.all(["1", "2", "9"].map((key) => documents.document("value", key)));
   expect(found).toEqual([{ of: 1 }, { of: 2 }, undefined]);

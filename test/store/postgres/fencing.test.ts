@@ -45,7 +45,7 @@ const WRITING: Readonly<Record<string, (store: Store) => Promise<unknown>>> = {
 
 const TABLES = [...CHECKED_TABLE_NAMES, "quota_clock"];
 
-describe.skipIf(programPath("postgres") === null)("a member that has lost a source", () => {
+describe.skipIf(programPath("postgres") === null)("a fleet member that lost the lease of a source", () => {
   const server = startServerForTests();
   let rig: Rig;
   let database: StateDatabase;
@@ -119,7 +119,7 @@ describe.skipIf(programPath("postgres") === null)("a member that has lost a sour
     await expect(rig.shard(database, "operator")).rejects.toThrow("no source main");
   });
 
-  test("loses no event of a transaction that is running at the takeover", async () => {
+  test("loses no event of a transaction that is running when another member takes over the source", async () => {
     const old = await rig.shard(database);
     await old.outbox.register("sink", "now");
     await old.commit({ events: [valueEvent(1)] });

@@ -109,7 +109,7 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
     expect(await recorded()).toEqual([1, 2, 3]);
   });
 
-  test("rejects a commit that did not happen, with the advice of the database error", async () => {
+  test("rejects a commit that did not happen, and includes the advice for the database error", async () => {
     const away: StateDatabase = {
       ...database,
       transact: () => Promise.reject(new CommitUnknown("It is away.", { hint: "Look at its disk." })),
@@ -137,7 +137,7 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
     expect((await store.outbox.next("sink", 9)).isRepeat).toBe(true);
   });
 
-  test("tells the operator that the result of a command is unknown", async () => {
+  test("informs the operator that the result of a command is unknown", async () => {
     const operator = await rig.shard(database, "operator");
     const cut = proxy.cut("unanswered");
     const failed = operator.commit({ documents: [{ set: "silence", put: [["a", 1]] }] });

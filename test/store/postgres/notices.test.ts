@@ -11,7 +11,7 @@ import { createRig, type Rig, startServerForTests } from "./rig.ts";
 const LISTENING = "(query ilike 'listen%' or query = 'select 1') and state = 'idle'";
 
 describe.skipIf(programPath("postgres") === null)(
-  "an operator's store next to the store of the source's holder",
+  "the store of an operator's command while a worker holds the source",
   () => {
     const server = startServerForTests();
     let rig: Rig;
@@ -34,7 +34,7 @@ describe.skipIf(programPath("postgres") === null)(
     const isListening = () =>
       expect.poll(() => rig.ask(`select count(*)::int from pg_stat_activity where ${LISTENING}`)).not.toEqual([[0]]);
 
-    test("notifies the holder at once of a replay, a changed document and an ended sink", async () => {
+    test("notifies the worker at once of a replay, a changed document and an ended sink", async () => {
       await isListening();
       const [changes, version] = [await holder.changes(), await holder.version("silence")];
       const marked = holder.outbox.waitForChange(AbortSignal.timeout(5_000));
@@ -49,14 +49,14 @@ describe.skipIf(programPath("postgres") === null)(
       await expect.poll(() => holder.outbox.register("sink", "now")).toMatchObject({ ended: "taken out" });
     });
 
-    test("notifies the holder of a replay once the holder's listening connection is back", async () => {
+    test("notifies the worker of a replay once the worker's listening connection is back", async () => {
       await isListening();
       await rig.ask(`select pg_terminate_backend(pid) from pg_stat_activity where ${LISTENING}`);
       await operator.outbox.replay("sink", "2020-01-01T00:00:00Z");
       await expect.poll(() => holder.outbox.next("sink", 9), { timeout: 8_000 }).toMatchObject({ isRepeat: true });
     });
 
-    test("returns a new change number after the holder has committed a document", async () => {
+    test("returns a new change number after the worker has committed a document", async () => {
       const before = await operator.changes();
       expect(await operator.changes()).toBe(before);
       await holder.commit({ documents: [{ set: "a", put: [["k", 1]] }] });
@@ -64,7 +64,7 @@ describe.skipIf(programPath("postgres") === null)(
       expect(await operator.version("a")).not.toBe(before);
     });
 
-    test("reads cursors on each call, while the holder caches them: a sink without lag sends no query", async () => {
+    test("reads cursors on each call, while the worker caches cursors and sends no query for a sink without lag", async () => {
       await holder.commit({ events: [valueEvent(4)] });
       expect((await operator.outbox.next("sink", 9)).events).toHaveLength(1);
       await holder.outbox.settle("sink", { isRepeat: false, through: 4, rejected: [] });
