@@ -238,7 +238,7 @@ export interface DeadLetter {
 export type DeliveryGap = EventData["delivery-gap"] & { readonly at: string };
 
 export interface RetentionBounds {
-  /** Maximum size of the log. A full log shrinks to 95 %: it first drops settled events, then telemetry, then others. */
+  /** Maximum size of the log. A full log shrinks to 95 %: settled events leave first, then telemetry, then others. */
   readonly maxBytes: number;
   /** Time since the last call in which the worker ran with a trusted clock. Events age only by this time. */
   readonly ranMs: number;
