@@ -220,7 +220,7 @@ describe("a command that waits for the quota", () => {
     expect(rig.posts).toEqual([[{ tag_id: tag, value: 23 }]]);
   });
 
-  test("has max_step checked against a fresh value although it arrived while another command was waiting", async () => {
+  test("is rejected if the step from a value read after the wait exceeds max_step", async () => {
     const rig = await waitingRig({ config: { allow: allowAll({ max_step: 3 }) } });
     await rig.sendAndWait({ id: "a", tag, value: 22, ttl_s: 300 }, {}, 60_000);
     await rig.send({ id: "b", tag: TAGS[1], value: 22, ttl_s: 300 });
@@ -229,7 +229,7 @@ describe("a command that waits for the quota", () => {
     expect((await rig.result("far"))?.before).toBe(20);
   });
 
-  test("gets a result when the worker stops", async () => {
+  test("is reported with a result when the worker stops", async () => {
     const rig = await waitingRig();
     await rig.send({ id: "a", tag, value: 22, ttl_s: 200 });
     await rig.stop(1_000);

@@ -27,7 +27,7 @@ describe("the list of a gateway's alarms", () => {
     );
   });
 
-  test("is published in quiet hours as soon as an urgent alarm joins it", async () => {
+  test("is sent in quiet hours as soon as an urgent alarm is added to the list", async () => {
     const quiet = [{ priorities: ["B"], from: "10:00", to: "20:00" }];
     const sinkTest = createSinkTest(createNoticeBoard("same"), { quiet });
     await sinkTest.gatewayIs(false);
@@ -50,7 +50,7 @@ describe("the list of a gateway's alarms", () => {
     expect([list.slice(0, 20).every((line) => line.startsWith("B Alarm")), list[20]]).toEqual([true, last]);
   });
 
-  test("is separate for each source, even if two services use the same gateway id", async () => {
+  test("contains alarms of one source only, even if two services use the same gateway id", async () => {
     const sinkTest = createSinkTest(createNoticeBoard("same"));
     await sinkTest.gatewayIs(false);
     const fromOtherSource = (event: Event): Event => ({ ...event, source: sourceUri("other") });

@@ -11,7 +11,7 @@ const listTitles = (sinkTest: ReturnType<typeof createSinkTest>) =>
 describe("alarms attributed to an offline gateway", () => {
   const behindGateway = (n: number) => sampleAlarm(n, { behind: GATEWAY.id });
 
-  test("are one incident whose list is updated at most every 30 s", async () => {
+  test("are one incident whose list of alarms is updated at most every 30 s", async () => {
     const sinkTest = createSinkTest();
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(behindGateway(1).raised(), behindGateway(2).raised());
@@ -57,7 +57,7 @@ describe("alarms attributed to an offline gateway", () => {
     expect(listTitles(sinkTest)).toEqual(["open: Gateway Basement gateway is offline: 2 of 2 alarms active"]);
   });
 
-  test("wait until the check of the site's gateway is answered, at most 125 s", async () => {
+  test("wait at most 125 s while a request for the state of the site's gateway is pending", async () => {
     const sinkTest = createSinkTest();
     await sinkTest.gatewayIs(true);
     await sinkTest.gatewayCheckIsPending(1);
@@ -83,7 +83,7 @@ describe("alarms attributed to an offline gateway", () => {
     expect(listTitles(sinkTest), "a check that is pending for 125 s delays no alarm").toHaveLength(4);
   });
 
-  test("wait for no check of a gateway with fold.gateway: false", async () => {
+  test("do not wait for the state of the site's gateway with fold.gateway: false", async () => {
     const sinkTest = createSinkTest(createNoticeBoard("same"), { fold: { gateway: false } });
     await sinkTest.gatewayCheckIsPending(1);
     await sinkTest.offer(sampleAlarm(1).raised());
@@ -178,7 +178,7 @@ describe("a storm of alarms", () => {
     expect(listTitles(sinkTest).filter((title) => title.startsWith("open"))).toEqual(["open: Alarm 7, Building 1"]);
   });
 
-  test("does not include an alarm that begins long after the others", async () => {
+  test("does not include an alarm that begins long after the other alarms of the storm", async () => {
     const sinkTest = createSinkTest(createNoticeBoard("findable"), storm);
     await sinkTest.offer(...Array.from({ length: 8 }, (_, n) => sampleAlarm(n).raised()));
     await sinkTest.passTime(3 * MINUTE);
@@ -190,7 +190,7 @@ describe("a storm of alarms", () => {
     expect(listTitles(sinkTest).at(-1)).toBe("open: Alarm 21, Building 1");
   });
 
-  test("counts alarms per site, or of all sites together", async () => {
+  test("counts alarms per site, or of all sites together with over: all", async () => {
     const bySite = createSinkTest(createNoticeBoard("same"), storm);
     const spread = Array.from({ length: 12 }, (_, n) => sampleAlarm(n, { site: n % 3 }));
     await bySite.offer(...spread.map((alarm) => alarm.raised()));
@@ -200,7 +200,7 @@ describe("a storm of alarms", () => {
     expect(listTitles(overAll).at(-1)).toBe("open: 7 alarms at several sites, 7 active");
   });
 
-  test("does not count alarms behind an offline gateway, and can begin when the gateway comes back", async () => {
+  test("does not include alarms behind an offline gateway before the gateway is online again", async () => {
     const sinkTest = createSinkTest(createNoticeBoard("findable"), storm);
     await sinkTest.gatewayIs(false);
     const behindGateway = Array.from({ length: 9 }, (_, n) => sampleAlarm(n, { behind: GATEWAY.id }));

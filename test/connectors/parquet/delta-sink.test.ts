@@ -224,7 +224,7 @@ describe("the vacuum of Delta tables", () => {
     }
   });
 
-  test("the vacuum of Delta tables is due an hour after the start and then daily, but not in the hour after a clock step", () => {
+  test("the vacuum of Delta tables runs 1 h after the start and then daily, but not within 1 h of a clock step", () => {
     const clock = createVirtualClock(NOON_MS);
     const time = createVacuumSchedule(clock);
     const dueAfter = (ms: number) => {
