@@ -80,7 +80,7 @@ export async function mergePartitionFiles(
   await writeMergedFile();
 }
 
-/** Joins small files without decoding. Returns null for fewer than two files, for other columns, or for files of other programs. */
+/** Joins small files without decoding. Returns null for under two files, or if Plenum cannot join their row groups. */
 export async function joinSmallFiles(
   format: LakeTableFormat,
   partition: LakePartition,
