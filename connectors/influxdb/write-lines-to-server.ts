@@ -24,7 +24,7 @@ export type WriteOutcome =
 const MAX_REQUEST_LINES = 5_000;
 const MAX_REQUEST_CHARACTERS = 4_000_000;
 
-/** Maximum requests of one sink write. By bisection, 14 requests find one faulty line among 5,000. */
+/** Maximum requests of one sink write. Bisection finds one faulty line among 5,000 with 27 requests. */
 const MAX_REQUESTS_PER_WRITE = 200;
 
 /** Stores lines. Splits a request that is too large or has a faulty line until the faulty event is found. */

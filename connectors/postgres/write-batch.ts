@@ -25,7 +25,7 @@ export interface BatchContext {
   recheckTables(): Promise<boolean>;
 }
 
-/** Maximum attempts to store parts of a batch in one search for refused events: 14 find one event among 5,000. */
+/** Maximum attempts to store parts of a batch in one search for refused events: 27 find one event among 5,000. */
 const MAX_REFUSED_EVENT_SEARCH_PARTS = 200;
 
 /** Writes a batch in one transaction. If the server refuses a value, a second transaction stores the other events. */
