@@ -2,7 +2,7 @@ import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts
 import { asFailure, errorText, Retryable } from "../../core/errors/errors.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
 
-/** Result of one check. `warning`: an option has no effect; `unavailable`: temporary failure; `wrong`: needs a change. */
+/** Result of a check. `warning`: an option has no effect; `unavailable`: temporary failure; `wrong`: change needed. */
 export interface CheckResult {
   readonly what: string;
   readonly result: "ok" | "warning" | "unavailable" | "wrong";

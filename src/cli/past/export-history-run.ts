@@ -231,7 +231,7 @@ const START_ONLY_CRON = "0 0 1 1 *";
 /** Step of an export: `fetching` requests history; `landing` sends no requests and writes all data. */
 type ExportPhase = "fetching" | "landing";
 
-/** Builds the configuration of an export: a source that lists objects and fetches history, and one data lake as sink. */
+/** Builds the configuration of an export: a source that lists objects and fetches history, and a data lake as sink. */
 function buildExportConfig({ config, entry, folder, source, stateFolder }: ExportRun, phase: ExportPhase): Config {
   const isFetching = phase === "fetching";
   const parsedConfig = Config.parse({

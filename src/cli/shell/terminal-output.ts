@@ -3,7 +3,7 @@ import { printableLine, toPrintableJson } from "../../core/values/printable-text
 
 /**
  * Output of a command: data goes to standard output, messages to standard error. Lines are sanitized, so that names
- * from outside cannot control the terminal. Times in UTC become local times with their age, except with `--utc` and in JSON.
+ * of the service cannot control the terminal. UTC times become local times with an age, but not in JSON or with `--utc`.
  */
 export interface Terminal {
   readonly json: boolean;

@@ -17,7 +17,7 @@ export interface SourceActivity {
   requests(): readonly TracedRequest[];
   counts(): SourceCounts;
   suddenChanges(): readonly SuddenChange[];
-  /** UTC time since which history requests have been due but were not sent for lack of quota; null if none wait. */
+  /** UTC time since which due history requests have waited for quota; null while they wait only a usual time. */
   historyStarvesSince(): string | null;
   firstInventory(): FirstInventoryReport;
 }

@@ -60,7 +60,7 @@ export function plotLineOfHours(hours: readonly (readonly [begin: number, hour: 
   return plotLineFromPoints(insertGapPoints(points), HOUR_SECONDS);
 }
 
-/** Returns the history values (`logged`) at times without readings. `bucketS`: seconds that one history value covers. */
+/** Returns the history values (`logged`) at times without readings. `bucketS`: seconds that one value covers. */
 export function samplesInGaps(readings: Samples, logged: Samples, bucketS: number): Samples {
   const readTimes = readings.times.toSorted((a, b) => a - b);
   let nextIndex = 0;

@@ -106,7 +106,7 @@ export function encodeChunk<T>(
   return chunkWriter.toBase64();
 }
 
-/** Decodes a chunk to data by tag index. Leaves out damaged data; a chunk of another time range has no data. */
+/** Decodes a chunk to data by tag index, up to the first damaged byte. Ignores a chunk of another time range. */
 export function decodeChunk<T>(
   format: Pick<ChunkFormat<T, never>, "read" | "addReading">,
   chunkStartS: number,

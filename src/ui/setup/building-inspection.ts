@@ -27,7 +27,7 @@ export interface BuildingInspection {
   readonly alarms: PartialList<Alarm> | null;
 }
 
-/** Reads lists of a building, which use no quota. Throws ConfigError for a token that may read neither alarms nor tags. */
+/** Reads lists of a building, which needs no quota. Throws ConfigError if the token permits neither alarms nor tags. */
 export async function inspectBuilding(
   source: Source,
   signal: AbortSignal,

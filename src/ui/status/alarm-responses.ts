@@ -65,7 +65,7 @@ function compareAlarmUrgency({ alarm: a }: { readonly alarm: Alarm }, { alarm: b
   return a.trigger.priority.localeCompare(b.trigger.priority) || Date.parse(b.triggeredAt) - Date.parse(a.triggeredAt);
 }
 
-/** GET /api/alarms?source&site&priority&limit: at most `limit` alarms of the priority, and the counts of all priorities. */
+/** GET /api/alarms?source&site&priority&limit: up to `limit` alarms of the priority, and counts of all priorities. */
 export function filterAlarmRows(allRows: readonly AlarmRow[], { limit, priority, site, source }: AlarmsQuery) {
   const alarmsInScope = allRows.filter(
     (row) => (source ?? row.source) === row.source && (site ?? row.alarm.site.id) === row.alarm.site.id,

@@ -26,7 +26,7 @@ export function createCachedDocuments(store: Pick<Store, "documents" | "version"
   return {
     memoize,
     memoizeFrom,
-    /** Returns a set of documents. Writes of this worker appear within 1 s; in a set of 30,000 documents within 30 s. */
+    /** Returns a document set. Writes of this worker appear within 1 s; in a set of 30,000 documents within 30 s. */
     documents: <T>(set: string, maxAgeMs: number): Promise<ReadonlyMap<string, T>> =>
       memoizeFrom(set, set, maxAgeMs, async () => {
         const documents = await store.documents<T>(set);
@@ -36,7 +36,7 @@ export function createCachedDocuments(store: Pick<Store, "documents" | "version"
   };
 }
 
-/** Returns 1 ms per document as cache time: 30,000 documents, which take 0.12 s to read, are read at most every 30 s. */
+/** Returns the cache time, 1 ms per document: 30,000 documents, read in 0.12 s, are read at most every 30 s. */
 export const minCacheAgeMs = (documentCount: number): number => documentCount;
 
 export function memoizeByObject<K extends object, T>(compute: (input: K) => T): (input: K) => T {

@@ -1,4 +1,4 @@
-/** Norwegian (bokmål) texts of the setup, by the English text. Messages of the service or this machine stay in English. */
+/** Norwegian (bokmål) texts of the setup, by the English text. Messages of the service or machine stay in English. */
 export const NORWEGIAN = {
   "Loading …": "Laster …",
   "Set up Plenum": "Sett opp Plenum",
