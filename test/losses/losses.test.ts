@@ -1,7 +1,7 @@
 import { describeCampaign } from "../campaign/suite.ts";
 import kept from "./kept-seeds.json" with { type: "json" };
 
-describeCampaign("random losses", {
+describeCampaign("random losses of permissions, tags and endpoints", {
   campaign: new URL("campaign.ts", import.meta.url),
   script: "history:long",
   kept,

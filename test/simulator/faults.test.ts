@@ -63,7 +63,7 @@ describe("injected faults", () => {
     expect(page(3)).toMatchObject({ data: [], meta: { from: null, to: null } });
   });
 
-  test("fail the page of a list that contains a record, whatever the size of the page", () => {
+  test("fail each page of a list that contains a given record, whatever the size of the page", () => {
     const service = serviceWithFaults({ fault: { kind: "failing_record", id: "10029" } });
     const statuses = (per_page: number) =>
       Array.from({ length: Math.ceil(140 / per_page) }, (_, n) =>

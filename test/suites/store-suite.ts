@@ -181,7 +181,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
   });
 
   describe(`${name}: the outbox`, () => {
-    test("every sink reads the same log at its own rate and continues where it stopped", async () => {
+    test("every sink reads the same event log at its own rate and continues where it stopped", async () => {
       await registerSinks("fast", "slow");
       const events = values(0, 5);
       const { lastPosition } = await commit(events);
@@ -195,7 +195,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await drainIds("slow")).toEqual(ids(events.slice(2)));
     });
 
-    test("a new sink starts at the requested end of the log; a known sink keeps its cursor", async () => {
+    test("a new sink starts at the beginning or the end of the log, as requested; a known sink keeps its cursor", async () => {
       await commit(values(0, 2));
       expect(await store.outbox.register("old", "beginning")).toMatchObject({ position: 0, ended: null });
       await store.outbox.register("new", "now");

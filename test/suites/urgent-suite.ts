@@ -182,7 +182,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(await lag()).toMatchObject({ depth: 0, position: 152 });
     });
 
-    test("events delivered ahead of others are not counted as pending or lost, and are replayed on request", async () => {
+    test("urgent events delivered ahead of other events are not counted as pending or lost, and are replayed on request", async () => {
       const sink = slowSink({ maxBatch: 10 });
       sink.answer = (batch) => {
         if (batch.some(({ type }) => type === "tag-value")) throw new Retryable("no values now");

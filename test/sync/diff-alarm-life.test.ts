@@ -107,49 +107,31 @@ describe("an alarm that is listed again", () => {
   });
 
   test.each<[string, Partial<Alarm>, Partial<Alarm>, readonly string[], unknown]>([
-    ["nothing for an unchanged alarm", {}, {}, [], undefined],
-    ["alarm-recovering for a first recovery time", {}, { recoveringUntil: AT }, ["recovering"], undefined],
+    ["no event: unchanged alarm", {}, {}, [], undefined],
+    ["alarm-recovering: first recovery time", {}, { recoveringUntil: AT }, ["recovering"], undefined],
     ["alarm-recovering: new time", { recoveringUntil: EARLIER }, { recoveringUntil: AT }, ["recovering"], undefined],
-    ["nothing for the same recovery time", { recoveringUntil: AT }, { recoveringUntil: AT }, [], undefined],
+    ["no event: same recovery time", { recoveringUntil: AT }, { recoveringUntil: AT }, [], undefined],
+    ["alarm-changed: recovery time gone", { recoveringUntil: AT }, {}, ["changed"], { recoveringUntil: AT }],
+    ["alarm-acknowledged: first acknowledgement", {}, ACKNOWLEDGED, ["acknowledged"], undefined],
+    ["no event: same acknowledgement", ACKNOWLEDGED, ACKNOWLEDGED, [], undefined],
     [
-      "alarm-changed when the recovery time disappears",
-      { recoveringUntil: AT },
-      {},
-      ["changed"],
-      { recoveringUntil: AT },
-    ],
-    ["alarm-acknowledged for an acknowledgement", {}, ACKNOWLEDGED, ["acknowledged"], undefined],
-    ["nothing for the same acknowledgement", ACKNOWLEDGED, ACKNOWLEDGED, [], undefined],
-    [
-      "alarm-acknowledged for an acknowledgement by another person",
+      "alarm-acknowledged: acknowledgement by another person",
       ACKNOWLEDGED,
       { ...ACKNOWLEDGED, acknowledgedBy: "Ola" },
       ["acknowledged"],
       undefined,
     ],
+    ["alarm-unacknowledged", ACKNOWLEDGED, { acknowledgedBy: "Kari" }, ["unacknowledged"], undefined],
+    ["no event: only the name of the acknowledger is gone", { acknowledgedBy: "Kari" }, {}, [], undefined],
+    ["alarm-changed: new lastActiveEvent", { lastActiveEvent: null }, {}, ["changed"], { lastActiveEvent: null }],
     [
-      "alarm-unacknowledged when the acknowledgement disappears",
-      ACKNOWLEDGED,
-      { acknowledgedBy: "Kari" },
-      ["unacknowledged"],
-      undefined,
-    ],
-    ["nothing when only the name of the acknowledger disappears", { acknowledgedBy: "Kari" }, {}, [], undefined],
-    [
-      "alarm-changed when last_active_event appears",
-      { lastActiveEvent: null },
-      {},
-      ["changed"],
-      { lastActiveEvent: null },
-    ],
-    [
-      "alarm-changed when last_active_event disappears",
+      "alarm-changed: lastActiveEvent gone",
       {},
       { lastActiveEvent: null },
       ["changed"],
       { lastActiveEvent: ALARM.lastActiveEvent },
     ],
-    ["alarm-changed for another source", {}, { source: "VS2" }, ["changed"], { source: ALARM.source }],
+    ["alarm-changed: another source", {}, { source: "VS2" }, ["changed"], { source: ALARM.source }],
   ])("emits %s", (_what, was, now, expected, difference) => {
     const { events } = continueEpisode(held({}, was), { ...ALARM, ...now }, CONTEXT);
     expect(kindsOf(events)).toEqual(expected);

@@ -86,7 +86,7 @@ describe("the common transaction for replies of several sources", () => {
     expect(commits.map(listSources)).toEqual([["a"], ["a", "b"], ["a"], ["a"]]);
   });
 
-  test("commits the documents, events and records of all replies of a group", async () => {
+  test("commits the documents, events and records of all waiting replies together", async () => {
     await committed();
     const eventFields = { type: "tag-value", subject: "site/1/tag/1", time: "2026-11-21T09:00:00.000Z" } as const;
     const event = (source: string) =>

@@ -29,7 +29,7 @@ const follow = (tags: number, everyMin: number) => ({
 describe("the report of a plan whose read intervals fit into the quota", () => {
   const plan = reportPlan(facts([readClass("all", 2_000, 600)], { history: [follow(3_000, 60)] }));
 
-  test("states the target intervals as achievable, and the duration of a full sweep of all tags", () => {
+  test("states the target intervals as achievable, and the time in which all tags can be read once", () => {
     expect(plan.fits).toBe(true);
     expect(plan.changes).toEqual([]);
     expect(plan.classes[0]).toMatchObject({ targetSeconds: 600, promisedSeconds: 600, stretch: 1 });

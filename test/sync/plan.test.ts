@@ -160,7 +160,7 @@ describe("tags with a fixed read time", () => {
     expect(groupOf([fixed("due", 57_500, 60_000), fixed("new", null, 60_000)])).toEqual(["due", "new"]);
   });
 
-  test("of one group are read in one request when two groups are due in the same slot", () => {
+  test("are read with the tags of their own group when two groups are due in the same request slot", () => {
     const groups = [...fixedCrowd(20, 60_000, 60_000, "b"), ...fixedCrowd(20, 300_500, 300_000, "a")];
     expect(groupOf(groups).every((id) => id.startsWith("a"))).toBe(true);
   });

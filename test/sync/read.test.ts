@@ -429,7 +429,7 @@ describe("the stale event of a tag that cannot be read", () => {
     expect((await heldValues()).get("101")).toMatchObject(stored);
   });
 
-  test("names the quarantine of its tag, or the service if its replies no longer contain the tag", async () => {
+  test("names the quarantine of the tag, or the service if its replies no longer contain the tag", async () => {
     let isAnswered = true;
     const { source } = building((group) => all(20)(isAnswered ? group : group.filter((id) => id !== "102")));
     await runReads(await startLiveReads(source, ids(4)), 30_000);
@@ -441,7 +441,7 @@ describe("the stale event of a tag that cannot be read", () => {
     expect(reasons).toEqual({ "102": "source-unavailable", "104": "quarantined" });
   });
 
-  test("does not name the service for tags that are read late because its replies take 40 s", async () => {
+  test("does not name the service for tags that are read late because each reply takes 40 s", async () => {
     let latencyMs = 50;
     const { source } = building(all(20), () => latencyMs);
     const reads = await startLiveReads(source, ids(3), [{ name: "all", every: "30s" }]);
@@ -455,7 +455,7 @@ describe("the stale event of a tag that cannot be read", () => {
     expect(new Set(reasons.slice(3))).toEqual(new Set(["not-scheduled"]));
   });
 
-  test("does not name the service while it answers 429, because then the quota is used up", async () => {
+  test("does not name the service while the service answers 429, because then the quota is used up", async () => {
     const stale = await staleAfter(() => new Throttled("429", 60_000));
     expect(stale.map(({ data }) => data.staleReason)).toEqual(Array(3).fill("not-scheduled"));
   });
@@ -482,7 +482,7 @@ describe("the stale event of a tag that cannot be read", () => {
     expect(stale.map(({ data }) => data.tag.id).toSorted()).toEqual(ids(3));
   });
 
-  test("has its age counted after a restart from the last emitted reading, not from a later one that was only stored", async () => {
+  test("counts the age after a restart from the last emitted reading, not from a later reading that was only stored", async () => {
     await runReads(await startLiveReads(building(all(20)).source, ids(1)), 10_000);
     await clock.advance(35_000);
     const [[id, emitted] = []] = await heldValues();
@@ -522,7 +522,7 @@ describe("a refused read request that no tag causes", () => {
     };
   }
 
-  test("stops requests of an invisible site, and requests its tags at once when the site is visible again", async () => {
+  test("stops requests for a site that the token no longer sees, and reads its tags at once when the token sees it again", async () => {
     let isRefused = false;
     const error = new ConfigError("403", { reason: "forbidden" });
     const { source, asked } = building((group) => (isRefused ? error : all(1)(group)));

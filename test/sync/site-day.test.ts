@@ -80,7 +80,7 @@ describe("the completeness of a history series for one UTC day", () => {
     expect(account({ ...ledger, refusal: REFUSAL }, "04")).toMatchObject({ withoutLog: 216, noLog: MESSAGE });
   });
 
-  test("counts refused buckets after the last fetched time as refused, and earlier ones as pending", () => {
+  test("counts refused buckets after the last fetched time as refused, and earlier refused buckets as pending", () => {
     const ledger = { refusal: REFUSAL, watermark: at("04T12:00"), spans: [span("04T06:00", "04T12:00")] };
     expect(account(ledger, "04", { had: 72, null: 0 })).toMatchObject({
       ...{ expected: 288, had: 72, refused: 144, pending: 72, refusal: MESSAGE, why: "behind" },

@@ -62,7 +62,7 @@ test("a site whose gateways go offline one after the other is degraded, then off
   ]);
 });
 
-test("every site is reported offline once while the service is unavailable, also over a restart", async () => {
+test("every site is reported offline once while the service is unavailable, also after a restart", async () => {
   const virtual = await startWorker();
   virtual.simulator.control.setFaults(UNAVAILABLE);
   await virtual.clock.advance(5 * MINUTE);

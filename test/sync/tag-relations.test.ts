@@ -128,7 +128,7 @@ describe("the systems of tags", () => {
     expect(breaks()).toEqual([]);
   });
 
-  test("tags of an invisible site and missing tags keep their systems", async () => {
+  test("tags of a site that the token does not see, and missing tags, keep their systems", async () => {
     const { id, systemId } = await startedWithTag();
     const count = told().length;
     hideTag(id, systemId);

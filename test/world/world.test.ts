@@ -1,7 +1,7 @@
 import { describeCampaign } from "../campaign/suite.ts";
 import kept from "./kept-seeds.json" with { type: "json" };
 
-describeCampaign("the world simulation", {
+describeCampaign("the simulation of the complete system", {
   campaign: new URL("campaign.ts", import.meta.url),
   script: "world",
   kept,

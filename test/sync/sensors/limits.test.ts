@@ -54,11 +54,11 @@ describe("the limits of the sensor finding never-moved", () => {
     [1, "kW", true],
     [100, "%", false],
     [-5, null, true],
-  ])("reports a constant value of %d %s: %s", (value, unit, expected) => {
+  ])("allow a report for a constant value of %d %s: %s", (value, unit, expected) => {
     expect(findKinds({ min: value, max: value }, unit)).toEqual(expected ? ["never-moved"] : []);
   });
 
-  test("reports a tag with up to half of its readings null, unless the tag is allowed to be constant", () => {
+  test("allow a report for a tag with at most half of its readings null, unless the tag may stay constant", () => {
     const constantRange = { min: 5, max: 5 };
     expect(findKinds({ ...constantRange, nulls: 50 })).toEqual(["never-moved"]);
     expect(findKinds({ ...constantRange, nulls: 51 })).toEqual([]);
@@ -106,7 +106,7 @@ describe("the limits of the sensor finding log-differs", () => {
     ["that is constant and of which 70 % of the pairs differ", false, standing(14), {}],
     ["that moves and of which 75 % of the pairs differ", false, standing(15, 8), {}],
     ["of a tag with too few readings to judge the live value", true, logOf({ each: 10 }), { hours: 1 }],
-  ])("is reported for a log %s: %s", (_log, isReported, log, row) => {
+  ])("allow a report for a log %s: %s", (_log, isReported, log, row) => {
     expect(findKinds({ ...row, log })).toEqual(isReported ? ["log-differs"] : []);
   });
 
@@ -141,7 +141,7 @@ describe("the limits of the sensor finding log-clock-off", () => {
     expect(findInRows(rows)).toHaveLength(count);
   });
 
-  test("a late log is reported after three replies, at a site with five logs with three replies each", () => {
+  test("a late log is reported after three replies if the site has five logs with three replies each", () => {
     expect(lagging(9 * HOUR, { replies: 3 })).toHaveLength(1);
     expect(lagging(9 * HOUR, { replies: 2 })).toEqual([]);
     expect(lagging(9 * HOUR, {}, 4)).toHaveLength(1);
