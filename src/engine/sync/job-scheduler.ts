@@ -151,7 +151,7 @@ export function createJobScheduler(options: JobSchedulerOptions) {
     if (isRetryTime) await startJobRun(state);
   }
 
-  /** Acts after the job's current run, which may still use old settings or an old scope. */
+  /** Waits for the job's current run, which may use old settings or an old scope. Then calls `action`. */
   async function actAfterCurrentRun(state: JobState, action: (state: JobState) => Promise<void> | void): Promise<void> {
     await currentJobRuns.get(state.job.name);
     await action(state);

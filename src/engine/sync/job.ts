@@ -1,4 +1,4 @@
-/** Recurring job of a source, such as the alarm poll. The class of the job's error decides when it runs again. */
+/** Recurring job of a source, such as the alarm poll. The type of the job's error decides when the job runs again. */
 export interface SyncJob {
   /** Name of the job; also the key of its state in the documents `poll/<source>`, and its metrics label. */
   readonly name: string;
@@ -15,7 +15,7 @@ export interface SyncJob {
 
 export type RunnableJob = Pick<SyncJob, "run">;
 
-/** Outcome of a job. `remark`: some data were refused, for example. `incomplete`: some data wait for the next run. */
+/** Outcome of a job. `remark`: a note, such as a refused site. `incomplete`: the next run must get the missing data. */
 export type JobOutcome =
   | { readonly kind: "ok"; readonly remark?: string }
   | { readonly kind: "incomplete"; readonly reason: string };

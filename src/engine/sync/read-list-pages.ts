@@ -3,8 +3,8 @@ import { isPageFailure } from "../source/pages.ts";
 import type { ListPage } from "../source/source.ts";
 
 /**
- * Only a complete listing proves an absence: every page arrived, and the total equals the number of different ids. A list
- * that changed proves what it contains; a list with a missing page proves nothing, unless `keepsPartial`.
+ * Only a complete listing proves an absence: every page arrived, and the total equals the number of different ids. A
+ * list that changed proves what it contains; a list with a missing page proves nothing, unless `keepsPartial`.
  */
 export type Listing<T> =
   | { readonly complete: true; readonly items: readonly T[]; readonly pages: number }
@@ -102,7 +102,7 @@ export function listItems<T>(listing: Listing<T>): readonly T[] {
   return listing.complete ? listing.items : (listing.shown ?? []);
 }
 
-/** Reads a fast-changing list of several pages twice: records slip between pages, so both readings must agree. */
+/** Reads a fast-changing list of several pages twice: records move between pages, so both readings must agree. */
 export async function readTwice<T>(
   read: () => AsyncIterable<ListPage<T>>,
   options: ListReadOptions<T> & { readonly compareKeyOf: (item: T) => string; readonly alwaysTwice?: boolean },
@@ -121,7 +121,7 @@ export async function readTwice<T>(
   return { complete: false, reason, shown, count: shown.length, total: reread.items.length };
 }
 
-/** Joins two readings by id. The later record wins. Records of the earlier reading stay: they may have moved. */
+/** Joins two readings of a list. Later records win. Records only in the earlier reading stay: they may have moved. */
 export function joinItemsById<T>(earlier: readonly T[], later: readonly T[], idOf: (item: T) => string): readonly T[] {
   return [...new Map([...earlier, ...later].map((item) => [idOf(item), item])).values()];
 }

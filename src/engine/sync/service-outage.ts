@@ -18,13 +18,13 @@ import type { TokenScope } from "./token-scope.ts";
  */
 export type ServiceOutage = ReturnType<typeof createServiceOutage>;
 
-/** After a rejected token, Plenum sends five probes a minute apart, then one every 8 minutes; a new token needs 5 s. */
+/** After a rejected token, Plenum sends five probes a minute apart, then every 8 minutes; 5 s after a new token. */
 const REFUSED_TOKEN_PROBE_MS = 60_000;
 const LATE_TOKEN_PROBE_MS = 480_000;
 const FREQUENT_TOKEN_PROBES = 5;
 const TOKEN_FILE_CHECK_MS = 5_000;
 const HEALTH_CHECK_INTERVAL_MS = 60_000;
-/** Minimum time between two `GET me` after failures: ten minutes of failures cost 10 requests, not 100. */
+/** Minimum time between two `GET me` requests after failures: ten minutes of failures cost 10 requests, not 100. */
 const MIN_GET_ME_INTERVAL_MS = 60_000;
 const UNREACHABLE_SERVICE_BACKOFF = { firstMs: 5_000, maxMs: 30_000 };
 /** For this time after an outage, failures begin another outage only after a minute without a successful job. */

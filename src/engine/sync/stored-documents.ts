@@ -158,7 +158,7 @@ export function lastEmittedOf({ behindGateway, quality, time, told, value }: Sto
   return told === "this" ? { value, quality, time, ...(behindGateway !== undefined && { behindGateway }) } : told;
 }
 
-/** A tag that was refused singly twice though the token may read it (set `quarantine`, by tag id). Read at `until`. */
+/** A tag that was refused singly twice though the token may read it (set `quarantine`, by tag id). */
 export interface StoredTagQuarantine {
   readonly until: string;
   readonly reason: string;
@@ -213,7 +213,7 @@ export interface StoredLedger {
   readonly refusal: StoredRefusal | null;
 }
 
-/** Time range of a series and its state. Fetched: `points`, `null` (no value), `no-log` (404). Not fetched: `refused`. */
+/** Time range of a series and its state. Fetched: `points`, `null` (no value), `no-log` (404). Unfetched: `refused`. */
 export interface StoredRange extends Partial<StoredRefusal> {
   readonly from: string;
   readonly to: string;
@@ -292,7 +292,7 @@ export interface StoredDayChange {
   readonly points: number;
 }
 
-/** Learned number of values of one history request (set `history-window`, key `values`). */
+/** Learned maximum number of values in one history request (set `history-window`, key `values`). */
 export interface StoredRequestSize {
   readonly good: number;
   readonly bad: number | null;

@@ -2,7 +2,7 @@ import { z } from "zod";
 import type { Tag } from "../../core/model/building.ts";
 import { globMatches } from "../../core/values/glob.ts";
 
-/** List of at least one entry, or nothing. */
+/** Returns the schema of an optional list with at least one entry. */
 export function optionalList<T extends z.ZodType>(entry: T, description: string) {
   return z.array(entry).min(1).optional().meta({ description });
 }

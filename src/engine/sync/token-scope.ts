@@ -17,7 +17,7 @@ interface RefusedRequest {
 /** Cause of a rejection. `unexplained`: a later `GET me` allows the request. `unknown`: no later `GET me` yet. */
 export type RefusalCause = "site" | "ability" | "unexplained" | "unknown";
 
-/** Minimum time between two `GET me`; 5 minutes if the token lost its missing sites over an hour ago. */
+/** Minimum time between two `GET me` requests; 5 minutes if the token lost its missing sites over an hour ago. */
 const SCOPE_REFRESH_MS = 60_000;
 const NEVER_REQUESTED_MS = Number.NEGATIVE_INFINITY;
 const RECENT_SCOPE_LOSS_MS = 3_600_000;

@@ -142,7 +142,7 @@ function alarmChangeEvents(before: Alarm, storedAlarm: StoredAlarm, isReopened: 
 
 const COMPARED_ALARM_FIELDS = ["site", "trigger", "status", "source", "description", "triggeredAt"] as const;
 
-/** True if the acknowledgement's person, text or time changed. Ignores a shift equal to that of the alarm's start. */
+/** True if the acknowledgement's person, text or time changed. Ignores a time that moved as much as the start. */
 function isNewAcknowledgement(alarmBefore: Alarm, alarm: Alarm): boolean {
   if (!alarm.acknowledged) return false;
   const acknowledgementFieldNames = ["acknowledged", "acknowledgedBy", "acknowledgedMessage"] as const;

@@ -33,7 +33,7 @@ export interface SeenAlarms {
   readonly listed: readonly Alarm[];
   readonly coverage: (siteId: number) => ListCoverage;
   readonly unverifiedIds?: ReadonlySet<string>;
-  /** Alarms whose outdated records count: 10 polls repeated them, or the service no longer lists the stored end. */
+  /** Ids of alarms whose outdated records Plenum accepts: 10 polls repeated them, or the stored end is not listed. */
   readonly acceptedOutdatedIds?: ReadonlySet<string>;
   readonly correctedStartIds?: ReadonlySet<string>;
   readonly foundRecords: readonly Alarm[];
@@ -152,7 +152,7 @@ function* diffListedAlarm(
     !(seen.acceptedOutdatedIds?.has(record.id) === true && changesOpenAlarm(storedAlarm, record))
   )
     return;
-  // A record that states an end cannot reopen an alarm whose end was emitted.
+  // An active record with an end time cannot reopen an alarm whose end was emitted.
   if (episodeRelation === "same" && storedAlarm.state === "resolved" && contradictsItself(record)) return;
   const isKnownEpisode = () =>
     isOpenAlarm(storedAlarm) || isSameEpisode(storedAlarm, record) || isFormerEpisode(storedAlarm, record);
@@ -166,7 +166,7 @@ function* diffListedAlarm(
   yield beginEpisode(record, isFirstListOfSite, options, oldEpisodeEnd?.stored ?? storedAlarm);
 }
 
-/** True unless only the start and last event of an open alarm differ: a restored service reuses event numbers. */
+/** True unless only an open alarm's start and last event differ: after a restore, a service reuses event numbers. */
 function changesOpenAlarm(storedAlarm: StoredAlarm, record: Alarm): boolean {
   if (!isOpenAlarm(storedAlarm) || compareLastActiveEvents(record, storedAlarm.alarm) !== "before") return true;
   const { triggeredAt, triggeredAtRaw, lastActiveEvent } = storedAlarm.alarm;

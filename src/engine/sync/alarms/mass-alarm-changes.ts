@@ -3,7 +3,7 @@ import type { Log } from "../../../core/runtime/log.ts";
 import type { StoredAlarm } from "../stored-documents.ts";
 import type { AlarmDiff, ListCoverage } from "./diff-alarms.ts";
 
-/** At a mass change, 5 or more alarms and over a third of the active ones change: often by a stale cache. */
+/** A mass change: in one poll, 5 or more alarms and over a third of the active ones change. Often a cache is stale. */
 const MIN_CHANGED_ALARMS = 5;
 const MIN_CHANGED_ALARM_SHARE = 1 / 3;
 

@@ -51,14 +51,14 @@ export function createAlarmPoll(pollContext: PollContext, runSerially: SerialRun
   const state = createAlarmPollState(pollContext, intervalMs);
   return {
     run: (signal: AbortSignal) => runSerially(() => pollAlarms(state, false, signal)),
-    /** Runs the first poll after an outage: reads each list twice. Emits each page at once, after `source-available`. */
+    /** Runs the first poll after an outage: reads lists twice, and emits each page at once after `source-available`. */
     reconcile: (signal: AbortSignal) => runSerially(() => pollAlarms(state, true, signal)),
   };
 }
 
 type PollState = ReturnType<typeof createAlarmPollState>;
 
-/** Interval of checks for new sites in the token's scope while no alarm list would show them. */
+/** Interval at which Plenum looks for sites newly visible to the token, while no alarm list would show them. */
 const TOKEN_SCOPE_CHECK_INTERVAL_MS = 300_000;
 /** Alarms compared or committed at once: 5,000 would block the event loop for half a second. */
 const ALARMS_PER_COMMIT = 250;
@@ -73,7 +73,7 @@ function createAlarmPollState(pollContext: PollContext, intervalMs: () => number
     list: createAlarmList(pollContext),
     massGuard: createMassAlarmChangeGuard(pollContext.log),
     reportUnverifiedRecords: createRecordReport(pollContext),
-    /** Sites whose complete list was read since Plenum started. `emittedAlarmIds`: emitted alarms of other sites. */
+    /** Sites whose complete list was read since Plenum started. `emittedAlarmIds`: alarms emitted for other sites. */
     listedSiteIds: new Set<number>(),
     emittedAlarmIds: new Set<string>(),
     recordCounts: new Map() as RecordCounts,
@@ -140,7 +140,7 @@ async function refreshOldTokenScope(state: PollState, signal: AbortSignal) {
   if (list.wasReadPerSite() || hasOutOfScopeAlarms) await finishInTime(state, "scope", () => scope.tryRefresh(signal));
 }
 
-/** Returns null if the service has lowered the list rate and the work takes longer than half of a poll interval. */
+/** Returns the result; null if the service lowered the list rate and the work takes over half of a poll interval. */
 async function finishInTime<T>(
   state: PollState,
   name: string,
@@ -169,7 +169,7 @@ function halfPollIntervalEndMs({ everyMs, context }: PollState): number {
   return context.clock.monotonic() + (everyMs() ?? Number.POSITIVE_INFINITY) / 2;
 }
 
-/** Emits a page's undisputed alarms at once. After a failed commit, Plenum emits later pages with the complete list. */
+/** Emits a page's alarms at once unless they contradict stored ones. After a failed commit, waits for the full list. */
 function createAlarmPageEmitter(state: PollState, isAfterOutage: boolean, signal: AbortSignal): ListOptions["onPage"] {
   const { context, store } = state;
   const { alarms } = store;

@@ -215,8 +215,8 @@ async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits:
     }
   };
   /**
-   * `isOrderKnown`: enough pages were read to know the order of the list. `isUnchanged`: no alarm can have moved to a page
-   * that was already read.
+   * `isOrderKnown`: enough pages were read to know the order of the list. `isUnchanged`: no alarm can have moved to a
+   * page that was already read.
    */
   const buildResult = (isOrderKnown: boolean, isUnchanged: boolean, fault: SweepFault = {}) => ({
     ...{ records, pages: pageCount, latestMs, unreadable: unreadableRecords },

@@ -97,7 +97,7 @@ export function createSiteListReader(
     const firstList = await readListPart(siteId, {}, true, listOptions);
     if (!isAlarmListSplit(describeAlarmList(siteId, {}))) return { listing: firstList, remark: null };
     const remark = `The pages of the active alarms of site ${siteId} cannot be walked: they are read by priority and acknowledgement.`;
-    // An alarm may move from one part to another between two requests: read again before it counts as absent.
+    // An alarm may move between two priorities while their lists are read: read again before it counts as absent.
     const firstAlarmIds = new Set(listItems(firstList).map(getAlarmId));
     const lacksEarlierAlarms = lastAlarmIdsBySite.get(siteId)?.isSubsetOf(firstAlarmIds) !== true;
     lastAlarmIdsBySite.set(siteId, firstAlarmIds);

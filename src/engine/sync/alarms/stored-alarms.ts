@@ -14,7 +14,7 @@ import { isOpenAlarm } from "./diff-alarm.ts";
 
 /** Time for which Plenum stores vanished alarms, and ended alarms that lack an acknowledgement or a readable end. */
 const LONG_ALARM_RETENTION_MS = 7 * 86_400_000;
-/** Time for which acknowledged ended alarms are stored: a day, because a wrong time zone may list an end 14 hours late. */
+/** Time for which acknowledged ended alarms are stored: a day, because a wrong time zone may delay an end by 14 h. */
 const ENDED_ALARM_RETENTION_MS = 86_400_000;
 const MAX_RETAINED_ENDED_ALARMS = 2_000;
 

@@ -58,7 +58,7 @@ export function classifyRecords(
     if (!isRecordReadable || contradictsItself(alarm)) {
       if (isRecordReadable) contradictoryRecords.push(alarm);
       const isRecordConfirmed = countRepeatedRecord(alarm) >= POLLS_TO_CONFIRM;
-      // The list of resolved alarms decides about a record that states the end of its alarm.
+      // If a record states an end, the list of resolved alarms decides whether the alarm has ended.
       if (isRecordReadable && isRecordConfirmed && !isResolvedAlarm(alarm)) listedRecords.push(alarm);
       else unverifiedIds.add(alarm.id);
     } else if (oldAlarm !== undefined && isOldRecord(oldAlarm, alarm)) {
@@ -85,7 +85,7 @@ export function classifyRecords(
   };
 }
 
-/** True if the record can be emitted before the complete list was read. */
+/** True if the record is valid and contradicts no stored data: it can be emitted before the complete list is read. */
 export function isUndisputed(storedAlarm: StoredAlarm | undefined, record: Alarm): boolean {
   const alarm = storedAlarm === undefined ? record : fillFromStoredAlarm(storedAlarm, record);
   if (alarm.site.id === 0 || hasOnlyId(record) || isResolvedAlarm(alarm) || contradictsItself(alarm)) return false;

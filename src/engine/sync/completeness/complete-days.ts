@@ -38,8 +38,8 @@ function completeDays({ fromMs, toMs }: TimeRange, opensAtMs: number, { resoluti
 }
 
 /**
- * Values and nulls that the service returned for a series in one UTC day. Stored as a text: `20750+6:288,20757:280.8` is
- * a week of 288 values a day, and a day with 280 values and 8 nulls.
+ * Values and nulls that the service returned for a series in one UTC day. Stored as a text: `20750+6:288,20757:280.8`
+ * is a week of 288 values a day, and a day with 280 values and 8 nulls.
  */
 export interface DayCount {
   readonly had: number;

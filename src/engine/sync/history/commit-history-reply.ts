@@ -280,7 +280,7 @@ function clipLedgerRanges(ranges: readonly LedgerRange[], within: TimeRange): re
   return ranges.flatMap((range) => clipRange(range, within).map((part) => ({ ...range, ...part })));
 }
 
-/** Chunks have fixed lengths, so that the same points become the same events even after a loss of the state. */
+/** Fixed lengths of chunks, the time ranges of events. The same points give the same events after a loss of state. */
 const CHUNK_LENGTH_MS: Readonly<Record<Resolution, number>> = {
   "5m": DAY_MS,
   "1h": 14 * DAY_MS,

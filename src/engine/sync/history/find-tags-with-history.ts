@@ -71,7 +71,7 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
       const query = dueSeries === undefined ? null : buildDiscoveryQuery([dueSeries.siteTag.tag.id], nowMs);
       return query === null ? null : { query, isRetry: true };
     },
-    /** Returns tags without a log. `listedTagIds`: tags in the response; null if the service refused a tag. */
+    /** Returns tags without a log. `listedTagIds`: tags in the response; null if the request was refused. */
     settleReply({ query, isRetry }: LogDiscoveryRequest, listedTagIds: ReadonlySet<string> | null): readonly string[] {
       if (isRetry) return listedTagIds === null ? query.tagIds : [];
       if (listedTagIds === null || query.tagIds.every((id) => listedTagIds.has(id)))
@@ -105,7 +105,7 @@ interface TestedMember<T> {
   verdict: TestedMemberVerdict | null;
 }
 
-/** Assumed share of bad members next to a good or a bad member. It weighs as much as `seen` test results. */
+/** Assumed share of tags without history (bad) after a good or bad tag. It weighs as much as `seen` test results. */
 const PRIOR_BAD_MEMBER_SHARES = { good: { share: 0.02, seen: 20 }, bad: { share: 0.5, seen: 1 } };
 const SINGLE_TEST_PROBABILITY_MAX = 0.65;
 /** Bonus, in bits of information, for a test that proves a member bad or proves a member good; chosen by simulation. */
@@ -119,7 +119,7 @@ const CLASSIFIED_MEMBERS_USED = 60;
  */
 export function createGroupTesting<T>(maxSize: number) {
   let queue: TestedMember<T>[] = [];
-  /** At least one of these members of a refused group is bad. */
+  /** Members of a refused group, of which at least one is bad. */
   let suspects: readonly TestedMember<T>[] = [];
   let membersInTest: readonly TestedMember<T>[] = [];
   const neighbourVerdictCounts = { good: { good: 0, bad: 0 }, bad: { good: 0, bad: 0 } };

@@ -263,7 +263,7 @@ export function pointsOfTagLog({ measurements, unreadable }: TagLog): TagPoints 
   return allPoints;
 }
 
-/** Adds unreadable ranges to the ledger ranges. Nearby ones get the same retry time, so that one request repeats them. */
+/** Adds unreadable ranges to the ledger ranges. Nearby ones get the same retry time, so that they share a request. */
 export function addUnreadableRanges(
   ledger: StoredLedger,
   learnedRanges: readonly LedgerRange[],

@@ -111,7 +111,7 @@ export function acceptCounts({ safeCounts, seenCounts }: SafePointCounts, respon
   };
 }
 
-/** Learns a limit of points from a cut response: of the counts per series and per response, the one that recurs. */
+/** Learns from cut responses whether the service limits points per series or per response: one of the counts recurs. */
 export function learnPointLimit(lastLimit: PointLimit | null, { series, answer }: PointCounts, at: string): PointLimit {
   const hasBothPointLimits = series > 0 && answer > 0;
   const isSameSeriesCount = hasBothPointLimits && lastLimit?.series === series && lastLimit.answer !== answer;
@@ -125,7 +125,7 @@ export function learnPointLimit(lastLimit: PointLimit | null, { series, answer }
 /** Lifetime of a learned limit of points. It expires, because late data can look like a limit. */
 const POINT_LIMIT_LIFETIME_MS = 30 * DAY_MS;
 
-/** Maximum buckets per tag in a request: the learned limit minus 3, because a reply may have two more than requested. */
+/** Maximum buckets per tag in a request: the learned limit minus 3, because a reply may have two extra buckets. */
 export function maxBucketsPerTag(pointLimit: PointLimit | null, tagCount: number, nowMs: number): number {
   if (pointLimit === null || Date.parse(pointLimit.at) + POINT_LIMIT_LIFETIME_MS < nowMs)
     return Number.POSITIVE_INFINITY;

@@ -200,7 +200,7 @@ export function createHistoryRequests(options: {
       log.info({ series: readableSeries.map(({ key }) => key) }, "the history of these series is readable again");
   }
 
-  /** Finds why the service refused a group of series; throws other errors. `firstRefusal`: of the complete group. */
+  /** Finds why a group of series was refused; throws other errors. `firstRefusal`: first refusal of the same group. */
   async function explainRefusal(
     error: unknown,
     series: readonly Series[],

@@ -47,7 +47,7 @@ export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> &
 
 export type HistorySeriesRegistry = ReturnType<typeof createHistorySeriesRegistry>;
 
-/** Minimum time between two lookups of backfills. Below the 5 s of the timer, so that an early timer skips no lookup. */
+/** Minimum time between two lookups of backfills. Below the timer's 5 s, so that an early timer skips no lookup. */
 const BACKFILL_LOOKUP_INTERVAL_MS = 4_500;
 
 export function historySeriesKey(tagId: string, entry: Pick<HistoryClass, "resolution" | "total">): string {

@@ -10,7 +10,7 @@ import type { SyncState } from "../sync-state.ts";
 import { findOnlyOnlineGateway, hasOfflineGateway, type StoredGateways } from "./gateways.ts";
 
 const MIN_RECHECK_MS = 300_000;
-/** Minimum time between two rechecks because of alarms: less than the 30 s between two alarm polls. */
+/** Minimum time between two rechecks because of new alarms: less than the usual 30 s between alarm polls. */
 const ALARM_RECHECK_MS = 25_000;
 /** Minimum time between two rechecks of a site while an offline gateway already explains its null values. */
 const EXPLAINED_RECHECK_MS = 3_600_000;
@@ -96,7 +96,7 @@ export function createGatewayRecheck(options: {
     },
     /** Reads gateways of sites where a gateway may explain new alarms, for 5 s at most. */
     async recheckBeforeAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<void> {
-      // A late list helps only at a site with one gateway: receivers can still assign the waiting alarms to that gateway.
+      // A late list helps only at a site with one gateway: receivers can still assign waiting alarms to that gateway.
       const sitesToRecheck = siteIds
         .filter((siteId) => options.isFollowed(siteId) && isRecheckDue(siteId, ALARM_RECHECK_MS))
         .filter((siteId, index) => index < MAX_SITES_RECHECKED_AT_ONCE || hasOnlyGateway(siteId));

@@ -71,7 +71,7 @@ export function createInventoryPoll<N extends SiteObjectKind>(
   /** Sites that `pollSite` read during the present poll. The poll's older lists must not revert these changes. */
   const sitesPolledMeanwhile = new Set<number>();
 
-  /** Reads one site's list and commits its objects; tags page by page. Absent objects wait until all lists are read. */
+  /** Reads one site's list and commits its objects; tags page by page. Absences count after all lists are read. */
   async function readListOfSite(
     siteId: number,
     signal: AbortSignal,
@@ -251,7 +251,7 @@ async function commitDiffNow<N extends InventoryObjectKind>(
   await commitInParts(inventoryChanges, commitPart, () => yieldUnlessAborted(pollContext.clock, signal));
 }
 
-/** Commits 250 steps at a time, then the rest. Yields after each part, and at each null in `steps`. */
+/** Commits 250 changes at a time, then the rest. Yields after each part, and at each null in `steps`. */
 export async function commitInParts<S>(
   steps: Iterable<S | null>,
   commitPart: (steps: readonly S[]) => Promise<void>,
@@ -273,7 +273,7 @@ interface CommittedStep {
   readonly events: readonly Event[];
 }
 
-/** Joins steps into one change of a document set; a step without a next object removes its object. */
+/** Joins changes of objects into one change of a document set. An object whose `next` is null is removed. */
 export function joinSteps(set: string, steps: readonly CommittedStep[]) {
   const put = steps.flatMap(({ id, next }) => (next === null ? [] : [[id, next] as const]));
   const remove = steps.flatMap(({ id, next }) => (next === null ? [id] : []));

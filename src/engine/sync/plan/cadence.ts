@@ -5,7 +5,7 @@ export interface CadenceClass {
   readonly tags: number;
 }
 
-/** Remaining tags of one or more classes that share one request, e.g. 8 tags of 30 s and 9 tags of 60 s. */
+/** Tags that do not fill a request of their class alone and so share one, e.g. 8 tags of 30 s and 9 tags of 60 s. */
 interface SharedGroup {
   readonly intervalMs: number;
   readonly firstClass: string;
@@ -123,7 +123,7 @@ function spreadOffsets(
   return chooseSlots(spreadSlots, costBySlot, groupCount).map(offsetMs);
 }
 
-/** Lists the slots so that each next one is far from those before; the slots at the interval's boundary come last. */
+/** Lists the slots so that each one is far from the slots before it; slots at the interval's boundary come last. */
 function listSpreadSlots(slotCount: number, maxSlots: number): readonly number[] {
   const stride = findCoprimeStride(slotCount);
   const spreadSlots = Array.from({ length: Math.min(slotCount, maxSlots) }, (_, n) => ((n + 1) * stride) % slotCount);

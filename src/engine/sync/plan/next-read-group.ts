@@ -8,7 +8,7 @@ export interface PlannedTags {
   readonly scheduledSinceMs: Float64Array;
   readonly isUnderWay: Uint8Array;
   /**
-   * Share of the interval after which the tag may be read: 0 with `fresher`, 0.5 for a tag of 60 s that is stretched
+   * Share of the interval after which the tag may be read: 0 with `fresher`, 0.5 for a tag of 60 s that is extended
    * to 120 s, infinite for a tag with a fixed time, which is read only within the last slot of its interval.
    */
   readonly earliestReadAge: Float64Array;
@@ -79,7 +79,7 @@ let tagUrgencies = createTagUrgencies(0);
 const tagsDuePerSlot = new Float64Array(PLANNED_REQUEST_SLOTS);
 
 /**
- * Chooses up to 20 tags for the next live read. First come tags without which later slots would have too many due tags,
+ * Chooses up to 20 tags for the next live read. First come tags that must be read now because later slots are too full,
  * then those with the largest age relative to their interval. If no tag must be read, history gets the slot; a spare
  * slot goes to the largest relative ages. Only tags without a fixed time are read before the last slot of an interval.
  */
@@ -107,7 +107,7 @@ export function planNextLiveRead(tags: PlannedTags, nowMs: number, rules: ReadPl
   return { group: isSlotWanted ? pickRows(readableRows, [], rules.tagsPerRequest, rowOrder) : [] };
 }
 
-/** Milliseconds until a tag's last slot begins, for a spare slot until a tag may be read; at most one slot. */
+/** Milliseconds until the last slot of a tag's interval; for a spare slot, until a tag may be read. At most a slot. */
 export function msUntilNextDue(
   tags: PlannedTags,
   nowMs: number,

@@ -15,7 +15,7 @@ export type QuotaOverload = ReturnType<typeof computeQuotaOverload>;
 
 /** Share of the quota to plan with: 19.4 of 20 requests a minute; the rest covers integer slots and jitter. */
 const PLANNABLE_QUOTA_SHARE = 0.97;
-/** Part of a slot by which a request may be late when every slot is used. */
+/** Delay of a request to allow for while every request slot is used: a quarter of a slot. */
 const STRETCHED_INTERVAL_JITTER_SLOTS = 0.25;
 /** Minimum relative change of the demand or of an overload factor before Plenum changes extended intervals. */
 const STRETCH_CHANGE_MIN = 0.05;
@@ -54,8 +54,8 @@ export function computeQuotaOverload(
 }
 
 /**
- * Share of a stretched interval after which a tag may be read: 0.5 for one of 60 s stretched to 120 s, so that values are
- * never less than 60 s apart. Infinite at a factor of 1: the tag has a fixed time.
+ * Share of an extended interval after which a tag may be read: 0.5 for one of 60 s extended to 120 s, so that values
+ * are never less than 60 s apart. Infinite at a factor of 1: the tag has a fixed time.
  */
 export function earliestStretchedReadAge(factor: number): number {
   return factor > 1 ? 1 / factor : Number.POSITIVE_INFINITY;
@@ -73,8 +73,8 @@ function keepSimilarFactors(factorsBefore: ReadonlyMap<string, number>, neededFa
 }
 
 /**
- * Requests of a class per slot: 400 tags every 60 s need 1 request of 20 tags per slot of 3 s. Tags of fresher or
- * stretched classes have no fixed times: they are read after whole slots, which makes their real interval shorter.
+ * Requests of a class per slot: 400 tags every 60 s need 1 request of 20 tags per slot of 3 s. Tags of classes with
+ * `fresher` or a longer interval have no fixed times: they are read after whole slots, so their interval is shorter.
  */
 export function requestsPerSlot(
   { tags, everyMs, fresher }: ReadClassDemand,

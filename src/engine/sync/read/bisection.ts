@@ -26,7 +26,7 @@ interface TagSuspicion {
 const SECOND_REFUSAL_MIN_MS = 62_000;
 /** Failed requests in a row for one site after which the complete site is suspected. */
 const SUSPECT_SITE_FAILURES_MIN = 2;
-/** With this many suspected groups in one site, the cause is not a single tag: one bad tag leaves at most three groups. */
+/** With this many suspected groups in one site, no single tag is the cause: one bad tag leaves at most three groups. */
 const SUSPECT_TAG_GROUPS_MAX = 4;
 
 /**

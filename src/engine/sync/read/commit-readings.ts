@@ -107,7 +107,7 @@ export function createLiveReadCommit(
       const countsByQuality = new Map<TagValueQuality, number>();
       for (const { id, stored, event } of valueOutcomes) {
         cacheTagValue(id, stored);
-        // A second reading within an interval is not emitted, so the emitted value becomes stale as if it had not come.
+        // A second reading within an interval is not emitted and does not change when the emitted value becomes stale.
         const isConfirmedForSinks = event !== null || schedule.watchedTag(id)?.readClass.on_change === true;
         if (isConfirmedForSinks) onReadingCommitted(id, stored.quality, nowMs);
         countsByQuality.set(stored.quality, (countsByQuality.get(stored.quality) ?? 0) + 1);

@@ -84,8 +84,8 @@ const NO_REPLY_MS = 60_000;
 const NO_FAILURES = { count: 0, isReplyMissing: false };
 
 /**
- * Tracks the tags whose reads fail, are refused or get no reply. A tag that is read late because the quota is used up, or
- * because replies are slow, does not count.
+ * Tracks the tags whose reads fail, are refused or get no reply. A tag that is read late because the quota is used up,
+ * or because replies are slow, does not count.
  */
 export function createUnansweredReads(clock: Clock, slotMs: () => number) {
   const failedTagIds = new Set<string>();

@@ -60,8 +60,8 @@ const STALE_VALUES_PER_COMMIT = 250;
 export type StaleValues = ReturnType<typeof createStaleValues>;
 
 /**
- * Emits a `stale` value for each tag whose good value was not read again within its interval plus two request slots, and
- * at once when the token loses the tag's site or the permission `read:tags`. Emits it again when the reason changes.
+ * Emits a `stale` value for each tag whose good value was not read again within its interval plus two request slots.
+ * Emits it at once when the token loses the tag's site or the permission `read:tags`, and again with a new reason.
  * A bucket lists the tags that are due in one second. When it is due, tags that were read meanwhile move to later ones.
  */
 export function createStaleValues(options: StaleValueOptions) {

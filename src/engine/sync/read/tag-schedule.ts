@@ -119,8 +119,8 @@ export function createTagSchedule(context: TagScheduleContext) {
     phaseMs === null ? readMs : plannedReadMs(readMs, phaseMs - grid.wallOffsetMs, intervalMs, grid.slotMs);
 
   /**
-   * Time from which the age of a tag counts: the planned time of its last reading. Until all tags have a first value, it is
-   * the actual time of the reading, which leaves more slots to first values.
+   * Time from which the age of a tag counts: the planned time of its last reading. Until all tags have a first value,
+   * it is the actual time of the reading, which leaves more slots to first values.
    */
   function ageStartMsOf(tag: ScheduledTag, intervalMs: number): number {
     const readMs = tag.lastReadMs ?? tag.assumedReadMs;
@@ -150,7 +150,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     return scheduledTags.values().reduce((count, tag) => count + (isAwaited(tag) ? 1 : 0), 0);
   }
 
-  /** Rewrites all rows when the last tag without a value is read or fails, because ages then count from planned times. */
+  /** Rewrites all rows when the last tag without a value is read or fails: ages then count from planned times. */
   function noteFirstReading(tag: ScheduledTag): void {
     if (!awaitsFirstValue(tag)) return;
     grid.awaitedTagCount -= 1;

@@ -11,7 +11,7 @@ export type SensorRow = Readonly<Record<"readings" | "nulls" | "hours" | "spanHo
 };
 
 /**
- * Comparison of a tag's live values with its history. `leastLagMs`: shortest time from a bucket's end to its reply.
+ * Comparison of a tag's live values with its history. `leastLagMs`: least time from the newest bucket to its reply.
  * `off`: pairs whose live value is outside the range of the nearby buckets. `sumSize`: sum of larger absolute values.
  */
 interface LogComparison extends Readonly<Record<"replies" | "leastLagMs" | "pairs" | "off" | "min" | "max", number>> {
@@ -46,8 +46,8 @@ const VALUE_TYPE_NAMES = ["none", "number", "boolean", "mixed"] as const;
 /**
  * Statistics of each tag in one period: a row of 26 numbers of 8 bytes, 10 MB for 50,000 tags.
  *
- * One live value per history response, the probe, is compared with the log. It waits until its bucket and the next one
- * have arrived; then the next live value becomes the probe. No other values need to be stored.
+ * One live value per history response, the probe, is compared with the history. It waits until its bucket and the next
+ * one have arrived; then the next live value becomes the probe. No other values need to be stored.
  *
  *   buckets   v1 ├────┤ v2 ├────┤ v3 ├────┤          the newest two are stored
  *   live                  × probe                    compared when v3 comes
