@@ -86,7 +86,7 @@ export async function buildSourceSync(
     onSuddenNulls: (siteId) => sourceSync.recheckGateways(siteId),
     onRead: onTagValueRead,
   });
-  // Live reads and history also run without read classes, because a reload may add a class.
+  // Start live reads and history even if no read class is configured, because a reload may add a class.
   const sourceService = sourceSync.createService([liveReads, historyPull], liveReads);
   const createRequestPlanReport = async () => {
     const { buckets } = source.quota();

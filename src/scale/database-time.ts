@@ -18,7 +18,7 @@ const CLOCK_DIFFERENCE_NOTICE_MS = 30_000;
 
 /**
  * Clocks that all members of a fleet share: the database's wall clock, and a steady clock that ignores steps of the wall
- * clock. The steady clock stamps spent quota slots, so that a clock step does not make them look old and free.
+ * clock. It timestamps used quota slots, so that a clock step does not free them early.
  *
  *   database's clock   12:00:00 ── set back 10 min ── 11:50:01
  *   clock_set_by_ms           0                       −600,000

@@ -65,7 +65,7 @@ export async function createFleetMember(options: FleetMemberOptions) {
   if (postgres === undefined) throw new Error("A member of a fleet needs state.postgres.");
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLog({ level: config.log.level });
-  // The first folder belongs to the machine, the second to the member; both may be the same.
+  // The first folder belongs to the machine, the second to the member. One folder may serve as both.
   for (const folder of [config.state.folder, options.folder]) prepareStateFolder(folder, readFileSystemType);
   const databases = await openMemberDatabases({ config: postgres, clock, log });
   try {

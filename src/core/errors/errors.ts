@@ -1,7 +1,7 @@
 import { maskSecrets } from "../values/secret-masking.ts";
 
 /**
- * Every failure between packages has one of these meanings, decided where the failure is detected.
+ * Classes of failures that packages report to each other. The code that detects a failure chooses its class.
  *
  * | class          | meaning                                | what the caller does                                       |
  * | -------------- | -------------------------------------- | ---------------------------------------------------------- |

@@ -18,7 +18,7 @@ export interface ServerInfo {
 
 export const HTTP_SCHEMES = { secureSetting: "https://", plaintextSetting: "http://" } as const;
 
-/** In hints, `{address}` and `{authority}` are replaced by names of options. */
+/** Description of a fault and a hint, in which `{address}` and `{authority}` stand for names of options. */
 type FaultAndHint = readonly [fault: string, hint: string];
 
 const PRIVATE_CA_HINT =

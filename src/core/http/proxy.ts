@@ -71,7 +71,7 @@ export function hostAndPortOfUrl(url: Pick<URL, "hostname" | "port" | "protocol"
 
 export type HttpProxy = NonNullable<ReturnType<typeof openProxy>>;
 
-/** Opens tunnels by CONNECT, also for http://, so that credentials of proxy and target never share a request. */
+/** Opens tunnels by CONNECT, also for http://, so that no request contains credentials of both proxy and target. */
 export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "monotonic">, environment?: ProcessEnv) {
   if (config === undefined) return null;
   const url = new URL(config.url);

@@ -22,7 +22,7 @@ export function parseHeaderSeconds(header: unknown): number | null {
   return typeof header === "number" && Number.isFinite(header) && header >= 0 ? header : null;
 }
 
-/** Parses IMF-fixdate and the two obsolete forms; `Date.parse` alone accepts nearly any word with a digit. */
+/** Parses the three HTTP date formats. Checks the form first, as `Date.parse` accepts nearly any word with a digit. */
 function parseHttpDate(text: string | undefined): number | null {
   if (text === undefined || !/^\s*[A-Za-z]{3,9},? .*\d\d:\d\d:\d\d/.test(text)) return null;
   const timeMs = Date.parse(/GMT|UTC/i.test(text) ? text : `${text} GMT`);

@@ -1,4 +1,4 @@
-/** Consecutive number of an event that was offered to one sink. Each new epoch starts at 1 again. */
+/** Sequence number of an event for one sink: consecutive within an epoch, and each new epoch starts at 1. */
 export interface EventNumber {
   readonly epoch: string;
   readonly number: number;

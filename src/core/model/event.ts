@@ -143,7 +143,7 @@ export interface EventData {
   };
   /** The configuration file changed while the worker ran: changes in force, and changes that wait for a restart. */
   "configuration-changed": ConfigurationChanged;
-  /** Events were dropped before delivery, by age or a full log; at most once an hour for each sink and reason. */
+  /** A sink missed events that were dropped by age or because the event log was full. At most hourly per reason. */
   "delivery-gap": DeliveryGap;
 }
 
@@ -172,9 +172,9 @@ export interface AlarmFact {
   readonly alarm: Alarm;
   /** Id of the episode: alarm id plus trigger time. An episode lasts from the start of an alarm to its end. */
   readonly episode: string;
-  /** True when polls missed the event and a later read of the resolved alarms found it. */
+  /** True when polls of active alarms missed the event and a later list of resolved alarms showed it. */
   readonly late: boolean;
-  /** True when a later episode of the alarm was emitted before, so that this episode is not the current state. */
+  /** True when a later episode of the alarm was already emitted, so that this episode is not the current state. */
   readonly superseded?: true;
   /** Gateway that was offline at the time of the event and may explain the alarm. */
   readonly behindGateway: string | null;
@@ -208,7 +208,7 @@ export interface SiteStatusFact {
 export interface DeliveryGap {
   /** Name of the sink that did not get the events. */
   readonly sink: string;
-  /** `age`: the events were older than `state.max_age`. `size`: the log was full (`state.max_bytes`). */
+  /** `age`: the events were older than `state.max_age`. `size`: the event log was full (`state.max_bytes`). */
   readonly reason: "age" | "size";
   /** Time of the oldest dropped event, UTC. */
   readonly firstTime: string;

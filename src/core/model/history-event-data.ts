@@ -44,7 +44,7 @@ export interface DayBucketCounts {
   readonly absent: number;
   /** Number of buckets for which the service has no history (404). */
   readonly withoutLog: number;
-  /** Number of buckets that the service refused for another reason; they are requested again. */
+  /** Number of buckets that the service refused for a reason other than 404; they are requested again. */
   readonly refused: number;
   /** Number of buckets whose state is not known yet. */
   readonly pending: number;

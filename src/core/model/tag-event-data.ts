@@ -76,7 +76,7 @@ export interface TagSystemsFact {
  * is stated for the first time is no break.
  */
 export interface SeriesBreak {
-  /** Current state. */
+  /** The tag after the change. */
   readonly tag: Tag;
   /** Changed fields. */
   readonly what: readonly ("unit" | "name" | "system")[];

@@ -27,8 +27,8 @@ function shortErrorMessage(error: unknown): string {
 }
 
 /**
- * Meaning of an error that is not about a single event. `findSettingsAdvice` lists the codes (SQLSTATE) for which a person
- * must act: `ConfigError`. All other codes may pass: `Retryable`. An error without a code comes from the connection.
+ * Classifies an error that is not about a single event. For SQLSTATE codes in `findSettingsAdvice`, a person
+ * must act: `ConfigError`. Other errors may be temporary: `Retryable`. Connection errors have no code.
  */
 export function sqlErrorToFailure(error: unknown, address: PostgresAddress, wording = TABLE_ERROR_WORDING): Failure {
   if (error instanceof CommitUnknown && error.cause !== undefined) {

@@ -39,7 +39,7 @@ export async function openPrimarySession(options: PrimaryServerOptions, signal: 
 
 class ReadOnlyServerError extends ConfigError {}
 
-/** Throws `ConfigError` for a read-only server, and for a database that cannot store every text. */
+/** Throws `ConfigError` for a read-only server, and for a database whose encoding cannot store every text. */
 export async function refuseUnsuitableServer(session: PostgresSession) {
   const { rows } = await session.query(
     `select current_setting('synchronous_commit'), current_setting('fsync'), pg_is_in_recovery(),

@@ -27,7 +27,7 @@ export function serverUrls(text: string): readonly string[] {
   return servers.split(",").map((server) => `${urlBeforeServers}${server}${urlAfterServers}`);
 }
 
-/** Parses an address from `postgresql://plenum@db.example.com:5432/buildings?sslmode=verify-full`, or joins its parts. */
+/** Parses an address from a URL such as `postgresql://plenum@db.example.com:5432/buildings`, or joins its parts. */
 export function parsePostgresAddress(parts: PostgresAddressParts): PostgresAddress {
   const url = parts.url === undefined ? null : URL.parse(parts.url);
   const host = (url === null ? (parts.host ?? "") : decodeUriText(url.hostname)).replace(/^\[|\]$/g, "");
@@ -78,7 +78,7 @@ const SSL_MODE_COMPLAINTS: Readonly<Record<string, string>> = {
   "no-verify": "A certificate that is not checked proves nothing; write verify-full, and ca_file.",
 };
 
-/** `require` and `verify-ca` mean `verify-full`, so the server's name is always checked. */
+/** Option `sslmode`. `require` and `verify-ca` mean `verify-full`, so the server's name is always checked. */
 export const SslModeOption = z
   .string()
   .superRefine((word, context) => {

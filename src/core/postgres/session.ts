@@ -113,7 +113,7 @@ export async function openPostgresSession(options: PostgresSessionOptions, signa
   }
   return {
     address,
-    /** Without values, the text may hold several statements; returns the result of the last one. */
+    /** Runs a statement; without `values`, `text` may contain several. Returns the result of the last statement. */
     query: (text: string, values?: SqlValues): Promise<SqlResult> =>
       runQuery(values === undefined ? { text } : { text, values }),
     runBatch: runStatements,
@@ -125,7 +125,7 @@ export async function openPostgresSession(options: PostgresSessionOptions, signa
       });
     },
     lostReason: (): unknown => lostReason,
-    /** Ends the connection at once. The server rolls back, unless it has received the commit already. */
+    /** Ends the connection at once. The server rolls back the transaction, unless the commit has already arrived. */
     cut: cutConnection,
     async end(): Promise<void> {
       if (lostReason !== null) return cutConnection(lostReason);

@@ -9,10 +9,10 @@ export interface TransactionLimits {
   readonly idleMs?: number;
 }
 
-/** The connection was lost during the commit, so its result is unknown. `cause` has the error. */
+/** Error if the connection was lost during a commit, whose result is then unknown. `cause` is the original error. */
 export class CommitUnknown extends Retryable {}
 
-/** Commits if `work` resolves and rolls back if it rejects. After `CommitUnknown` the result is unknown. */
+/** Runs `work` in a transaction. Commits if it resolves, rolls back if it rejects. May throw `CommitUnknown`. */
 export async function runTransaction<T>(session: PostgresSession, limits: TransactionLimits, work: () => Promise<T>) {
   await session.query(beginTransactionSql(limits));
   let result: T;

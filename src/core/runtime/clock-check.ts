@@ -26,11 +26,11 @@ const MIN_AGREEING_REPLIES = 2;
 export type ClockCheck = ReturnType<typeof createClockCheck>;
 
 /**
- * Decides whether the wall clock can be trusted. Expiry of commands, permitted hours of tag writes and ages use wall
- * time. While the clock is unverified, Plenum writes nothing and drops nothing for its age. Waits use measured time.
+ * Decides whether the wall clock can be trusted. Command expiry, permitted hours of tag writes and ages use wall time.
+ * While the clock is unverified, Plenum writes nothing and drops nothing for its age. Waits use the monotonic clock.
  *
  * The clock is unverified after a step (set by a person or a time server, or a suspended machine) until two consecutive
- * replies of one service agree with it. For one service it is unverified while that service's `Date` differs.
+ * replies of one service agree with it. It is also unverified while a service's `Date` header differs by over 30 s.
  */
 export function createClockCheck(options: {
   readonly clock: Clock;

@@ -239,7 +239,7 @@ async function updateMember(database: StateDatabase, me: MemberSession, setSql: 
   await database.transact([{ text, values: [me.name, me.incarnation, ...values] }, database.notify(FLEET_TOPIC)]);
 }
 
-/** Takes free sources and returns them, except locked rows and sources that a quicker member took (another epoch). */
+/** Takes free sources and returns them, except locked rows and rows that another member has changed (epoch). */
 export async function takeFreeSources(database: StateDatabase, me: MemberSession, freeRows: readonly FleetSourceRow[]) {
   const [sourceTable, takeover] = [database.table("source"), database.table("takeover")];
   const text = `

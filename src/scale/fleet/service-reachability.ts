@@ -109,7 +109,7 @@ export function createServiceReachability(options: {
     const row = view.sources.find((each) => each.name === source);
     const newHolder = row === undefined ? null : findHolder(row, view);
     const reachByNewHolder = newHolder === null || newHolder.name === name ? undefined : newHolder.reach[source];
-    // The value "checked" was set before the source moved to the new holder.
+    // Ignore the value "checked", which the new holder set before it took the source.
     if (typeof reachByNewHolder === "boolean") endTrialHandover(reachByNewHolder);
     else if (now() - sinceMs >= TRIAL_HANDOVER_LIMIT_MS) endTrialHandover(false);
   }
@@ -155,7 +155,7 @@ export function createServiceReachability(options: {
       endDecidedTrialHandover(view);
       for (const [source, service] of serviceStates) {
         if (isHeld(source)) continue;
-        // Forget a result that no member needs; a check is repeated when a member needs the result.
+        // Delete a check result that no member needs; the check is repeated when a member needs it.
         if (!isCutOff && service.isReached === true && !unreachedByOthers.has(source)) service.isReached = null;
         const isServiceReachUnknown = service.isReached === null && service.checkAtMs === NEVER_PLANNED_MS;
         if (isServiceReachUnknown && (isCutOff || sourcesUnreachedByHolder.has(source))) service.checkAtMs = now();

@@ -78,7 +78,7 @@ export function assignDocuments(set: string, documents: readonly StoredDocument[
   );
 }
 
-/** Assigns sink state to sources. Each source gets all incidents that group its alarms, so that its alarms end. */
+/** Assigns sink state to sources. Each source gets all incidents of its alarms, so that it can close them. */
 function assignSinkState(documents: readonly StoredDocument[], findOwner: FindOwnerSource): AssignDocumentToSource {
   const ownerSourcesByKey = new Map<string, Set<string>>();
   const addOwner = (key: string, source: string) => {

@@ -37,7 +37,7 @@ const EVENTS_PER_READ = 100;
 type SqliteRowValues = Readonly<Record<string, string | number | null>>;
 
 /**
- * Reads a folder's state as rows of its sources. Event positions do not change; every source continues after the last one.
+ * Reads a folder's state as rows of its sources. Event positions do not change; every source continues after the last.
  *
  *   folder    1 a   2 b   3 b   4 a   5 b │ cursor of a sink: 3
  *   source a  1           ·     4         │ 3, last position 5
@@ -113,7 +113,7 @@ export function readStateRows(options: FolderReaderOptions) {
       yield buildDocumentRow(source, setName, key, toJson(value));
   }
 
-  /** Yields each log completely for every source, so that the source can verify and continue the hash chain. */
+  /** Yields all records of each log once per source, so that the source can verify and continue the hash chain. */
   function* records(): Generator<MovedRow> {
     for (const { log } of query<{ log: string }>("select distinct log from record order by log")) {
       const sql = `select sequence, iif(checksum is null, '{}', body) as body from record

@@ -11,7 +11,7 @@ import { unknownSourceError } from "./open-state-database.ts";
 import { type SourceStateOptions, type StateDatabase, sourceTopic } from "./state-database.ts";
 import { createTransactionWriter } from "./transaction-writer.ts";
 
-/** Opens the state of one source. Throws `FencedError` for another epoch, `ConfigError` for an unknown source. */
+/** Opens a source's state. Throws `FencedError` if the lease is over (other epoch), `ConfigError` if unknown. */
 export async function openSourceState(database: StateDatabase, options: SourceStateOptions): Promise<Store> {
   const { source, access, clock } = options;
   const isLeaseHolder = typeof access === "object";

@@ -48,7 +48,7 @@ export interface StateDatabaseOptions {
 
 export const sourceTopic = (source: string): string => `source ${source}`;
 
-/** Access to a source's state: as holder with the epoch of the lease, as operator without events, or read-only. */
+/** Access to a source's state: a lease holder with its epoch, an operator's command without a lease, or read-only. */
 export type SourceStateAccess = { readonly epoch: number } | "operator" | "reader";
 
 export interface SourceStateOptions {

@@ -13,7 +13,7 @@ const CLOSE_FLUSH_TIMEOUT_MS = 3_000;
 const COMMIT_OUTCOME_QUERY_BACKOFF = { firstMs: 100, maxMs: 2_000 };
 
 /**
- * Writes transactions of a lease holder. First, a fence checks that the source's row has its epoch and last commit id.
+ * Writes a lease holder's transactions. Each first checks that the source's row has the holder's epoch and commit id.
  *
  *   last_commit   3f9a-7 ──fence(3f9a-7 → 3f9a-8)──► 3f9a-8
  *
