@@ -115,7 +115,7 @@ function countCommittedEvents(store: Store, metrics: Pick<Metrics, "eventsCommit
 }
 
 /**
- * Services between a store and its sinks. A worker has one pipeline; a fleet member has one per held source.
+ * Services between a store and its sinks. A worker has one pipeline; a fleet member has one per leased source.
  *
  *   store ◄─ delivery ◄─ sinks          commands ◄─ MQTT, command line
  *     ▲                                    │

@@ -137,7 +137,7 @@ export async function buildSourceSync(
     tagNamesFileWatch,
     activity: sourceActivity,
     refreshGauges: () => liveReads.updateFreshnessMetrics(),
-    /** Applies a changed configuration, except for options of the connection. */
+    /** Applies a changed configuration, except for options of the connection to the service. */
     async applyConfig(newEntry: SourceConfigEntry, state: StateConfig): Promise<void> {
       const previousConfig = entry;
       const { valuesMax } = settings;

@@ -47,7 +47,7 @@ export function toPageConfig({ sources, sinks }: Pick<Config, "sources" | "sinks
 }
 
 const POLL_LATENESS_GRACE_MS = 3 * 60_000;
-/** A poll may be late by this share of the poll interval before the status page reports the poll as late. */
+/** A poll may be late by this fraction of the poll interval before the status page reports the poll as late. */
 const POLL_LATENESS_GRACE_SHARE = 0.1;
 /** History may be this late: a request waits until a time bucket of history has ended and a quota slot is free. */
 const HISTORY_LATENESS_GRACE_MS = 30 * 60_000;

@@ -53,7 +53,7 @@ const SERVER_IDENTITY_SQL = `select concat_ws(' ', (pg_control_system()).system_
  */
 export async function detectBackupRestore({ table, transaction }: StateDatabase) {
   return transaction(async (session) => {
-    // This lock makes members start one after the other, so that only the first notices a restore.
+    // This lock makes members start one after the other, so that only the first member handles a restore.
     await session.query(`select digest from ${table("meta")} for update`);
     const { rows: currentIdentityRows } = await session.query(SERVER_IDENTITY_SQL, [table("source")]);
     const serverIdentity = JSON.stringify(String(currentIdentityRows[0]?.[0] ?? ""));

@@ -24,7 +24,7 @@ export interface ArmRequest {
 export async function openFleetWritingGuards(options: {
   readonly database: StateDatabase;
   readonly killSwitch: FleetKillSwitch;
-  /** This machine's folder with the kill switch file and the digest of the database for which the machine is armed. */
+  /** This machine's folder with the kill switch file and the digest of the database whose fleet may write tags here. */
   readonly stateFolder: string;
   /** Path of the file with this machine's write approvals; null if no second person must approve. */
   readonly approvalsFile: string | null;
@@ -91,7 +91,7 @@ export async function openFleetWritingGuards(options: {
   };
 }
 
-/** File with the digest of the database for which this machine was armed; another database needs arming again. */
+/** File with the digest of the fleet database for which `plenum writes arm` allowed tag writes on this machine. */
 const WRITING_ARMED_FILE_NAME = "ARMED-DATABASE";
 const DATABASE_ID_DIGEST_LENGTH = 64;
 

@@ -94,7 +94,7 @@ export async function runSource(
   }
 }
 
-/** Logger that lowers warnings of a stop to `debug`, because the next holder of the source continues the work. */
+/** Logger that writes errors and warnings of a stop at `debug`, because the source's next holder continues the work. */
 function quietLogAfterAbort(abortSignal: AbortSignal, log: Log): Log {
   const quietLog = Object.create(log) as Log;
   const isExpectedStop = (firstArgument: unknown) =>

@@ -10,7 +10,7 @@ export type InventoryKind = (typeof INVENTORY_KINDS)[number];
 
 export interface InventoryObjectChange {
   readonly removed?: boolean | undefined;
-  /** Attributes that replace recorded attributes, by their names in the interface. */
+  /** Attributes that replace recorded attributes, by their names in the interface specification. */
   readonly attributes?: Readonly<Record<string, unknown>> | undefined;
 }
 

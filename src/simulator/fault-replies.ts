@@ -48,7 +48,7 @@ export function serviceFaultReply(fault: Fault, retryAfter: RetryAfterOptions): 
   return undefined;
 }
 
-/** Changes a finished reply. A fault that does not fit the reply does nothing. */
+/** Applies a fault to a finished reply. A fault for another kind of reply changes nothing. */
 export function applyFaultToReply(reply: ServiceReply, fault: Fault, world: SimulatedSites): ServiceReply {
   switch (fault.kind) {
     case "error":

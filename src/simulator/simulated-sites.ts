@@ -22,7 +22,7 @@ export interface Site {
 
 export type AlarmEpisode = Readonly<ReturnType<typeof buildSiteAlarmEpisodes>[number]>;
 
-/** Positions of an alarm in the replayed recording of its site. */
+/** Start and end of an alarm as positions in the replayed recording of its site. */
 type AlarmPositions = Pick<AlarmEpisode, "raisedMs" | "resolvedMs">;
 
 export type Tag = Readonly<ReturnType<typeof copyTag>>;

@@ -36,7 +36,7 @@ function* findUnknownReadClasses({ sources }: ConfigSections): Contradictions {
   }
 }
 
-/** Finds selections by system although the option `inventory.tags_of_systems` is off. */
+/** Finds options that select tags by system although `inventory.tags_of_systems` is off. */
 function* findUnavailableSystems({ sources }: ConfigSections): Contradictions {
   const message = "To select by system, set inventory.tags_of_systems: true for this source.";
   for (const [name, { read, history, inventory, silent_sensors: sensors }] of Object.entries(sources)) {
@@ -93,7 +93,7 @@ function* findLocalSinksInFleet({ sinks, state }: ConfigSections): Contradiction
   }
 }
 
-/** Finds topics that tags of two sources could share: a fleet member does not see the topics of other sources. */
+/** Finds MQTT topics that tags of two sources could share: a fleet member does not see the topics of other sources. */
 function* findTopicsSharedBySources({ sources, sinks, state }: ConfigSections): Contradictions {
   const message = "Tags of two sources could have the same topic: add {source}, or use one sink and prefix per source.";
   for (const [name, { enabled, filter, mqtt }] of Object.entries(sinks)) {

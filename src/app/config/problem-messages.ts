@@ -154,7 +154,7 @@ function findSectionAdvice(checkedConfig: CheckedConfig, path: readonly Property
   return `Write a section with keys of its own here, not ${valueTypeText(value)}.${knownKeysText}`;
 }
 
-/** Checks another value of an option. Returns null if the value is valid. */
+/** Checks a suggested value of an option. Returns null if the value is valid. */
 function findProblemWithValue(
   checkedConfig: CheckedConfig,
   path: readonly PropertyKey[],

@@ -133,7 +133,7 @@ export interface JoinBlocker extends MemberHeartbeat {
   readonly digest: string;
 }
 
-/** Registers a member, unless other members block it. A blocker may be dead: the caller observes the heartbeats. */
+/** Registers a member, unless other members block it. A blocker may have crashed: the caller checks its heartbeats. */
 export async function registerMember(
   database: StateDatabase,
   own: { readonly name: string; readonly sources: readonly string[]; readonly digest: string; readonly page: string },
@@ -206,7 +206,7 @@ export async function readHeartbeats(database: StateDatabase, me: MemberSession)
   }));
 }
 
-/** Declares silent members gone, except members that have renewed since the given heartbeat. */
+/** Declares silent members gone, except members that have renewed their lease since the given heartbeat. */
 export async function declareMembersGone(database: StateDatabase, silentMembers: readonly MemberHeartbeat[]) {
   const text = `update ${database.table("member")} as it set gone = 'lost', leaving = false
     from unnest($1::text[], $2::bigint[]) as silent (incarnation, renewals)

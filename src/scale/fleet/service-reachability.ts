@@ -171,7 +171,7 @@ export function createServiceReachability(options: {
         }),
       ),
     isUnreached: (source: string) => isHeld(source) && serviceStates.get(source)?.isReached === false,
-    /** Returns whether an unreached source may be handed over now; the first handover is a trial. */
+    /** Returns whether a source whose service does not respond may be handed over now; first as a trial. */
     mayHandOver(source: string, view: FleetTables): boolean {
       endDecidedTrialHandover(view);
       const service = serviceStates.get(source);

@@ -108,7 +108,7 @@ export function createTransactionWriter(
     commit: commitTransaction,
     transaction<T>(work: (session: StateSession) => Promise<T>): Promise<T> {
       return runOneAtATime(async () => {
-        // Keep the result outside, because the reply to the commit may be lost.
+        // Keep the result of `work` here, because the reply to the commit may be lost.
         const result: { value?: T } = {};
         await sendFencedTransaction((fenceStatements) =>
           database.transaction(async (session) => {
