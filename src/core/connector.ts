@@ -102,13 +102,13 @@ export interface BuildingView {
   findObject<N extends keyof ObjectByNoun>(noun: N, source: string, id: string): Promise<ObjectByNoun[N] | undefined>;
   /** Time of the first list that contained the object, UTC; undefined if the time is unknown. */
   firstListedAt(noun: keyof ObjectByNoun, source: string, id: string): Promise<string | undefined>;
-  /** True after the tags of a site's systems were listed once. Before that, a tag without systems may have some. */
+  /** True after the tags of a site's systems were listed once. Before that, systems of a tag may be unknown. */
   hasListedSystems(source: string, siteId: string): Promise<boolean>;
   /** Systems that list the tag; empty if no system lists it or if the tags of systems are not read. */
   systemsOf(source: string, tagId: string): Promise<readonly System[]>;
   values(): Promise<readonly TagValueView[]>;
   findValue(source: string, tagId: string): Promise<TagValueView | undefined>;
-  /** Systems of each tag that has one; empty without `inventory.tags_of_systems`. */
+  /** Systems of each tag that has any; empty without `inventory.tags_of_systems`. */
   tagSystems(): Promise<readonly TagSystemsView[]>;
   /** Last emitted status of each site. */
   siteStatuses(): Promise<readonly SiteStatusView[]>;
@@ -116,7 +116,7 @@ export interface BuildingView {
   /** Values of the alarm's tag and up to 19 other tags of its systems, from the newest 75,000 stored events. */
   timeSeries(source: string, alarm: Alarm, range: TimeRange): Promise<readonly TimeSeries[]>;
   silences(): Promise<readonly SilenceView[]>;
-  /** Sites whose new alarms wait until the gateways are read, because an outage may explain the alarms. */
+  /** Sites whose new alarms are held back until the gateways are read, because a gateway outage may explain them. */
   pendingGatewayChecks(): Promise<readonly PendingGatewayCheck[]>;
   /** True after the alarms and tags of every source were read once. Before that, a missing object may still exist. */
   isComplete(): Promise<boolean>;

@@ -23,8 +23,8 @@ export interface TagValueFact {
   /** Number or boolean; null unless the quality is `good` or `uncertain`. Never 0 in place of null. */
   readonly value: TagValue;
   /**
-   * `bad`: the gateway could not read the value. `uncertain`: the clock or the type is in doubt, or over a third of the values of
-   * the reply changed their type. `stale`: the tag was not read within its interval plus two request slots. Else `good`.
+   * `bad`: the gateway could not read the value. `uncertain`: the clock or the type is in doubt, or over a third of the
+   * reply's values changed type. `stale`: the tag was not read within its interval plus two request slots. Else `good`.
    */
   readonly quality: TagValueQuality;
   /** Time at which the reply arrived, or the value became stale, UTC; the service states no time for live values. */
