@@ -102,7 +102,7 @@ describe("the figures of a plan", () => {
     expect(plan.backfill?.requestsPerMinute).toBe(10);
   });
 
-  test("suggest to raise a lowered quota setting if the intervals then fit", () => {
+  test("suggest to use more of the quota (such as polite: 1 or reserve_for_writes: 0) if the intervals then fit", () => {
     const yaml = (changes: Partial<typeof quota>) =>
       reportPlan(facts([readClass("all", 1_500, 300)], { quota: { ...quota, ...changes } }))
         .changes.filter(({ cost }) => cost === 0)
