@@ -31,7 +31,7 @@ export function createListPageTrust(clock: Clock, log: Pick<Log, "info" | "warn"
   }
 
   return {
-    /** Decides whether list pages are trusted. `isSlow`: pages were read so slowly that alarms may have moved between. */
+    /** Decides whether list pages are trusted. `isSlow`: pages were so slow that alarms may have moved between them. */
     judgePages(listing: Listing<Alarm>, isListOfOneSite: boolean, isSlow: boolean): void {
       const nowMs = clock.monotonic();
       const kind = findPageFault(listing);
