@@ -108,7 +108,7 @@ export function createTokenScope(source: Source, clock: Clock) {
       for (const siteId of siteIds) if (!isSiteVisible(siteId)) return "site";
       return times.responseMs >= atMs ? "unexplained" : "unknown";
     },
-    /** Requests `GET me` every minute after a recent rejection, or while a site is invisible. Ends with the signal. */
+    /** Requests `GET me` at the intervals above after a rejection and while a site is invisible. Ends with the signal. */
     async watch(signal: AbortSignal): Promise<void> {
       await runLoop({
         clock,

@@ -261,17 +261,16 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
   );
   const alarmsOfHiddenSites = followedAlarms.filter(({ alarm }) => !scope.sees(alarm.site.id));
   const listedAlarmIds = new Set(alarmsOfHiddenSites.length === 0 ? [] : records.listed.map(({ id }) => id));
+  const notFound = unexplained.filter(({ alarm }) => !foundRecordsById.has(alarm.id));
   const needsScope =
-    unexplained.some(({ alarm }) => !foundRecordsById.has(alarm.id)) ||
+    notFound.length > 0 ||
     // A listed alarm proves that the token sees the alarm's site, even if the stored scope lacks the site.
     alarmsOfHiddenSites.some(({ alarm }) => !listedAlarmIds.has(alarm.id)) ||
     followedAlarms.some(({ alarm }) => isSiteRefusal(reading.failures.get(alarm.site.id)));
   const refreshedTokenScope = needsScope ? await finishInTime(state, "scope", () => scope.tryRefresh(signal)) : null;
   // The next poll uses a token scope that arrives late: search these alarms again then, not up to 16 polls later.
-  const alarmsAwaitingScope = state.unfinishedWork.has("scope")
-    ? unexplained.filter(({ alarm }) => !foundRecordsById.has(alarm.id))
-    : [];
-  const postponed = alarmSearch.postponed.union(new Set(alarmsAwaitingScope.map(({ alarm }) => alarm.id)));
+  const awaitingScope = state.unfinishedWork.has("scope") ? notFound : [];
+  const postponed = alarmSearch.postponed.union(new Set(awaitingScope.map(({ alarm }) => alarm.id)));
   const unclearRecords = alarmSearch.found.filter((record) => record.status === "active" && contradictsItself(record));
   // An alarm absent from pages that were read only once may still be active.
   const unconfirmedAlarms = reading.isConfirmed ? [] : absent.filter((stored) => !isAbsenceExplained(stored));
