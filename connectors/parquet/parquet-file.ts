@@ -3,8 +3,8 @@ import { type FileMetaData, parquetMetadata, parquetRead, type RowGroup, type Sc
 import { ByteWriter, ParquetWriter } from "hyparquet-writer";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { Cell, Column, ColumnType, LakeTable } from "../shared/lake/table-model.ts";
-import { type ColumnarRows, yieldIfBusy } from "./columnar-rows.ts";
 import { compareInUtf8Order } from "./object-store.ts";
+import { type ColumnarRows, yieldIfBusy } from "./rows-to-columns.ts";
 
 const PARQUET_TEXT_TYPE: Partial<SchemaElement> = {
   type: "BYTE_ARRAY",

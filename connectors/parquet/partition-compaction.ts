@@ -1,6 +1,6 @@
-import { type ColumnarRows, createColumnarRows, sortDistinctRows } from "./columnar-rows.ts";
 import type { LakePartition } from "./lake-paths.ts";
 import { type ColumnBounds, concatenateParquet, encodeParquet, readParquetRows, readRowCount } from "./parquet-file.ts";
+import { type ColumnarRows, createColumnarRows, sortDistinctRows } from "./rows-to-columns.ts";
 import type { LakeTableFormat } from "./table-format.ts";
 
 /**

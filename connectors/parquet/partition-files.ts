@@ -1,9 +1,9 @@
 import { hash } from "node:crypto";
 import { applyRowUpdates, type LakeRow, type LakeTable } from "../shared/lake/table-model.ts";
-import { createColumnarRows, createRowSorter, ROWS_BETWEEN_YIELDS, yieldIfBusy } from "./columnar-rows.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { encodeParquet, readParquetRows } from "./parquet-file.ts";
 import type { PartitionBatch, PartitionUpdates } from "./row-buffer.ts";
+import { createColumnarRows, createRowSorter, ROWS_BETWEEN_YIELDS, yieldIfBusy } from "./rows-to-columns.ts";
 import type { LakeFileReader, UploadedFileDigests } from "./table-format.ts";
 
 /** Number of concurrent uploads; a distant storage needs 50 ms for each object. */

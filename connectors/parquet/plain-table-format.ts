@@ -2,7 +2,6 @@ import { hash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { formatUtcDay } from "../shared/lake/event-rows.ts";
 import { LAKE_TABLES } from "../shared/lake/tables.ts";
-import { createColumnarRows } from "./columnar-rows.ts";
 import {
   buildFileKey,
   buildTableFolder,
@@ -18,6 +17,7 @@ import { encodeParquet } from "./parquet-file.ts";
 import { type CompactedFile, joinSmallFiles, mergePartitionFiles } from "./partition-compaction.ts";
 import { encodeReplacementFile, putBatchFiles, readTableRows } from "./partition-files.ts";
 import type { PartitionBatch, PartitionUpdates } from "./row-buffer.ts";
+import { createColumnarRows } from "./rows-to-columns.ts";
 import { encodeSinkStateChange, type StoredCompaction } from "./sink-state.ts";
 import type { LakeTableFormat } from "./table-format.ts";
 

@@ -1,8 +1,8 @@
 import type { Event } from "../../src/core/model/event.ts";
 import { emitEventRows, formatUtcDay } from "../shared/lake/event-rows.ts";
 import { findColumnIndex, type LakeRow, type LakeTable } from "../shared/lake/table-model.ts";
-import { type ColumnarRows, createColumnarRows, createRowSorter } from "./columnar-rows.ts";
 import { buildWholeTablePartition, dayPartition, hasDayPartitions, type LakePartition } from "./lake-paths.ts";
+import { type ColumnarRows, createColumnarRows, createRowSorter } from "./rows-to-columns.ts";
 
 /** Error for an event that cannot be mapped to rows; a retry cannot help. */
 export class UnmappableEventError extends Error {}
@@ -78,7 +78,7 @@ function createTableRowBuffer(table: LakeTable) {
   const partitions = new Map<string, { readonly partition: LakePartition; readonly rowIndexes: number[] }>();
   let lastPartition: { readonly day: number; readonly site: unknown; readonly rowIndexes: number[] } | null = null;
 
-  /** Adds a row. Caches the last partition, because most rows have the day and site of the row before. */
+  /** Finds the row indexes of a partition. Caches the last: most rows have the day and site of the row before. */
   function findPartitionRowIndexes(row: LakeRow): number[] {
     const day = Math.floor(Number(row[timeColumnIndex]) / DAY_MS);
     if (lastPartition?.day === day && lastPartition.site === row[siteColumnIndex]) return lastPartition.rowIndexes;

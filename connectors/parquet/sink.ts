@@ -11,7 +11,6 @@ import { ConfigError } from "../../src/core/errors/errors.ts";
 import { checkFolderWritable } from "../../src/core/errors/folder-access.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { yieldIfBusy } from "./columnar-rows.ts";
 import { type ParquetConfig, resolveS3Endpoint } from "./config.ts";
 import { finalizeDay, updateManifestAfterMerge } from "./day-manifest.ts";
 import { createDeltaTableFormat } from "./delta-table-format.ts";
@@ -20,6 +19,7 @@ import { createHourlyCompaction, type HourlyCompaction } from "./hourly-compacti
 import { updateLakeSchemas } from "./lake-schemas.ts";
 import { createPlainTableFormat } from "./plain-table-format.ts";
 import { createRowBuffer, UnmappableEventError } from "./row-buffer.ts";
+import { yieldIfBusy } from "./rows-to-columns.ts";
 import { createS3Store } from "./s3-store.ts";
 import {
   type CompleteDay,

@@ -2,11 +2,11 @@ import { randomBytes } from "node:crypto";
 import type { ConnectorContext, SinkStateChange } from "../../src/core/connector.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { findColumnIndex } from "../shared/lake/table-model.ts";
-import { type ColumnarRows, createColumnarRows } from "./columnar-rows.ts";
 import { buildStagedFileName, buildWriterPositionKey, type LakePartition } from "./lake-paths.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { readParquetRows } from "./parquet-file.ts";
 import { createRowBuffer, type PartitionBatch, type RowBuffer } from "./row-buffer.ts";
+import { type ColumnarRows, createColumnarRows } from "./rows-to-columns.ts";
 import {
   type CompleteDay,
   encodeSinkStateChange,

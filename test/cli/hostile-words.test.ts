@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { printableLine, toPrintableJson } from "#src/core/values/printable-text.ts";
-import { RESTORE_SET, UNRESTORED_SET } from "#src/engine/commands/pending-restores.ts";
+import { RESTORE_SET, UNRESTORED_SET } from "#src/engine/commands/pending-value-restores.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { syncSet } from "#src/engine/sync/stored-documents.ts";

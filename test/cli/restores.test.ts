@@ -5,7 +5,7 @@ import {
   type Restore,
   UNRESTORED_SET,
   type UnrestoredValue,
-} from "#src/engine/commands/pending-restores.ts";
+} from "#src/engine/commands/pending-value-restores.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { workplace } from "./plenum.ts";
 

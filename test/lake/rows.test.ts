@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { createColumnarRows } from "#connectors/parquet/columnar-rows.ts";
 import { encodeParquet, readParquetRows } from "#connectors/parquet/parquet-file.ts";
+import { createColumnarRows } from "#connectors/parquet/rows-to-columns.ts";
 import { emitEventRows, formatUtcDay } from "#connectors/shared/lake/event-rows.ts";
 import {
   applyRowUpdates,

@@ -36,7 +36,7 @@ describe.each([-60, 0, 60])("a receiver with hold: 5m and a service whose clock 
   });
 });
 
-describe("the start of the hold period of a receiver", () => {
+describe("the time from which a receiver waits before it sends an alarm", () => {
   test("is ignored for an ended alarm that began in the future and has no end time, so the alarm is sent", async () => {
     const sinkTest = createSinkTest(undefined, { hold: "5m" });
     await sinkTest.offer(alarmAhead(60).raised());

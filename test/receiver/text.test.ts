@@ -43,7 +43,7 @@ describe("the text of an incident", () => {
     expect(labels(withAlarm({ description: ALARM.trigger.displayName }))).toEqual([]);
   });
 
-  test("contains the text of a list value; for other values the number; no field Value when the alarm has none", () => {
+  test("shows the label of an enumerated value, else the number, and omits Value for an alarm without one", () => {
     const { lastActiveEvent } = ALARM;
     if (lastActiveEvent === null) throw new Error("The sample has no event.");
     const listValues = (more: object | null) =>

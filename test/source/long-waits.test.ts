@@ -71,7 +71,7 @@ describe.each([
   ["a 503 with a wait of 30 days", maintenance],
   ["a 429 of a list with a wait of 30 days", tooMany],
 ])("a pause of 30 days: %s", (_name, refusal) => {
-  test("ends within three minutes after the health check succeeds, and the list continues", async () => {
+  test("ends within three minutes after the health check succeeds, and alarms are polled again", async () => {
     const trial = rig();
     trial.service.refusal = refusal;
     trial.service.healthy = false;

@@ -157,7 +157,7 @@ test("stores the sites whose list of gateways is still unread 5 s after a new al
   expect(await pending()).toEqual([]);
 });
 
-test("after a failed list of gateways, stores no site as waiting for its gateways", async () => {
+test("does not hold back the alarms of a site after its list of gateways failed", async () => {
   let isSlow = false;
   const { clock, simulator } = await started([2, 3], { read: [] }, () => (isSlow ? 20 * SECOND : 0));
   simulator.control.setFaults([{ match: { endpoints: ["gateways"] }, fault: { kind: "error", status: 500 } }]);

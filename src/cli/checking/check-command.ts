@@ -16,7 +16,7 @@ import { matchesFilter } from "../../engine/delivery/filter.ts";
 import type { VisibleBuilding } from "../../engine/sync/selectors-without-match.ts";
 import { readPageCredentials } from "../../ui/status/access-control.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { createStandaloneSink } from "../shell/connect-without-worker.ts";
+import { createStandaloneSink } from "../shell/standalone-source-and-sinks.ts";
 import { loadApprovalInputs } from "../writing/writing-control-command.ts";
 import { checkSinkPriorities, checkSinkSites } from "./check-building.ts";
 import { checkMonitoringSource } from "./check-monitoring-source.ts";

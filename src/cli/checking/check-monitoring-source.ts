@@ -14,8 +14,8 @@ import {
   readVisibleBuilding,
   type WantedBuildingParts,
 } from "../../engine/sync/visible-building.ts";
-import { useStandaloneSource } from "../shell/connect-without-worker.ts";
 import { readStateIfAny } from "../shell/open-worker-state.ts";
+import { useStandaloneSource } from "../shell/standalone-source-and-sinks.ts";
 import { type BuildingCheck, checkQuota, compareSourceWithBuilding, findWritableTags } from "./check-building.ts";
 import { type CheckTopic, withTimeLimit } from "./check-report.ts";
 

@@ -11,9 +11,9 @@ import {
 } from "../../ui/operator/control-socket-client.ts";
 import type { StatusReport } from "../../ui/status/status-report.ts";
 import { withTimeLimit } from "../checking/check-report.ts";
-import { createStandaloneSink, useStandaloneSource } from "../shell/connect-without-worker.ts";
 import { findWorkerOfConfig } from "../shell/find-worker.ts";
 import { readStateIfAny, useStateDatabase } from "../shell/open-worker-state.ts";
+import { createStandaloneSink, useStandaloneSource } from "../shell/standalone-source-and-sinks.ts";
 import { statusReportFromState } from "../watching/status-command.ts";
 
 export interface WorkerFindings {

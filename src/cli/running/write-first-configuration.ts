@@ -16,9 +16,9 @@ import { buildPlenumYaml, type ConfigurationValues, STATUS_PORT } from "../../ui
 import { planForBuilding, quotaUseText, type SetupChoices } from "../../ui/setup/setup-choices.ts";
 import { type SetupActions, startSetupServer } from "../../ui/setup/setup-server.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { useStandaloneSource } from "../shell/connect-without-worker.ts";
 import { programName, quoteForShell } from "../shell/exit-codes.ts";
 import { findFreePort } from "../shell/free-port.ts";
+import { useStandaloneSource } from "../shell/standalone-source-and-sinks.ts";
 
 export interface ServiceAccess {
   readonly baseUrl: string;

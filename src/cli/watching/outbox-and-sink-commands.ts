@@ -10,8 +10,8 @@ import { buildSnapshotRequest } from "../../engine/delivery/send-state-snapshot.
 import type { Store } from "../../engine/store/store.ts";
 import { backlogText } from "../../ui/status/sink-reports.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { createStandaloneSink } from "../shell/connect-without-worker.ts";
 import { useStateStore } from "../shell/open-worker-state.ts";
+import { createStandaloneSink } from "../shell/standalone-source-and-sinks.ts";
 
 export function defineOutboxCommand(outbox: Command, context: CliContext): void {
   outbox

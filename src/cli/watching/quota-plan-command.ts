@@ -11,9 +11,9 @@ import { describeListProgress, type TagListProgress } from "../../engine/sync/vi
 import { requestSourcePlan } from "../../ui/operator/control-socket-client.ts";
 import { formatUtcMinute } from "../past/backfill-command.ts";
 import { type CliContext, chooseSource } from "../shell/command-context.ts";
-import { useStandaloneSource } from "../shell/connect-without-worker.ts";
 import { findWorkerOfConfig } from "../shell/find-worker.ts";
 import { readStateIfAny } from "../shell/open-worker-state.ts";
+import { useStandaloneSource } from "../shell/standalone-source-and-sinks.ts";
 import { formatTextTable, omitMissingLines } from "../shell/terminal-output.ts";
 
 export function defineCommand(command: Command, context: CliContext): void {

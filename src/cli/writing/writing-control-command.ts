@@ -19,7 +19,7 @@ import {
   restoreCommandId,
   UNRESTORED_SET,
   type UnrestoredValue,
-} from "../../engine/commands/pending-restores.ts";
+} from "../../engine/commands/pending-value-restores.ts";
 import { requestWriteArming } from "../../engine/commands/write-arming.ts";
 import { readFleetDocument } from "../../scale/fleet/shared-json-document.ts";
 import { APPROVERS_DOCUMENT_KEY, armThisMachine } from "../../scale/fleet-tag-write-guards.ts";

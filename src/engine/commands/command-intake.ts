@@ -10,7 +10,7 @@ import type { CommandsConfig } from "./config.ts";
 import { checkCommandArrival, type WriteRefusal } from "./gate.ts";
 import type { AcceptedCommand, CommandScene, Journal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
-import { isRestoreCommandId } from "./pending-restores.ts";
+import { isRestoreCommandId } from "./pending-value-restores.ts";
 import type { CommandRefusalReporter } from "./refusal-reporter.ts";
 import type { EstimateCost } from "./request-cost-of-message.ts";
 import type { MessageResult } from "./result-event.ts";

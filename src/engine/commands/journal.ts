@@ -30,7 +30,7 @@ import {
   toUnrestoredValue,
   UNRESTORED_SET,
   type UnrestoredValue,
-} from "./pending-restores.ts";
+} from "./pending-value-restores.ts";
 import type { EstimateCost } from "./request-cost-of-message.ts";
 import { buildAcceptedEvent, buildCommandResultEvent, buildResultEvent, type MessageResult } from "./result-event.ts";
 import { createWriteCountLimit, WRITE_COUNT_SET, type WriteTimes } from "./write-count-limit.ts";

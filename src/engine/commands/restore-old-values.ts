@@ -17,7 +17,7 @@ import {
   type Restore,
   restoreCommandId,
   type UnrestoredValue,
-} from "./pending-restores.ts";
+} from "./pending-value-restores.ts";
 import type { StoredBuildingReader } from "./stored-building-reader.ts";
 
 const VALUE_RESTORE_BACKOFF = { firstMs: 30_000, maxMs: 300_000 };

@@ -6,7 +6,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
 import type { WriteRefusal } from "./gate.ts";
 import type { Journal } from "./journal.ts";
-import { RESTORE_SET, UNRESTORED_SET } from "./pending-restores.ts";
+import { RESTORE_SET, UNRESTORED_SET } from "./pending-value-restores.ts";
 import { WRITE_COUNT_SET } from "./write-count-limit.ts";
 import { WRITE_LOCK_SET } from "./write-locks.ts";
 

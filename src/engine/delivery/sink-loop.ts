@@ -219,7 +219,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     return forcedStop.aborted ? null : waitAfterFailure(eventsToRetry.error, failed);
   }
 
-  /** True from a failure until the sink accepts an event that is neither buffered nor urgent. */
+  /** True from a failure until the sink stores an ordinary event: one not only buffered, and no alarm or command. */
   function hasUnresolvedFailure(): boolean {
     return (
       failingRequest !== null ||

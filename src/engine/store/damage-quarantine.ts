@@ -76,7 +76,7 @@ export function createDamagedRowQuarantine(database: Database, clock: Clock, log
         if (copyRowsToQuarantine(table, hasChecksumSql) > 0)
           database.exec(`update ${table} set checksum = null where ${hasChecksumSql} and ${isDamagedSql(table)}`);
       }
-      // Show dead letters again whose row in `again` is missing: with `resending` set they would stay hidden for ever.
+      // Clear `resending` of dead letters that are not queued in `again`: otherwise they would stay hidden for ever.
       database.exec(`update dead_letter set resending = 0 where resending <> 0 and not exists
         (select 1 from again where again.sink = dead_letter.sink and again.position = dead_letter.position)`);
       raiseNextEventPosition(database);

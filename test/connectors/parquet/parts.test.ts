@@ -1,5 +1,4 @@
 import { describe, expect, test } from "vitest";
-import { createColumnarRows, createRowSorter, sortDistinctRows } from "#connectors/parquet/columnar-rows.ts";
 import {
   findSharedTables,
   normalizeKeyPrefix,
@@ -12,6 +11,7 @@ import { updateLakeSchemas } from "#connectors/parquet/lake-schemas.ts";
 import { encodeParquet, readRowCount } from "#connectors/parquet/parquet-file.ts";
 import { readTableRows } from "#connectors/parquet/partition-files.ts";
 import { createPlainTableFormat } from "#connectors/parquet/plain-table-format.ts";
+import { createColumnarRows, createRowSorter, sortDistinctRows } from "#connectors/parquet/rows-to-columns.ts";
 import { toS3Failure } from "#connectors/parquet/s3-store.ts";
 import type { LakeRow, LakeTable } from "#connectors/shared/lake/table-model.ts";
 import { LAKE_TABLES } from "#connectors/shared/lake/tables.ts";

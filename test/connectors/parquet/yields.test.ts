@@ -1,7 +1,7 @@
 import { afterEach, expect, test, vi } from "vitest";
-import { createColumnarRows, createRowSorter, sortDistinctRows } from "#connectors/parquet/columnar-rows.ts";
 import { concatenateParquet, encodeParquet, readParquetRows } from "#connectors/parquet/parquet-file.ts";
 import { readTableRows } from "#connectors/parquet/partition-files.ts";
+import { createColumnarRows, createRowSorter, sortDistinctRows } from "#connectors/parquet/rows-to-columns.ts";
 import { TAG_VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { never } from "../context.ts";
 import { countLoopTurns } from "./engine.ts";

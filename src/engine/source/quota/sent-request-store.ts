@@ -179,7 +179,7 @@ export function createRequestStore(options: {
   };
 }
 
-/** Slot of a request, occupied from its sending until one minute after `countedByMs`. Times are monotonic. */
+/** Slot of one request in the quota, free again a minute after the service counted it. Times are monotonic. */
 export interface SpentRequestSlot {
   readonly id: number;
   readonly endpoint: QuotaEndpoint;

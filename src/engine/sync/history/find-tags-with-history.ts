@@ -227,7 +227,7 @@ function chooseMostInformativePart<S>(suspects: readonly S[], allGoodProbability
       const bonusInformationBits =
         BITS_PER_BAD_MEMBER * decisionProbability + BITS_PER_CLEARED_MEMBER * count * goodProbability;
       const partInformationScore = entropyBits(goodProbability) + bonusInformationBits;
-      // Ignore rounding differences, so that every machine chooses the same members.
+      // Ignore rounding differences of the score, so that every machine tests the same part.
       if (partInformationScore <= bestInformationScore + 1e-3) continue;
       bestPartToTest = testedPart;
       bestInformationScore = partInformationScore;

@@ -101,7 +101,7 @@ function unverifiedPointCounts({ safeCounts }: SafePointCounts, response: PointC
   return mapCounts((name) => (response[name] > safeCounts[name] ? response[name] : 0));
 }
 
-/** Records the counts of a complete response as safe. Round counts, such as 500 or 4,096, need two responses. */
+/** Records how many points a response may have. A round count, e.g. 500, may be a limit: it needs two responses. */
 export function acceptCounts({ safeCounts, seenCounts }: SafePointCounts, response: PointCounts): SafePointCounts {
   const isRoundCount = (count: number) => count % 10 === 0 || Number.isInteger(Math.log2(count));
   const isNoLimit = (name: keyof PointCounts) => response[name] === seenCounts[name] || !isRoundCount(response[name]);

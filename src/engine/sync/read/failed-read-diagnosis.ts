@@ -5,7 +5,7 @@ const FAILURES_IN_A_ROW_MAX = 3;
 /** Refusals in a row after which a recently read tag is read as the control tag, by kind of request slot. */
 const REFUSALS_BEFORE_CONTROL_READ = { idle: 3, search: 6 };
 const REFUSED_CONTROL_TAGS_MAX = 3;
-/** Refusals in a row after which the failure counts for all tags, if no recently read tag can be the control tag. */
+/** Refusals in a row that prove a failure of the service if no recently read tag can be read again as a control. */
 const REFUSALS_WITHOUT_CONTROL_TAG = 8;
 
 const WORKING_READ_STATE = { readsOnlyControlTags: false, failureCount: 0, refusalCount: 0, refusedControlCount: 0 };
