@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import type { CampaignResult } from "../campaign/campaign.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { type Circumstances, judge } from "./alarm-judge.ts";
@@ -176,8 +176,5 @@ export async function campaign(seed: number): Promise<CampaignResult> {
 
 function digestOf({ store, requests }: TrialSync): string {
   const asked = requests.map(({ path, query, atMs }) => `${atMs} ${path}?${query.toString()}`);
-  return createHash("sha256")
-    .update(JSON.stringify([store.events, asked]))
-    .digest("hex")
-    .slice(0, 16);
+  return hash("sha256", JSON.stringify([store.events, asked])).slice(0, 16);
 }

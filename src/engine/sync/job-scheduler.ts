@@ -45,7 +45,7 @@ type JobState = ReturnType<typeof createJobState>;
 
 function createJobState(job: SyncJob) {
   return {
-    ...{ job, isRunning: false, failuresInRow: 0, isRefused: false },
+    ...{ job, isRunning: false, failuresInRow: 0, refusalsInRow: 0 },
     /** The job does not run before this monotonic time, because the service refused it or ordered a pause. */
     notBeforeMs: Number.NEGATIVE_INFINITY,
     isPending: job.firstRun,
@@ -109,14 +109,14 @@ export function createJobScheduler(options: JobSchedulerOptions) {
     const jobEndedAtMs = clock.monotonic();
     const failure = jobResult.kind === "failed" ? jobResult.failure : null;
     state.failuresInRow = jobResult.kind === "ok" ? 0 : state.failuresInRow + 1;
-    state.isRefused = failure instanceof ConfigError;
+    state.refusalsInRow = failure instanceof ConfigError ? state.refusalsInRow + 1 : 0;
     metrics.polls.inc({ ...jobMetricLabels, outcome: jobResult.kind });
     if (failure === null) {
       metrics.pollSuccess.set(jobMetricLabels, clock.now() / 1000);
       options.onJobSuccess?.(job.name);
     }
     let retryMs = jobResult.kind === "ok" ? null : jobRetryPauseMs(failure, state.failuresInRow, random);
-    const isJobPaused = state.isRefused || failure instanceof Throttled;
+    const isJobPaused = state.refusalsInRow > 0 || failure instanceof Throttled;
     state.notBeforeMs = isJobPaused ? jobEndedAtMs + (retryMs ?? 0) : Number.NEGATIVE_INFINITY;
     try {
       if (jobResult.kind !== "failed")
@@ -126,7 +126,7 @@ export function createJobScheduler(options: JobSchedulerOptions) {
       abortRunsController.signal.throwIfAborted();
       log.error({ job: job.name, err: error }, "the state of a job could not be recorded");
     }
-    if (state.isRefused && state.failuresInRow === 1 && scope.respondedAtMs() < jobEndedAtMs) {
+    if (state.refusalsInRow === 1 && scope.respondedAtMs() < jobEndedAtMs) {
       retryMs = UNEXPLAINED_RETRY_MS;
       state.notBeforeMs = clock.monotonic() + retryMs;
     }
@@ -280,7 +280,7 @@ export function createJobScheduler(options: JobSchedulerOptions) {
           const isJobConcerned = hasGainedSites ? LIST_JOBS_OF_NEW_SITE.has(name) : hasLostSites && name === "sites";
           if (isJobConcerned && state.isScheduled) postponeJob(state);
         }
-        for (const jobState of jobStates) if (jobState.isRefused) runInParallel(startJobRun(jobState));
+        for (const jobState of jobStates) if (jobState.refusalsInRow > 0) runInParallel(startJobRun(jobState));
         return Number.POSITIVE_INFINITY;
       },
       onFault: (error) => log.error({ err: error }, "a change of the token's scope could not be followed"),
