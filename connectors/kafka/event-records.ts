@@ -28,10 +28,12 @@ export function buildKafkaRecord(event: Event, topic: string, sequence?: EventNu
 
 function buildCloudEventHeaders(event: Event, sequence?: EventNumber | null): Map<Buffer, Buffer> {
   const { id, source, type, subject, time, siteid, priority, snapshot } = event;
-  const textByAttribute: { readonly [Attribute in CloudEventAttribute]?: string | undefined } = {
+  const textByAttribute: Readonly<Record<CloudEventAttribute, string | undefined>> = {
     specversion: "1.0",
     ...{ id, source, type, subject, time, siteid, priority },
     snapshot: snapshot === true ? "true" : undefined,
+    sequence: undefined,
+    sequenceepoch: undefined,
     ...sequenceAttributes(sequence),
   };
   const headers = new Map<Buffer, Buffer>();

@@ -11,7 +11,7 @@ import {
 } from "../../src/core/http/connection-problem.ts";
 import { isHtmlPage } from "../../src/core/http/html-page-detection.ts";
 import { describeReceiver } from "../../src/core/http/outbound/request.ts";
-import { hostAndPortOfUrl, openProxy } from "../../src/core/http/proxy.ts";
+import { connectThroughProxy, openProxy } from "../../src/core/http/proxy.ts";
 import { parseRetryAfterMs } from "../../src/core/http/retry-after.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
@@ -67,15 +67,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
       allowH2: false,
       ...(config.ca_file === undefined ? {} : { ca: readCertificateFile(config.ca_file, "s3.ca_file") }),
     });
-    if (proxy === null) return connectWithTls;
-    return (target, done) => {
-      proxy.connectTo(hostAndPortOfUrl(target), AbortSignal.timeout(CONNECT_TIMEOUT_MS)).then(
-        // Without TLS, return the tunnel's socket itself: undici uses `httpSocket` only to start TLS.
-        (socket) =>
-          target.protocol === "https:" ? connectWithTls({ ...target, httpSocket: socket }, done) : done(null, socket),
-        (error: Error) => done(error, null),
-      );
-    };
+    return connectThroughProxy(proxy, connectWithTls, CONNECT_TIMEOUT_MS);
   }
 
   /** Reads the secrets for each request, so a replaced key needs no restart. */

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { PassThrough, Writable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { describe, expect, test } from "vitest";
-import { createStdoutSink } from "#connectors/stdout/definition.ts";
+import { createStdoutSink } from "#connectors/stdout/sink.ts";
 import { valueEvent } from "../sample-events.ts";
 import { describeSink } from "../suites/sink-suite.ts";
 import { never, offerWith } from "./context.ts";
@@ -70,7 +70,7 @@ describe("the stdout sink", () => {
 
   test("stops with a ConfigError when the reader has closed the pipe, and the process continues", async () => {
     const program = `
-      import { createStdoutSink } from "./connectors/stdout/definition.ts";
+      import { createStdoutSink } from "./connectors/stdout/sink.ts";
       import { valueEvent } from "./test/sample-events.ts";
       const sink = createStdoutSink(process.stdout);
       const signal = new AbortController().signal;
