@@ -162,8 +162,8 @@ describe("a single forbidden endpoint", () => {
       expect(news().sort()).toEqual(features.sort());
       const path = new RegExp(isFollower ? `tags/${name}$` : `v1/${name}$`);
       const requests = trial.requests.slice(asked).filter((request) => path.test(request.path));
-      // Follower: five requests a minute apart, then every 15 minutes. Job: every 15 minutes and once a minute later.
-      const limit = isFollower ? 5 + 4 : 4 * jobs.length + (jobs.length - 1);
+      // Five requests a minute apart, then one every 15 minutes.
+      const limit = (5 + 4) * jobs.length;
       expect(requests.length).toBeLessThanOrEqual(limit + (name === "read" ? 5 : 0));
       const others = trial.polls.filter((poll) => poll.outcome === "ok" && !jobs.includes(poll.job));
       expect(others.filter((poll) => poll.atMs > trial.clock.now() - 5 * MINUTE).length).toBeGreaterThan(15);
@@ -173,4 +173,16 @@ describe("a single forbidden endpoint", () => {
       expect(news().slice(features.length).sort()).toEqual(back.sort());
     },
   );
+
+  test.each(Object.keys(SHAPES))("forbidden for four minutes %s: emits a new alarm a minute later", async (form) => {
+    await started();
+    const { control } = trial.simulator;
+    const fault = { kind: "raw", ...SHAPES[form as keyof typeof SHAPES] };
+    control.setFaults([{ match: { endpoints: ["alarms"] }, fault }]);
+    await trial.clock.advance(4 * MINUTE);
+    const id = control.raiseAlarm({ siteId: 3 });
+    control.setFaults([]);
+    await trial.clock.advance(MINUTE + 10_000);
+    expect(trial.store.events.map(({ subject }) => subject)).toContain(`site/3/alarm/${id}`);
+  });
 });

@@ -8,7 +8,7 @@ import { createSerialRunner, endsWithin, rejectOnAbort, runLoop, sleepFor } from
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type CronTicker, cronIntervalMs } from "./cron-schedule.ts";
 import type { LoopJob, SyncJob } from "./job.ts";
-import { continuousRetryMs, jobRetryPauseMs, UNEXPLAINED_RETRY_MS, unexplainedRefusalRetryMs } from "./retry-times.ts";
+import { continuousRetryMs, jobRetryPauseMs, unexplainedRefusalRetryMs } from "./retry-times.ts";
 import type { ServiceAvailability } from "./service-availability.ts";
 import type { ServiceOutage } from "./service-outage.ts";
 import type { StoredJob } from "./stored-documents.ts";
@@ -26,7 +26,7 @@ export interface JobSchedulerOptions {
   readonly spreadMs: number;
   readonly outage: ServiceOutage;
   readonly availability: ServiceAvailability;
-  readonly scope: Pick<TokenScope, "known" | "hasAbility" | "respondedAtMs" | "changes" | "watch">;
+  readonly scope: Pick<TokenScope, "known" | "hasAbility" | "changes" | "watch">;
   /** These loops run until the signal aborts, also during an outage. */
   readonly watches?: readonly ((signal: AbortSignal) => Promise<void>)[];
   readonly onJobSuccess?: (job: string) => void;
@@ -126,8 +126,8 @@ export function createJobScheduler(options: JobSchedulerOptions) {
       abortRunsController.signal.throwIfAborted();
       log.error({ job: job.name, err: error }, "the state of a job could not be recorded");
     }
-    if (state.refusalsInRow === 1 && scope.respondedAtMs() < jobEndedAtMs) {
-      retryMs = UNEXPLAINED_RETRY_MS;
+    if (state.refusalsInRow > 0 && !lacksTokenAbility(state.job)) {
+      retryMs = unexplainedRefusalRetryMs(state.refusalsInRow);
       state.notBeforeMs = clock.monotonic() + retryMs;
     }
     if (retryMs !== null && !outage.isOn()) runInParallel(runJobLater(state, retryMs));

@@ -7,7 +7,8 @@ const JOB_RETRY_BACKOFF = { firstMs: 15_000, maxMs: 900_000 };
 const CONTINUOUS_JOB_BACKOFF = { firstMs: 15_000, maxMs: 120_000 };
 /** After a failure that a person must fix (403, 422), the job waits for 15 minutes or a change of the token's scope. */
 const REFUSED_JOB_RETRY_MS = 900_000;
-export const UNEXPLAINED_RETRY_MS = 60_000;
+/** A refusal although the token has the permission may be a short fault of one endpoint: five retries, a minute apart. */
+const UNEXPLAINED_RETRY_MS = 60_000;
 const MAX_UNEXPLAINED_RETRIES = 5;
 /** After a 429 or 503 the job pauses a minute at most, so that its request is queued when the service's pause ends. */
 export const MAX_RETRY_AFTER_MS = 60_000;
