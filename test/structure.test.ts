@@ -124,22 +124,29 @@ const h = [{ title: "from", value: (x) => x.from }, { title: "to" }];`;
   });
 });
 
-describe("the lists of files that data passes through, in src/README.md", () => {
-  const sections = textOf("src/README.md").split("\n## ");
+test.each([
+  ["README.md", 900],
+  ["src/README.md", 1_500],
+])("%s has at most %i words", (file, maxWords) => {
+  expect(textOf(file).split(/\s+/).length).toBeLessThanOrEqual(maxWords);
+});
 
-  const headings = [
-    "The walk of a value",
-    "The walk of an interval",
-    "The walk of a history bucket",
-    "The walk of an alarm",
-  ];
-  test.each(headings)("%s: names existing files and states how many there are", (heading) => {
+describe("the paths of data in docs/data-paths.md", () => {
+  const sections = textOf("docs/data-paths.md").split("\n## ");
+
+  test.each([
+    ["A live value", 20],
+    ["A read interval", 9],
+    ["A history bucket", 24],
+    ["An alarm", 35],
+  ])("%s: names existing files, at most %i, and states how many there are", (heading, maxFiles) => {
     const section = sections.find((text) => text.startsWith(`${heading}\n`)) ?? "";
     const steps = [...section.matchAll(/^\| [\d–]+ \| ([^|]+) \|/gm)];
     const named = steps.flatMap((step) => [...(step[1] ?? "").matchAll(/`([^`]+)`/g)].map((name) => name[1]));
     const fileOf = (name = "") => `${name.startsWith("connectors/") ? "" : "src/"}${name}.ts`;
     expect(named.filter((name) => !files.includes(fileOf(name)))).toEqual([]);
     expect(new Set(named).size).toBe(named.length);
+    expect(named.length).toBeLessThanOrEqual(maxFiles);
     expect(section).toContain(`${named.length} files`);
     const lastNumber = steps.at(-1)?.[0].match(/\d+(?= \|)/)?.[0];
     expect(Number(lastNumber)).toBe(named.length);
