@@ -63,19 +63,6 @@ describe("plenum plan without a worker", () => {
     expect(huge).toBe(large);
   });
 
-  test("proposes a longer read interval when the read plan exceeds the quota, and the plan fits with that interval", async () => {
-    const { cli } = await createPlanSetup({ read: [{ name: "all", every: "10s" }] });
-    const { code, stdout } = await cli.plenum("plan");
-    expect(code).toBe(0);
-    expect(stdout).toMatch(/^ +all +141 +10 s +[\d.]+ s \(×\d\.\d\d\)/m);
-    const [, every = ""] =
-      /^The cheapest change: Let the values of class all become (\d+s) old instead of 10s\.\n +read: \[\{name: all, every: \1\}\]$/m.exec(
-        stdout,
-      ) ?? [];
-    cli.configure({ source: { read: [{ name: "all", every }], history: HISTORY } });
-    expect(parsePlans((await cli.plenum("plan", "--json")).stdout)).toMatchObject([{ fits: true }]);
-  });
-
   test("reports an unreachable service in one message", async () => {
     const { service, cli } = await createPlanSetup();
     await service.close();

@@ -3,11 +3,9 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { quotaPlanLines } from "#src/cli/watching/quota-plan-command.ts";
-import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { reportPlan } from "#src/engine/sync/plan/report.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
-import { wholeProgram } from "./whole-program.ts";
 
 const page = readFileSync(join(import.meta.dirname, "../../docs/planning.md"), "utf8");
 const documentedTargets = parse(/<!-- configuration -->\s*```yaml\n([^`]*)```/.exec(page)?.[1] ?? "") as {
@@ -58,24 +56,5 @@ describe("docs/planning.md", () => {
   test("shows the message that plenum plan prints for read intervals that exceed the quota", () => {
     expect(tooMuch.length).toBeGreaterThan(100);
     expect(planText({ comfortMs: 10_000 })).toContain(tooMuch);
-  });
-
-  test("names only existing commands and options", async () => {
-    const program = await wholeProgram();
-    const typedCommands = [...page.matchAll(/`plenum ([^`]*)`/g)].map(([, text = ""]) => text.split(" "));
-    expect(typedCommands.length).toBeGreaterThan(6);
-    for (const [name, ...rest] of typedCommands) {
-      const command = program.commands.find((each) => each.name() === name);
-      expect(command, name).toBeDefined();
-      const options = command?.options.map(({ long }) => long) ?? [];
-      for (const word of rest) if (word.startsWith("--")) expect(options).toContain(word);
-    }
-  });
-
-  test("names only existing metrics", async () => {
-    const metricsText = await createMetrics().registry.metrics();
-    const namedMetrics = page.match(/plenum_[a-z_]+/g) ?? [];
-    expect(namedMetrics.length).toBe(2);
-    for (const name of namedMetrics) expect(metricsText).toContain(name);
   });
 });
