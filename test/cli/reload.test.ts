@@ -1,10 +1,8 @@
-import { chmodSync, mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { chmodSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { describe, expect, test } from "vitest";
 import { parse, stringify } from "yaml";
 import type { ReloadReport } from "#src/core/model/config-change-report.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
-import { observe } from "../connectors/mqtt/observer.ts";
-import { absent, startMosquitto } from "../real-servers.ts";
 import { QUIET_SITE, readEvents, servedWorkplace, type Workplace } from "./plenum.ts";
 
 const READ_CLASSES = [{ name: "all", every: "1m" }];
@@ -80,58 +78,6 @@ describe("a configuration file that is edited while the worker runs", () => {
     expect(new Set(addedSinkIds).size).toBe(addedSinkIds.length);
     expect(readEvents(cli.path("events")).map(({ id }) => id)).toEqual(addedSinkIds);
   }, 120_000);
-
-  test("is applied from a ConfigMap, where a link two folders above the file changes", async () => {
-    const { cli } = await servedWorkplace(QUIET_SITE);
-    const put = (version: string, text: string) => {
-      mkdirSync(cli.path(`mount/${version}`), { recursive: true });
-      writeFileSync(cli.path(`mount/${version}/plenum.yaml`), text);
-      symlinkSync(version, cli.path("mount/..data_tmp"));
-      renameSync(cli.path("mount/..data_tmp"), cli.path("mount/..data"));
-    };
-    const firstText = readFileSync(cli.path("plenum.yaml"), "utf8");
-    put("..2026_01", firstText);
-    symlinkSync("..data/plenum.yaml", cli.path("mount/plenum.yaml"));
-    const worker = await cli.run("--config", "mount/plenum.yaml");
-    const batched = (batch: number) => edited(cli, (file) => (file.sinks.files.batch = batch));
-    put("..2026_02", batched(7));
-    await worker.waitForOutput("sinks.files.batch: 100 → 7");
-    put("..2026_03", batched(8));
-    const log = await worker.waitForOutput("sinks.files.batch: 7 → 8");
-    expect(log).not.toContain("is wrong");
-    await worker.stop();
-  }, 120_000);
-
-  test.skipIf(absent("mosquitto"))(
-    "can add a broker and move to another broker without losing a message",
-    async () => {
-      const [one, two] = await Promise.all([startMosquitto(), startMosquitto()]);
-      onTestFinished(async () => {
-        await Promise.all([one.stop(), two.stop()]);
-      });
-      const { cli } = await servedWorkplace(QUIET_SITE);
-      cli.configure({ source: { read: [{ name: "all", every: "3s" }] } });
-      const [atOne, atTwo] = await Promise.all([observe(one.url), observe(two.url)]);
-      const worker = await cli.run();
-      replace(cli, (file) => (file.sinks.broker = { mqtt: { url: one.url }, from: "beginning" }));
-      await worker.waitForOutput("sinks.broker: added, mqtt");
-      await atOne.until(({ topic }) => topic === "plenum/worker/_/event/configuration-changed");
-      replace(cli, (file) => (file.sinks.broker.mqtt.url = two.url));
-      await worker.waitForOutput("sinks.broker.mqtt.url");
-      await atTwo.until(({ topic }) => topic === "plenum/worker/_/event/configuration-changed");
-      const values = () => atTwo.heard.filter(({ topic }) => topic.endsWith("/value")).length;
-      await expect.poll(values, { timeout: 30_000 }).toBeGreaterThan(24);
-      await worker.stop();
-      const heardIds = new Set([...atOne.heard, ...atTwo.heard].map(({ json }) => json.id));
-      const valueEvents = readEvents(cli.path("events")).filter(({ type }) => type === "tag-value");
-      expect(valueEvents.length).toBeGreaterThan(16);
-      const missingIds = valueEvents.map(({ id }) => id).filter((id) => !heardIds.has(id));
-      expect(missingIds).toEqual(valueEvents.slice(valueEvents.length - missingIds.length).map(({ id }) => id));
-      expect(missingIds.length).toBeLessThanOrEqual(8);
-      await Promise.all([atOne.leave(), atTwo.leave()]);
-    },
-    120_000,
-  );
 
   test.skipIf(process.platform === "win32")("is not applied while other users may write to the file", async () => {
     const { cli } = await servedWorkplace(QUIET_SITE);
