@@ -1,10 +1,8 @@
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, test } from "vitest";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
-import { smallDisk } from "../small-disk.ts";
 import { type Ended, localHook, onlyLine, servedWorkplace, type Workplace, workplace } from "./plenum.ts";
 
 const NOWHERE = "http://127.0.0.1:9";
@@ -129,27 +127,5 @@ describe("unavailable resources", () => {
     expect(downReport.sinks[0]).toMatchObject({ state: "retrying", problem: expect.stringMatching(/ECONNREFUSED/) });
     expect((await cli.plenum("sites")).code).toBe(75);
     await worker.stop();
-  });
-
-  test("with a full disk, the worker keeps running, reports the disk, and resumes when there is space", async (context) => {
-    const disk = smallDisk(8);
-    if (disk === null) return context.skip();
-    const { service, cli } = await servedWorkplace({ alarms: { recorded: false } });
-    const source = { schedules: { alarms: "*/2 * * * * *" }, spread: "0s" };
-    cli.configure({ state: { folder: join(disk, "state") }, source });
-    const worker = await cli.run();
-    await awaitReport(cli, ({ sources }) => sources[0]?.counts.alarms === 0);
-    expect(() => writeFileSync(join(disk, "ballast"), Buffer.alloc(16 * 1024 ** 2))).toThrow("ENOSPC");
-    service.simulator.control.raiseAlarm({ siteId: 1, description: "x".repeat(500_000) });
-    await worker.waitForOutput("is full");
-    const diskReport = await awaitReport(cli, ({ notices }) => notices.some((notice) => notice.startsWith("The disk")));
-    expect(diskReport.notices.find((notice) => notice.startsWith("The disk"))).toMatch(
-      /^The disk that holds .*plenum\.db has only 0 MiB left\./,
-    );
-    expect(diskReport.sources[0]?.counts.alarms).toBe(0);
-    rmSync(join(disk, "ballast"));
-    await awaitReport(cli, ({ sources }) => sources[0]?.counts.alarms === 1);
-    const { stderr } = await worker.stop();
-    expect(stderr).not.toMatch(/^\s+at /m);
   });
 });

@@ -79,29 +79,6 @@ describe("plenum init without a terminal", () => {
       expect(existsSync(cli.path("plenum.yaml"))).toBe(false);
     }
   }, 120_000);
-
-  const token = (parts: object) => ({ tokens: [{ token: SERVICE_TOKEN, ...parts }] });
-  test.each<[string, object, number, RegExp]>([
-    ["no site", token({ sites: [] }), 78, /^The token "Simulator" sees no site, so there is nothing to follow\./m],
-    ["nothing", token({ abilities: [] }), 78, /may read neither alarms nor tags; it may: nothing\. Make one/],
-    ["no tags", token({ visible_tags: [] }), 0, /^There is no tag in these 2 sites: a user who has permission/m],
-    ["alarms only", token({ abilities: ["read:alarms"] }), 0, /may not read tags .* no value is read\.$/m],
-    ["many tags", { sites: undefined, replicate: 96 }, 0, /^\d+ tags were looked at; units .* assumed/m],
-  ])(
-    "prints an explanation when the token sees %s",
-    async (what, options, code, words) => {
-      const service = await simulatedServer(options);
-      const cli = emptyPlace(service.url);
-      const initResult = await cli.plenum("init", service.url, ...TOKEN, ...ZONE_OPTION);
-      expect([initResult.code, initResult.stderr]).toEqual([code, expect.stringMatching(words)]);
-      if (code !== 0) return;
-      useAnyPort(cli);
-      expect((await cli.plenum("check", "--no-lists")).code).toBe(0);
-      if (what === "many tags") expect(initResult.stdout).toMatch(/: about \d{5} tags \(/);
-      if (what === "no tags") expect(initResult.stdout).toContain("No tag is read; alarms are followed.\n");
-    },
-    120_000,
-  );
 });
 
 test("plenum init at a terminal asks for missing values and does not print the token", async () => {

@@ -137,10 +137,6 @@ test.each([
   expect(chooseNodeFlags(sources, givenFlags, environment)?.join(" ") ?? null).toBe(better);
 });
 
-test.each(["plenum", "plenum.cmd", "tools/start.cjs"])("%s has the Node.js flags for below ten sources", (file) => {
-  expect(readFileSync(join(ROOT, file), "utf8")).toContain(FEW);
-});
-
 test("a worker with ten sources restarts itself with larger memory flags in the same process, without output", async () => {
   const cli = workplace("http://127.0.0.1:9");
   const source = { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo" };
