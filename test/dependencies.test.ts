@@ -15,7 +15,6 @@ interface Locked {
   readonly dev?: boolean;
   readonly link?: boolean;
   readonly integrity?: string;
-  readonly hasInstallScript?: boolean;
 }
 const locked = Object.entries(
   json<{ readonly packages: Readonly<Record<string, Locked>> }>("package-lock.json").packages,
@@ -111,17 +110,6 @@ describe("a new dependency", () => {
 });
 
 describe("installed packages", () => {
-  /** Packages that may run an install script, each with the reason: none. */
-  const EXPLAINED: Readonly<Record<string, string>> = {};
-
-  test("run no scripts during the installation", () => {
-    const scripts = locked.filter(([, one]) => one.hasInstallScript === true).map(([place]) => place);
-    expect(
-      scripts.filter((place) => !(place in EXPLAINED)),
-      "A dependency runs a script when it is installed: take another one, or explain it in EXPLAINED.",
-    ).toEqual([]);
-  });
-
   test.each(["package.json", "tools/runtime/package.json"])("have exact versions in %s", (file) => {
     const { dependencies, devDependencies, optionalDependencies } =
       json<Readonly<Record<string, Readonly<Record<string, string>>>>>(file);

@@ -9,7 +9,6 @@ import {
   endSilence,
   getSilences,
   isAlarmSilenced,
-  SILENCE_SET,
   type Silence,
   type SilenceRequest,
   shortenSilence,
@@ -175,15 +174,6 @@ describe("createSilenceKeeper", () => {
     const all = [silence({ id: "b" }), silence({ id: "a" }), silence({ id: "c", from: at(-1) })];
     const { store } = await keeping(...all);
     expect((await getSilences(store)).map(({ id }) => id)).toEqual(["c", "a", "b"]);
-  });
-
-  test("accepts 1,000 silences and rejects the next", async () => {
-    const store = createMemoryStore();
-    const put = Array.from({ length: 999 }, (_, n) => [`n${n}`, silence({ id: `n${n}` })] as const);
-    await store.commit({ documents: [{ set: SILENCE_SET, put }] });
-    await addSilence(store, silence());
-    await expect(addSilence(store, silence({ id: "s2" }))).rejects.toThrow("There are 1,000 silences");
-    expect(await getSilences(store)).toHaveLength(1_000);
   });
 
   test("waits at a stop until the silence event in progress is committed", async () => {
