@@ -1,24 +1,9 @@
 import { describe, expect, test } from "vitest";
-import { systemClock } from "#src/core/runtime/clock.ts";
 import { absent } from "../real-servers.ts";
 import { fleetsInPostgres, SOURCES } from "./postgres-fleet.ts";
 
 describe.skipIf(absent("postgres"))("a fleet with failures", () => {
   const { server, begin } = fleetsInPostgres();
-
-  test("a fleet assigns the sources of a killed member to others after its lease has expired, even with wrong wall clocks", async () => {
-    const rig = begin();
-    const wrongBy = (ms: number) => ({ clock: { ...systemClock, now: () => systemClock.now() + ms } });
-    const [a, b] = [await rig.member("a", wrongBy(300_000)), await rig.member("b", wrongBy(-300_000))];
-    const c = await rig.member("c");
-    await rig.settled(a, b, c);
-    await a.crash();
-    await rig.settled(b, c);
-    expect(
-      await rig.ask("select from_member, count(*)::int from takeover where reason = 'lease-ran-out' group by 1"),
-    ).toEqual([["a", 3]]);
-    expect(await rig.ask("select name, gone from member where gone is not null")).toEqual([["a", "lost"]]);
-  });
 
   test("a fleet moves the sources of a suspended member, which rejoins when its process continues", async () => {
     const rig = begin();
