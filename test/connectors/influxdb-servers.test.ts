@@ -5,7 +5,7 @@ import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { absent, type RealServer, startInflux, startVictoriaMetrics } from "../real-servers.ts";
 import { expectFailure } from "../receivers/receiver-helpers.ts";
-import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
+import { AWKWARD_TEXTS, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
 import { closeAfterTest } from "../test-resources.ts";
 import { contextFor, never } from "./context.ts";
 
@@ -33,16 +33,6 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
     ]);
     for (const measurement of ["tag_total", "gateway_status", "inventory_event", "worker_event"])
       expect((await rows("kinds", `SELECT * FROM ${measurement}`)).length, measurement).toBeGreaterThan(0);
-  });
-
-  test("overwrites a redelivered history bucket", async () => {
-    const sink = await openSink("again");
-    const event = sampleEvent("tag-history");
-    const points = event.data.points.map((point) => ({ ...point, value: 99 }));
-    await sink.write([event], never());
-    await sink.write([event, { ...event, data: { ...event.data, points, revised: true } }], never());
-    const storedRows = await rows("again", "SELECT value, revised FROM tag_history");
-    expect(storedRows.map(({ value, revised }) => [value, revised])).toEqual(points.map(() => [99, true]));
   });
 
   test("stores texts with quotes, backslashes and line breaks without damaging adjacent points", async () => {

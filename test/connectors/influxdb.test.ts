@@ -8,8 +8,7 @@ import type { AnyEvent } from "#src/core/model/event.ts";
 import { catchFailure, expectFailure, secretFile, startStubInTest } from "../receivers/receiver-helpers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeSink } from "../suites/sink-suite.ts";
-import { closeAfterTest, stopAfterTest } from "../test-resources.ts";
-import { certificateFor } from "./certificate.ts";
+import { closeAfterTest } from "../test-resources.ts";
 import { clockAt, contextFor, never } from "./context.ts";
 import { type ParsedPoint, parseLines } from "./line-protocol.ts";
 import { reply, type SeenRequest, type StubAnswer, type StubServer, startStub } from "./stub-server.ts";
@@ -316,13 +315,6 @@ describe("an InfluxDB token or password over plain HTTP", () => {
       expect(findIssues({ url, ...TOKEN })).toBeUndefined();
     },
   );
-});
-
-test("the InfluxDB sink trusts the configured private certificate authority", async () => {
-  const { key, cert, path } = certificateFor("localhost");
-  const secure = stopAfterTest(await startStub({ tls: { key, cert } }));
-  const sink = createSink(secure, { url: `https://localhost:${secure.port}`, ca_file: path });
-  expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
 });
 
 describe("long history in reused line buffers of the InfluxDB sink", () => {

@@ -1,11 +1,9 @@
-import { describe, expect, test } from "vitest";
+import { describe } from "vitest";
 import { KafkaConfig } from "#connectors/kafka/config.ts";
 import { createKafkaSink } from "#connectors/kafka/sink.ts";
 import { absent, type MockKafka, startMockKafka } from "../../real-servers.ts";
-import { valueEvent } from "../../sample-events.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
-import { closeAfterTest, stopAfterTest } from "../../test-resources.ts";
-import { contextFor, never } from "../context.ts";
+import { contextFor } from "../context.ts";
 import { cloudEventOf } from "./cloud-event.ts";
 
 const TOPIC = "plenum";
@@ -38,14 +36,5 @@ describe.skipIf(absent("kcat"))("the Kafka sink with librdkafka's mock cluster",
         dispose: () => server.stop(),
       };
     },
-  });
-
-  test("a mock Kafka cluster receives the key, the timestamp and the fields of the event", async () => {
-    const server = stopAfterTest(await startMockKafka(TOPIC, 1));
-    const sink = closeAfterTest(createSink(server));
-    await sink.write([valueEvent(1)], never());
-    await expect.poll(() => server.records().length).toBe(1);
-    const record = { topic: TOPIC, tstype: "create", key: "/sources/main site/1/tag/10042" };
-    expect(server.records()[0]).toMatchObject({ ...record, ts: Date.parse(valueEvent(1).time) });
   });
 });
