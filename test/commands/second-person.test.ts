@@ -42,13 +42,6 @@ describe("a command that needs a second person", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("does not delay a command for another tag", async () => {
-    const { rig, command } = await secondPersonRig();
-    await command("a");
-    await rig.sendAndWait({ id: "b", tag: free, value: 22 });
-    expect(await rig.outcomes()).toEqual(["b confirmed"]);
-  });
-
   test("is announced with needsSecond: true in its event, and needs only one agreement", async () => {
     const { rig, command, agree } = await secondPersonRig();
     await command("a");
@@ -163,16 +156,4 @@ describe("a kill of the worker before or after a second person's agreement", () 
       expect(rig.posts).toEqual([]);
     },
   );
-
-  test("does not send a command again when the kill is after the write request", async () => {
-    const { rig, command, agree } = await secondPersonRig();
-    await command("a");
-    await rig.send(second, SECOND);
-    while (rig.posts.length === 0) await rig.clock.advance(50);
-    await rig.restart();
-    await agree("a");
-    await rig.clock.advance(120_000);
-    expect((await rig.results()).filter(({ commandId }) => commandId === "a")).toHaveLength(1);
-    expect(rig.posts).toHaveLength(1);
-  });
 });
