@@ -183,8 +183,6 @@ acl_smtp_rcpt = recipients
 begin acl
 recipients:
   deny !authenticated = *
-  deny local_parts = gone
-  defer local_parts = later
   accept
 begin authenticators
 plain:

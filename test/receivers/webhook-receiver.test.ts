@@ -11,7 +11,7 @@ import { catchFailure, expectFailure, secretFile, startStubInTest } from "./rece
 import type { ReceiverServer } from "./receiver-server.ts";
 import { createReceiver } from "./receivers.ts";
 import { alarmMessage, endMessage } from "./sent-samples.ts";
-import { startPagerdutyStub, startSlackWebhookStub } from "./webhook-stubs.ts";
+import { startSlackWebhookStub } from "./webhook-stubs.ts";
 
 const LOOPBACK = { allow_networks: ["127.0.0.0/8"] };
 const NO_REFERENCE: IncidentReference = { ref: null, ticket: null, link: null };
@@ -24,14 +24,6 @@ async function startServer(start: () => Promise<ReceiverServer>) {
   const server = stopAfterTest(await start());
   return { server, receiver: createTestReceiver(server.config) };
 }
-
-test("the webhook format pagerduty does not send changes that would reopen an alert that a person closed", async () => {
-  const { server, receiver } = await startServer(startPagerdutyStub);
-  const reference = await receiver.open(alarmMessage(), never());
-  for (const change of ["changed", "recovering", "unacknowledged", "members", "vanished", "out-of-scope"] as const)
-    await receiver.update(alarmMessage({ change }), reference, never());
-  expect(server.requests()).toBe(1);
-});
 
 describe("the webhook format slack", () => {
   test("sends a message when an alarm begins, when its state becomes unknown, and when it ends", async () => {
