@@ -200,20 +200,6 @@ const DATA: { readonly [K in EventKind]: { readonly subject: string; readonly da
     },
   },
   "audit-head": { subject: "audit", data: { records: 12, head: "ab".repeat(32) } },
-  "silent-sensors": {
-    subject: "site/1",
-    data: {
-      ...{ site: SITE, from: "2026-10-26T06:20:00.000Z", to: TIME, watchedHours: 168, tags: 320, judged: 311 },
-      ...{ counts: { "never-moved": 1, "always-null": 0, "log-differs": 0, "log-clock-off": 0 }, part: 1 },
-      parts: 1,
-      findings: [
-        {
-          ...{ finding: "never-moved", tag: TAG, message: "It was 21.5 °C at each of 1008 readings." },
-          ...{ readings: 1_008, value: 21.5, logged: null, pairs: null, lagMs: null, resolution: null },
-        },
-      ],
-    },
-  },
   "silence-started": { subject: "silence/s1", data: { silence: SILENCE, by: "cli" } },
   "silence-ended": { subject: "silence/s1", data: { silence: SILENCE, by: null } },
   "token-expiring": { subject: SERVICE_SUBJECT, data: { expiresAt: "2026-12-01T00:00:00Z", daysLeft: 28 } },

@@ -5,7 +5,6 @@ import { Hono } from "hono";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { createCommandListeners } from "#src/app/build-sinks.ts";
-import { buildSensorWatch } from "#src/app/build-sync.ts";
 import { Config } from "#src/app/config/config.ts";
 import { watchFile } from "#src/app/reload/file-watch.ts";
 import { createReloader } from "#src/app/reload/reloader.ts";
@@ -20,8 +19,6 @@ import { createCronTicker } from "#src/engine/sync/cron-schedule.ts";
 import { createHeartbeat } from "#src/engine/sync/heartbeat.ts";
 import type { SyncJob } from "#src/engine/sync/job.ts";
 import { createJobScheduler } from "#src/engine/sync/job-scheduler.ts";
-import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
-import { createSensorWatch } from "#src/engine/sync/sensors/silent-sensor-watch.ts";
 import { createServiceAvailability } from "#src/engine/sync/service-availability.ts";
 import { createServiceOutage } from "#src/engine/sync/service-outage.ts";
 import { createSyncState } from "#src/engine/sync/sync-state.ts";
@@ -35,7 +32,6 @@ import { describeService } from "./suites/service-suite.ts";
 import { createMemoryStore } from "./sync/memory-store.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 
-const NO_DOUBT = { deviation: () => null, latestStep: () => null };
 const CONFIG = Config.parse({
   sources: { main: { base_url: "http://127.0.0.1", token: { env: "TOKEN" }, time_zone: "UTC" } },
 });
@@ -43,7 +39,6 @@ const CONFIG = Config.parse({
 /** All services of the worker and the test that runs the suite on each. Add new services here. */
 const SERVICES: Readonly<Record<string, string>> = {
   "src/app/build-sinks.ts": "services.test.ts",
-  "src/app/build-sync.ts": "services.test.ts",
   "src/core/runtime/clock-check.ts": "clock/doubt.test.ts",
   "src/engine/commands/commands.ts": "services.test.ts",
   "src/engine/delivery/dispatcher.ts": "delivery/dispatcher.test.ts",
@@ -60,7 +55,6 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/ui/status/status-server.ts": "services.test.ts",
   "src/engine/sync/heartbeat.ts": "services.test.ts",
   "src/engine/sync/job-scheduler.ts": "services.test.ts",
-  "src/engine/sync/sensors/silent-sensor-watch.ts": "services.test.ts",
   "src/engine/sync/sync.ts": "services.test.ts",
 };
 
@@ -149,17 +143,6 @@ const log = pino({ level: "silent" });
 const ON_A_CLOCK: Readonly<Record<string, (clock: VirtualClock) => WorkerService>> = {
   createHeartbeat: (clock) =>
     createHeartbeat({ source: "main", everyMs: 60_000, store: createMemoryStore(), clock, log }),
-  createSensorWatch: (clock) =>
-    createSensorWatch({
-      ...{ source: "main", store: createMemoryStore(), clock, clockCheck: NO_DOUBT, log },
-      config: SilentSensorsConfig.parse({}) as SilentSensorsConfig,
-      classOf: () => undefined,
-    }),
-  buildSensors(clock) {
-    const source = CONFIG.sources.main as (typeof CONFIG.sources)[string];
-    const options = { store: createMemoryStore(), clock, clockCheck: NO_DOUBT, log };
-    return buildSensorWatch("main", source, options) as WorkerService;
-  },
   watchFile: (clock) => watchFile({ name: "file", file: import.meta.filename, clock, log, onStable: async () => true }),
   createTagNamesFileWatch: (clock) =>
     createTagNamesFileWatch({

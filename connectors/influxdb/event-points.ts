@@ -41,19 +41,15 @@ export function* encodeEventLines(event: Event, settings: InfluxPointSettings): 
     yield* encodeHistoryLines(anyEvent, (point) => encodeInfluxPoint(point, 0));
     return;
   }
-  for (const point of anyEvent.type === "silent-sensors" ? buildSensorPoints(anyEvent) : [buildEventPoint(anyEvent)]) {
-    const isReading = anyEvent.type === "tag-value" || anyEvent.type === "tag-total";
-    const fields = isReading ? point.fields : { ...point.fields, event_id: event.id };
-    yield { text: encodeInfluxPoint({ ...point, fields }, parseTimeMs(point.time ?? event.time)), count: 1 };
-  }
+  const point = buildEventPoint(anyEvent);
+  const isReading = anyEvent.type === "tag-value" || anyEvent.type === "tag-total";
+  const fields = isReading ? point.fields : { ...point.fields, event_id: event.id };
+  yield { text: encodeInfluxPoint({ ...point, fields }, parseTimeMs(point.time ?? event.time)), count: 1 };
 }
 
-type KindWithOwnPointBuilder = Exclude<
-  AnyEvent["type"],
-  "tag-history" | "silent-sensors" | (AlarmEvent | InventoryEvent)["type"]
->;
+type KindWithOwnPointBuilder = Exclude<AnyEvent["type"], "tag-history" | (AlarmEvent | InventoryEvent)["type"]>;
 
-function buildEventPoint(event: Exclude<AnyEvent, { type: "tag-history" | "silent-sensors" }>): InfluxPoint {
+function buildEventPoint(event: Exclude<AnyEvent, { type: "tag-history" }>): InfluxPoint {
   if (isAlarmEvent(event)) return buildAlarmPoint(event);
   const pointBuilders: Readonly<Record<string, ((event: never) => InfluxPoint) | undefined>> = POINT_BUILDER_BY_KIND;
   return pointBuilders[event.type]?.(event as never) ?? buildInventoryPoint(event as InventoryEvent);
@@ -245,30 +241,6 @@ function buildSilencePoint({ type, data: { silence, by } }: Event<"silence-start
     silence_name: name,
     silence_alarm: alarm,
   });
-}
-
-function* buildSensorPoints({ data }: Event<"silent-sensors">): Generator<InfluxPoint> {
-  const { counts } = data;
-  yield {
-    measurement: "silent_sensors",
-    tags: { part: String(data.part) },
-    fields: {
-      ...copyFields(data, "tags", "judged", "from", "parts", "watchedHours"),
-      never_moved: counts["never-moved"],
-      always_null: counts["always-null"],
-      log_differs: counts["log-differs"],
-      log_clock_off: counts["log-clock-off"],
-    },
-  };
-  for (const finding of data.findings)
-    yield {
-      measurement: "silent_sensor",
-      tags: { tag_id: finding.tag.id, finding: finding.finding },
-      fields: {
-        ...copyFields(finding.tag, "displayName", "unit"),
-        ...copyFields(finding, "lagMs", "message", "readings", "value", "logged", "pairs", "resolution"),
-      },
-    };
 }
 
 type InventoryEvent = Extract<

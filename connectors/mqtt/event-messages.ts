@@ -175,7 +175,6 @@ function buildStateMessages(
     }
 
     case "series-break":
-    case "silent-sensors":
     case "history-complete":
     case "day-sealed":
     case "audit-head":

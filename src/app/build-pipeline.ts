@@ -245,7 +245,6 @@ export async function buildPipeline(options: PipelineOptions) {
       { service: dispatcher, stopTimeShare: 0.6 },
       { service: commands, stopTimeShare: 0.2 },
       { service: commandListeners, stopTimeShare: 0.1 },
-      { service: groupSourceServices("sensors", ({ sensorWatch }) => sensorWatch), stopTimeShare: 0.1 },
       { service: groupSourceServices("names", ({ tagNamesFileWatch }) => tagNamesFileWatch), stopTimeShare: 0.1 },
       // Stopping aborts requests to the service, because repeating a request costs only one quota slot.
       { service: groupSourceServices("sources", ({ service }) => service), stopTimeShare: 0.2 },

@@ -1,7 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { TagValue } from "../core/model/building.ts";
 import type { ClockCheck } from "../core/runtime/clock-check.ts";
-import { startServiceOnce, type WorkerService } from "../core/runtime/lifecycle.ts";
 import { readSecretFileStamp } from "../core/runtime/secret.ts";
 import { type BackPressure, maxHistoryResponseBytes } from "../engine/delivery/back-pressure.ts";
 import { createServiceClock } from "../engine/source/clock-skew.ts";
@@ -16,9 +15,7 @@ import { reportPlan } from "../engine/sync/plan/report.ts";
 import { loadPlanFacts, type PlanSettings } from "../engine/sync/quota-plan-inputs.ts";
 import type { GroupCommit } from "../engine/sync/read/commit-readings.ts";
 import { createLiveReads } from "../engine/sync/read/live-reads.ts";
-import { createSensorWatch, type SensorWatch } from "../engine/sync/sensors/silent-sensor-watch.ts";
 import { openSync, type SyncOptions } from "../engine/sync/sync.ts";
-import { createClassFinder } from "../engine/sync/tag-selection.ts";
 import { createEmptyClassLogger, type TagClassLists } from "../engine/sync/visible-building.ts";
 import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
 import type { BuiltSource } from "./build-source.ts";
@@ -30,7 +27,7 @@ export type BuiltSourceSync = Awaited<ReturnType<typeof buildSourceSync>>;
 export async function buildSourceSync(
   options: Pick<SyncOptions, "store" | "clock" | "log" | "metrics" | "ticker"> & {
     readonly built: BuiltSource;
-    readonly clockDoubt: Pick<ClockCheck, "latestStep" | "deviation">;
+    readonly clockDoubt: Pick<ClockCheck, "latestStep">;
     readonly groupCommit: GroupCommit;
     readonly state: StateConfig;
     readonly backPressure: Pick<BackPressure, "mayFetchHistory">;
@@ -62,11 +59,6 @@ export async function buildSourceSync(
     ...{ knownTagIds: sourceSync.listedTagIds, changeNames: sourceSync.changeTagNames },
     commitNames: sourceSync.commitTagNames,
   });
-  const sensorWatchService = buildSensorWatch(name, entry, { store, clock, clockCheck: options.clockDoubt, log });
-  const onTagValueRead = (id: string, value: TagValue, atMs: number) => {
-    sensorWatchService.read(id, value, atMs);
-    options.onValueRead(name, id, value, atMs);
-  };
   const heartbeat = createHeartbeat({ source: name, everyMs: entry.heartbeat, store, clock, log });
   const historyDemand = createHistoryDemand();
   const historyPull = createHistoryPull({
@@ -74,7 +66,6 @@ export async function buildSourceSync(
     clock: createServiceClock(clock, () => source.clockSkewMs(), options.clockDoubt),
     ...{ classes: entry.history, timeZone: entry.time_zone, valuesMax: settings.valuesMax },
     mayFetchHistory: backPressure.mayFetchHistory,
-    onLoggedPoints: sensorWatchService.logged,
     knowsTagsOf: sourceSync.knowsTagsOfSite,
   });
   const liveReads = createLiveReads({
@@ -84,7 +75,7 @@ export async function buildSourceSync(
     offlineGatewayOf: (siteId) => sourceSync.offlineGatewayOf(siteId),
     isServiceDown: sourceSync.isServiceDown,
     onSuddenNulls: (siteId) => sourceSync.recheckGateways(siteId),
-    onRead: onTagValueRead,
+    onRead: (id, value, atMs) => options.onValueRead(name, id, value, atMs),
   });
   // Start live reads and history even if no read class is configured, because a reload may add a class.
   const sourceService = sourceSync.createService([liveReads, historyPull], liveReads);
@@ -131,8 +122,6 @@ export async function buildSourceSync(
     service: sourceService,
     /** Emits the event `worker-alive`. Starts after all other services. */
     heartbeat,
-    /** Watches the values that `service` reads. Starts before `service` and stops after `service`. */
-    sensorWatch: sensorWatchService,
     /** Reads the names file. Starts before `service`, so that even the first list of tags has names. */
     tagNamesFileWatch,
     activity: sourceActivity,
@@ -151,7 +140,6 @@ export async function buildSourceSync(
       sourceSync.changeConfig(entry);
       await tagNamesFileWatch.changeFile(entry.names);
       heartbeat.changeInterval(entry.heartbeat);
-      await sensorWatchService.applyConfig(entry);
       warnOfEmptyTagClasses = createEmptyTagClassWarning(entry);
       await warnOfEmptyTagClasses(store);
     },
@@ -174,52 +162,4 @@ export function buildPlanSettings(source: string, entry: SourceConfigEntry, stat
     ...{ source, read, history, quota, timeZone, valuesMax: maxHistoryValues },
     ...(schedule === false ? {} : { alarms: { ...alarmListSettings, schedule } }),
   };
-}
-
-const SENSOR_WATCH_STOP_TIMEOUT_MS = 5_000;
-
-export function buildSensorWatch(
-  source: string,
-  initialEntry: SourceConfigEntry,
-  watchOptions: Omit<Parameters<typeof createSensorWatch>[0], "source" | "config" | "classOf">,
-): WorkerService & Pick<SensorWatch, "read" | "logged"> & { applyConfig(entry: SourceConfigEntry): Promise<void> } {
-  let runSignal: AbortSignal | null = null;
-  let sensorWatch = createSensorWatchFor(initialEntry);
-
-  function createSensorWatchFor(entry: SourceConfigEntry): SensorWatch | null {
-    const settings = buildWatchSettings(entry);
-    return settings === null ? null : createSensorWatch({ ...watchOptions, source, ...settings });
-  }
-
-  const sensorWatchService = startServiceOnce({
-    name: `sensors ${source}`,
-    async start(signal) {
-      runSignal = signal;
-      await sensorWatch?.start(signal);
-    },
-    async stop(deadlineMs) {
-      runSignal = null;
-      await sensorWatch?.stop(deadlineMs);
-    },
-  });
-
-  return {
-    ...sensorWatchService,
-    read: (...readingArguments) => sensorWatch?.read(...readingArguments),
-    logged: (...loggedArguments) => sensorWatch?.logged(...loggedArguments),
-    async applyConfig(entry) {
-      const settings = buildWatchSettings(entry);
-      const previousSensorWatch = sensorWatch;
-      if (previousSensorWatch !== null && settings !== null) return previousSensorWatch.changeConfig(settings);
-      sensorWatch = createSensorWatchFor(entry);
-      await previousSensorWatch?.stop(SENSOR_WATCH_STOP_TIMEOUT_MS);
-      if (runSignal !== null) await sensorWatch?.start(runSignal);
-    },
-  };
-}
-
-function buildWatchSettings({ silent_sensors: config, read }: SourceConfigEntry) {
-  if (config === false) return null;
-  const findTagClass = createClassFinder(read);
-  return { config, classOf: (locatedTag: Parameters<typeof findTagClass>[0]) => findTagClass(locatedTag)?.name };
 }

@@ -50,7 +50,6 @@ describe("plenum check: comparison of the configuration with the building", () =
         ],
         history: [{ name: "daily", resolution: "1d", backfill: "30d", select: { ids: ["999"] } }],
         alarms: { sites: [1, 9] },
-        silent_sensors: { exclude: { name: "*spare*" } },
       },
       {
         commands: {
@@ -86,12 +85,6 @@ describe("plenum check: comparison of the configuration with the building", () =
         "warning",
         "There is no tag 999; ids are such as 10001, 10002, 10003. Nothing is read of this class.",
         '- "999"',
-      ],
-      [
-        "main: silent_sensors",
-        "warning",
-        expect.stringMatching(/^The name of no tag fits "\*spare\*"; names are such as /),
-        'name: "*spare*"',
       ],
       ["main: commands", "wrong", "Tag 10169 is at site 6 (Bygg 105 Office), not 1: write site_id: 6.", "site_id: 1"],
       ["sink files", "warning", "The service knows no priority D; its alarms have A, B, C.", "- D"],

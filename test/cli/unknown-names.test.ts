@@ -81,8 +81,6 @@ const CASES: readonly (readonly [typed: string, code: number, sentence: RegExp])
   ["plan --source nowhere", 78, NO_SOURCE],
   ["gaps 10001 99999999", 78, NO_TAG],
   ["gaps --source nowhere", 78, NO_SOURCE],
-  ["silent-sensors --source nowhere", 78, NO_SOURCE],
-  ["silent-sensors --site 999", 78, NO_SITE],
   ["complete --source nowhere", 78, NO_SOURCE],
   ["complete --site 999", 78, /^No history of a site 999 is followed in main\./],
   [`backfill 10001 99999999 ${PAST_RANGE}`, 78, NO_TAG],

@@ -94,7 +94,6 @@ describe("config/example.yaml", () => {
       "status.": "password viewer_password metrics_token trusted_proxy",
       "sources.campus.": "base_url token.env token.file ca_file proxy names read history alarms.sites",
       "sources.campus.inventory.": "sites tags_of_systems",
-      "sources.campus.silent_sensors.": "exclude may_rest.classes may_rest.ids may_rest.sites may_rest.systems",
       "sinks.broker.mqtt.": "url client_id username password tls commands.enabled",
       "sinks.lake.influxdb.": "url org bucket token measurement_prefix tags proxy ca_file",
       "sinks.tickets.webhook.": `url secrets unsigned headers ${connection}`,

@@ -59,12 +59,13 @@ test("all commands of the lake tutorial succeed, and the SQL views return the ro
   expect(page).toContain(".read ../docs/lake/duckdb.sql");
   await lake.run(readFileSync(join(DOCS, "duckdb.sql"), "utf8"));
   await answersThePage(lake);
+  await findsConstantTags(lake);
   await namesAndCounts(lake);
   await addsUp(lake);
 }, 200_000);
 
 async function answersThePage(lake: Lake): Promise<void> {
-  expect(queries).toHaveLength(3);
+  expect(queries).toHaveLength(4);
   for (const { sql, columns } of queries) {
     const rows = await lake.ask(sql);
     expect(rows.length, sql).toBeGreaterThan(0);
@@ -73,6 +74,18 @@ async function answersThePage(lake: Lake): Promise<void> {
     const whole = rows.filter((row) => !Object.values(row).includes(null));
     expect(whole.length, sql).toBeGreaterThan(0);
   }
+}
+
+async function findsConstantTags(lake: Lake): Promise<void> {
+  const { sql = "" } = queries.find(({ columns }) => columns.includes("different_values")) ?? {};
+  const constantTags = async (view: string) =>
+    (await lake.ask(sql.replace("history_named", view))).map((row) => `${row.tag_name}: ${row.different_values}`);
+  expect(await constantTags("history_named")).toEqual(["320.001_Drift: 1", "320.001_Driftstatus: 1"]);
+  expect(await constantTags("value_named")).toHaveLength(8);
+  const unreadable = "SELECT * REPLACE (NULL::DOUBLE AS value_number) FROM history_named WHERE unit = 'W'";
+  expect(await constantTags(`(${unreadable})`)).toEqual(["320.001-OE001_Effekt: 0"]);
+  const old = "SELECT * REPLACE (time - INTERVAL 8 DAY AS time) FROM history_named";
+  expect(await constantTags(`(${old})`)).toEqual([]);
 }
 
 async function namesAndCounts(lake: Lake): Promise<void> {

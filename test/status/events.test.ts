@@ -16,7 +16,6 @@ const SUMMARIES: Partial<Record<EventKind, readonly string[]>> = {
     "tag 10042 holds 22, not 20: It was too late to put 20 back; nothing was written. The gateway is offline.",
   ],
   "audit-head": ["12 records, abababababab…"],
-  "silent-sensors": ["Kvarnholmen 4: 1 finding in 320 tags"],
   "silence-started": ["until 2026-11-02T10:00:00.000Z: The pump is exchanged."],
   "silence-ended": ["until 2026-11-02T10:00:00.000Z: The pump is exchanged."],
   "token-expiring": ["in 28 days"],

@@ -46,7 +46,6 @@ const SECTIONS: readonly (readonly [path: string, isEachOf?: true])[] = [
   ["sources.*.inventory"],
   ["sources.*.read[]"],
   ["sources.*.history[]"],
-  ["sources.*.silent_sensors"],
   ["sinks.*"],
   // One section per connector.
   ["sinks.*", true],

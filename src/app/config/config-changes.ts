@@ -52,7 +52,6 @@ const EFFECT_BY_RELOADABLE_OPTION: Readonly<Record<string, string>> = {
   "sources.*.inventory": "the lists that it is about are asked for at once",
   "sources.*.names": "at once; a tag with another name is reported as changed",
   "sources.*.alarms.startup": "at the next start, as it says",
-  "sources.*.silent_sensors": "at once; what was seen so far counts",
   "sources.*.heartbeat": "at once",
   "sources.*.quota": "at once; what was spent in this minute counts",
   commands: "at once, as far as it is approved",

@@ -10,7 +10,6 @@ import { StateConfig } from "../../engine/store/state-config.ts";
 import { SyncConfig } from "../../engine/sync/config.ts";
 import { HistoryConfig } from "../../engine/sync/history/config.ts";
 import { ReadConfig } from "../../engine/sync/read/config.ts";
-import { SilentSensorsConfig } from "../../engine/sync/sensors/config.ts";
 import { StatusConfig } from "../../ui/status/status-config.ts";
 
 /** Name that the user gives to a source or sink. */
@@ -25,10 +24,6 @@ const SourceSection = SourceConfig.safeExtend({
   names: z.string().min(1).optional().meta({
     description:
       "CSV file with names of tags for other systems, relative to the folder of this file: columns tag_id,path,alias,unit_code. The worker reads it again when it changes; `plenum names` writes and checks it.",
-  }),
-  silent_sensors: SilentSensorsConfig.meta({
-    description:
-      "Report of sensors that seem dead, from values that are read anyway: event `silent-sensors`, `plenum silent-sensors`. False for none.",
   }),
 }).meta({ description: "One monitoring service: an address, a token and a quota." });
 

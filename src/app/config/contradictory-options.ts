@@ -9,7 +9,6 @@ import type { ConfigSections } from "./config-sections.ts";
 
 export function findContradictions(config: ConfigSections): readonly ConfigContradiction[] {
   return [
-    ...findUnknownReadClasses(config),
     ...findUnavailableSystems(config),
     ...findUnknownCommandOrigins(config),
     ...findUnknownFilterSources(config),
@@ -22,24 +21,10 @@ export function findContradictions(config: ConfigSections): readonly ConfigContr
 
 type Contradictions = Generator<ConfigContradiction>;
 
-const SENSOR_TAG_LISTS = ["exclude", "may_rest"] as const;
-
-function* findUnknownReadClasses({ sources }: ConfigSections): Contradictions {
-  for (const [name, { read, silent_sensors: sensors }] of Object.entries(sources)) {
-    if (sensors === false) continue;
-    const classNames = read.map((readClass) => readClass.name);
-    for (const listName of SENSOR_TAG_LISTS) {
-      const path = ["sources", name, "silent_sensors", listName, "classes"];
-      const messageStart = "There is no class of this name under read.";
-      yield* findUnknownNames(sensors[listName].classes, classNames, messageStart, path);
-    }
-  }
-}
-
 /** Finds options that select tags by system although `inventory.tags_of_systems` is off. */
 function* findUnavailableSystems({ sources }: ConfigSections): Contradictions {
   const message = "To select by system, set inventory.tags_of_systems: true for this source.";
-  for (const [name, { read, history, inventory, silent_sensors: sensors }] of Object.entries(sources)) {
+  for (const [name, { read, history, inventory }] of Object.entries(sources)) {
     if (inventory.tags_of_systems) continue;
     for (const [listName, classes] of Object.entries({ read, history }))
       for (const [n, { select }] of classes.entries()) {
@@ -47,9 +32,6 @@ function* findUnavailableSystems({ sources }: ConfigSections): Contradictions {
         if (select.systems !== undefined) yield { path: [...path, "systems"], message };
         if (select.exclude?.systems !== undefined) yield { path: [...path, "exclude", "systems"], message };
       }
-    for (const listName of SENSOR_TAG_LISTS)
-      if (sensors !== false && sensors[listName].systems !== undefined)
-        yield { path: ["sources", name, "silent_sensors", listName, "systems"], message };
   }
 }
 

@@ -5,7 +5,6 @@ import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import {
   compareTagClasses,
   describeVisibleSites,
-  findSelectionMismatches,
   findSiteMismatches,
   findWritableMismatches,
   joinWords,
@@ -28,7 +27,6 @@ export function compareSourceWithBuilding(buildingCheck: BuildingCheck): void {
   checkSiteOptions(buildingCheck);
   checkReadClasses(buildingCheck);
   checkHistoryClasses(buildingCheck);
-  checkSilentSensorOptions(buildingCheck);
   checkWritableTags(buildingCheck);
   const { name, entry, report } = buildingCheck;
   const values = report.about(`${name}: values`);
@@ -133,23 +131,6 @@ function checkTagClass(
     tags === 0 && n === 0 ? { ...mismatch, message: `${mismatch.message} Nothing is read of this class.` } : mismatch,
   );
   warnOfMismatches(buildingCheck, checkedOption, path, explainedMismatches);
-}
-
-/** Compares the fields of `silent_sensors` with the building one by one: a tag that matches one field is selected. */
-function checkSilentSensorOptions(buildingCheck: BuildingCheck): void {
-  const { silent_sensors: silentSensorOptions } = buildingCheck.entry;
-  if (silentSensorOptions === false) return;
-  // Skip units and names of `may_rest`: a building need not contain those of the default.
-  const { sites, systems, ids } = silentSensorOptions.may_rest;
-  const sensorSelections = {
-    exclude: { ...silentSensorOptions.exclude, classes: undefined },
-    may_rest: { sites, systems, ids },
-  };
-  for (const [listName, fields] of Object.entries(sensorSelections))
-    for (const [field, value] of Object.entries(fields)) {
-      const mismatches = value === undefined ? [] : findSelectionMismatches({ [field]: value }, buildingCheck.building);
-      warnOfMismatches(buildingCheck, "silent_sensors", ["silent_sensors", listName], mismatches);
-    }
 }
 
 /** Reports an entry of `commands.allow` without a matching tag as an error: the operator expects to write the tag. */

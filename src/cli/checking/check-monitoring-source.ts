@@ -90,11 +90,7 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
 }
 
 function listNeededBuildingParts(name: string, entry: SourceConfigEntry, { commands }: Config): WantedBuildingParts {
-  const { silent_sensors: silentSensorOptions } = entry;
-  const tagSelections = [
-    ...[...entry.read, ...entry.history].flatMap(({ select }) => [select, select.exclude ?? {}]),
-    ...(silentSensorOptions === false ? [] : [silentSensorOptions.exclude, silentSensorOptions.may_rest]),
-  ];
+  const tagSelections = [...entry.read, ...entry.history].flatMap(({ select }) => [select, select.exclude ?? {}]);
   return {
     followedSiteIds: entry.inventory.sites ?? null,
     systems: [...new Set(tagSelections.flatMap(({ systems = [] }) => systems))],

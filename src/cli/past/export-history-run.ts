@@ -247,14 +247,13 @@ function buildExportConfig({ config, entry, folder, source, stateFolder }: Expor
     ...{ sites: listSchedule, gateways: listSchedule, hosts: listSchedule, systems: listSchedule, tags: listSchedule },
   };
   const inventory = { ...entry.inventory, tags_of_systems: true };
-  const disabledSourceOptions = { read: [], history: [], silent_sensors: false as const, heartbeat: false as const };
   return {
     ...parsedConfig,
     state: { ...config.state, folder: stateFolder, replay_window: 15 * 60_000 },
     // Log nothing, because the export command itself prints failures.
     log: { level: "silent" },
     status: { ...parsedConfig.status, port: 0 },
-    sources: { [source]: { ...entry, ...disabledSourceOptions, inventory, schedules } },
+    sources: { [source]: { ...entry, read: [], history: [], heartbeat: false, inventory, schedules } },
   };
 }
 

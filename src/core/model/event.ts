@@ -10,7 +10,7 @@ import type {
   TagTotalFact,
 } from "./history-event-data.ts";
 import type { SilenceFact } from "./silence-event-data.ts";
-import type { SeriesBreak, SilentSensors, TagSystemsFact, TagValueFact } from "./tag-event-data.ts";
+import type { SeriesBreak, TagSystemsFact, TagValueFact } from "./tag-event-data.ts";
 
 /** Data by event kind. The id is a hash of the service's data, so it is the same after a restart or lost state. */
 export interface EventData {
@@ -100,8 +100,6 @@ export interface EventData {
   /** Length and last hash of the audit log, emitted with each write and once an hour. */
   "audit-head": AuditHead;
 
-  /** Report on sensors that seem dead, for each site and period (`silent_sensors.every`, 7 days), also when empty. */
-  "silent-sensors": SilentSensors;
   /** A period began in which people are not notified of certain alarms. */
   "silence-started": SilenceFact;
   /** A silence ended, at the agreed time or because a person ended the silence. */
@@ -285,7 +283,6 @@ export const EVENT_KINDS = Object.keys({
   "command-result": 1,
   "command-not-restored": 1,
   "audit-head": 1,
-  "silent-sensors": 1,
   "silence-started": 1,
   "silence-ended": 1,
   "token-expiring": 1,

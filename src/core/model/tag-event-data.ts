@@ -1,4 +1,4 @@
-import type { Resolution, Site, System, Tag, TagValue } from "./building.ts";
+import type { System, Tag, TagValue } from "./building.ts";
 
 /**
  * `bad`: the gateway could not read the value (null). `uncertain`: the worker's clock or the value's type is in doubt (see
@@ -98,56 +98,4 @@ export interface SeriesBreak {
     /** Time of the first listing with the new state, UTC. */
     readonly firstAfter: string;
   };
-}
-
-/**
- * Findings about a tag in one period. `never-moved`: a measured number was the same at every reading. `always-null`:
- * the gateway never could read the tag. `log-differs`: the tag's history differs from the live values of the same
- * times. `log-clock-off`: the newest values of the tag's history are older or newer than those of the site's other
- * tags.
- */
-export const SENSOR_FINDINGS = ["never-moved", "always-null", "log-differs", "log-clock-off"] as const;
-export type SensorFindingKind = (typeof SENSOR_FINDINGS)[number];
-
-/** Report for one site and period, in parts of at most 500 findings; emitted also without findings. */
-export interface SilentSensors {
-  readonly site: Site;
-  /** Start of the period, UTC. */
-  readonly from: string;
-  /** End of the period, UTC. */
-  readonly to: string;
-  /** Number of hours of the period in which the worker was running and watched the sensors. */
-  readonly watchedHours: number;
-  /** Number of the site's tags that were read at least once in the period. */
-  readonly tags: number;
-  /** Number of tags that were read often enough to be judged. */
-  readonly judged: number;
-  /** Number of findings of each kind in all parts together. */
-  readonly counts: Readonly<Record<SensorFindingKind, number>>;
-  /** Number of this part of the report; the first part is 1. */
-  readonly part: number;
-  /** Number of parts of the report. */
-  readonly parts: number;
-  /** Findings, one per tag. */
-  readonly findings: readonly SensorFinding[];
-}
-
-export interface SensorFinding {
-  /** Kind of the finding. */
-  readonly finding: SensorFindingKind;
-  readonly tag: Tag;
-  /** Description of the finding for people, in one sentence. */
-  readonly message: string;
-  /** Number of live readings in the period, including readings without a value. */
-  readonly readings: number;
-  /** For `never-moved`, the constant value; for `log-differs`, the mean of the live values; otherwise null. */
-  readonly value: number | null;
-  /** For `log-differs`, the mean of the history values at the same times; otherwise null. */
-  readonly logged: number | null;
-  /** For `log-differs`, the number of compared pairs of a live and a history value; otherwise null. */
-  readonly pairs: number | null;
-  /** For `log-clock-off`, milliseconds by which the history is older than that of other tags; negative if newer. */
-  readonly lagMs: number | null;
-  /** Bucket length of the history that `log-differs` or `log-clock-off` is about; otherwise null. */
-  readonly resolution: Resolution | null;
 }

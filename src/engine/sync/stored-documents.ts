@@ -21,9 +21,7 @@ export type SyncDocumentSetName =
   | "day-changed"
   | "history-window"
   | "backfill"
-  | "backfill-pause"
-  | "sensors"
-  | "silent-sensors";
+  | "backfill-pause";
 
 export function syncSet(name: SyncDocumentSetName, source: string): string {
   return `${name}/${source}`;
@@ -307,20 +305,6 @@ export interface PointLimit {
   readonly answer: number | null;
   readonly either: boolean;
   readonly at: string;
-}
-
-/** Current period of the sensor watch (set `sensors`, key `period`). */
-export interface StoredSensorPeriod {
-  readonly from: string;
-  readonly watchedMs: number;
-}
-
-/** Readings of up to 250 tags in the period. The keys in the set `sensors` are 0, 1, 2 and so on. */
-export interface StoredSensors {
-  readonly from: string;
-  readonly ids: readonly string[];
-  /** Rows of the tags one after the other, with the columns of src/engine/sync/sensors/sensor-statistics.ts. */
-  readonly numbers: readonly number[];
 }
 
 /** State of one job (set `poll`), keyed by job name. Written when `problem` changes, otherwise once a minute. */

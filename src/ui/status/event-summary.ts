@@ -21,10 +21,6 @@ const EVENT_SUMMARIES: { readonly [K in EventKind]?: (data: EventData[K]) => str
   "tag-systems-changed": ({ tag, systems }) =>
     `${tag.displayName}: ${systems.map(({ displayName }) => displayName).join(", ") || "no system"}`,
   "series-break": ({ tag, what }) => `${tag.displayName}: other ${what.join(" and ")} than before`,
-  "silent-sensors"({ site, counts, tags }) {
-    const count = Object.values(counts).reduce((sum, findingCount) => sum + findingCount, 0);
-    return `${site.displayName}: ${formatCount(count, "finding")} in ${formatCount(tags, "tag")}`;
-  },
   "history-complete": (data) =>
     "site" in data
       ? `${data.site.displayName}: ${data.resolution} until ${data.until}`

@@ -234,13 +234,6 @@ export const EVENT_FIELDS: {
     dueAt: at("due_at", no("the time of the event says so")),
   },
   "audit-head": inWorkerEvent("records head"),
-  "silent-sensors": {
-    ...inWorkerEvent("from watchedHours tags judged part parts"),
-    site: at(no("site_id says so"), WORKER_EVENT),
-    to: at(no("from and watched_hours say so"), WORKER_EVENT),
-    counts: at("always_null log_clock_off log_differs never_moved", WORKER_EVENT),
-    findings: at("finding tag_id readings", WORKER_EVENT),
-  },
   "silence-started": SILENCE,
   "silence-ended": SILENCE,
   "token-expiring": inWorkerEvent("expiresAt daysLeft"),

@@ -35,9 +35,6 @@ const POINTS_PER_COMMIT = 8_000;
 const POINTS_BEFORE_COMMIT = POINTS_PER_COMMIT / 2;
 const LIVE_POINT_AGE_MAX_MS = DAY_MS;
 
-/** Receives the points of each response about recent history, also points outside the requested range. */
-export type OnLoggedPoints = (id: string, resolution: Resolution, points: TagPoints, nowMs: number) => void;
-
 const NO_EMITTED_POINTS: EmittedHistoryPoints = {
   newPoints: new TagPoints(),
   revisedPoints: new TagPoints(),
@@ -52,9 +49,8 @@ export function createHistoryReplySettlement(options: {
   readonly clock: Clock;
   readonly source: string;
   readonly days: Pick<FinalizedDays, "collectDayChanges">;
-  readonly onLoggedPoints?: OnLoggedPoints | undefined;
 }) {
-  const { store, clock, source, onLoggedPoints } = options;
+  const { store, clock, source } = options;
   const ledgerDocumentSet = documentSet("history", source);
   const emittedPointsSet = syncSet("history-told", source);
 
@@ -194,7 +190,6 @@ export function createHistoryReplySettlement(options: {
         const points = selectReadablePoints(allLogPoints.sortedByTime(), unreadableRanges);
         const learnRanges = (answeredRanges: readonly LedgerRange[]) =>
           addUnreadableRanges(previousLedger, answeredRanges, unreadableRanges, isRetryOfRefusedRange, nowMs);
-        if (isFollowing && unreadableRanges === null) onLoggedPoints?.(record.id, rules.resolution, points, nowMs);
         const responsePoints = unreadableRanges === null ? allLogPoints : points;
         const learnedRanges = isFollowing ? [] : learnRanges(rangesFromPoints(responsePoints, range, previousLedger));
         for (const rangePart of isFollowing ? [range] : splitRangeByPoints(points, range, rules.resolution)) {

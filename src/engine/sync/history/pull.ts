@@ -11,7 +11,7 @@ import type { LoopJob, LoopJobRun } from "../job.ts";
 import { type HistoryDemand, historyRequestsPerMinute, logDiscoveryPerMinute } from "../plan/overload.ts";
 import { keepLanesBusy } from "../waiting-requests.ts";
 import { chooseBackfill, chooseRecentRequest, chooseTotals, chooseUserBackfill } from "./choose-request.ts";
-import { createHistoryReplySettlement, type OnLoggedPoints } from "./commit-history-reply.ts";
+import { createHistoryReplySettlement } from "./commit-history-reply.ts";
 import type { HistoryConfig } from "./config.ts";
 import { createTagLogDiscovery } from "./find-tags-with-history.ts";
 import { type HistoryProgress, historyProgress, setHistorySeriesGauge } from "./history-progress.ts";
@@ -46,7 +46,6 @@ export interface HistoryPullOptions {
   /** False while the sinks lag behind: pauses backfill and log discovery. */
   readonly mayFetchHistory?: () => Promise<boolean>;
   readonly valuesMax: number;
-  readonly onLoggedPoints?: OnLoggedPoints;
   /** False while some tags of a site may be unknown, so that no day of the site counts as complete. */
   readonly knowsTagsOf?: (siteId: number) => boolean;
 }
@@ -70,9 +69,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const registry = createHistorySeriesRegistry({ ...sourceState, log, scope, classes, timeZone });
   const isSeriesVisible = ({ siteTag }: Series) => siteTag.outOfSight !== "tag" && scope.sees(siteTag.siteId);
   const discovery = createTagLogDiscovery(registry, isSeriesVisible);
-  const { knowsTagsOf = () => true, onLoggedPoints } = options;
+  const { knowsTagsOf = () => true } = options;
   const finalizedDays = createFinalizedDays({ ...sourceState, series: registry.getAll, knowsTagsOf });
-  const replySettlement = createHistoryReplySettlement({ ...sourceState, days: finalizedDays, onLoggedPoints });
+  const replySettlement = createHistoryReplySettlement({ ...sourceState, days: finalizedDays });
   const isHistoryIdle = () => classes.length === 0 && registry.getAll().length === 0;
   const lookupIntervalMs = () => (isHistoryIdle() ? IDLE_HISTORY_LOOKUP_MS : HISTORY_LOOKUP_INTERVAL_MS);
   const shortResponses = createShortHistoryResponses(clock, learnedSize, log);
