@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { PostgresState } from "#src/engine/store/state-config.ts";
@@ -96,18 +96,16 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
   }
 
   return {
-    ...{ begun, faults, createMember, held },
+    ...{ faults, createMember, held },
     async member(name: string, options: MemberOptions = {}) {
       const network = await startDatabaseProxy(server.port);
       const connected = await open(network.port);
-      const clock = pausable(options.clock ?? systemClock);
       const killed = new AbortController();
-      const { fleet, metrics } = createMember(name, connected, { ...options, clock });
+      const { fleet, metrics } = createMember(name, connected, options);
       let isOver = false;
       const end = async (work: () => Promise<void>) => {
         if (isOver) return;
         isOver = true;
-        clock.resume();
         await work();
         await connected.close();
         await network.close();
@@ -121,7 +119,7 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
       endings.push(crash);
       await fleet.start(killed.signal);
       return {
-        ...{ name, fleet, network, clock, metrics, crash },
+        ...{ name, fleet, metrics, crash },
         holding: () => heldBy(name),
         stop: () => end(() => fleet.stop(2_000)),
       };
@@ -145,26 +143,6 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
       for (const end of endings.toReversed()) await end();
       clearInterval(judging);
       expect(faults).toEqual([]);
-    },
-  };
-}
-
-/** Sleepers of a paused clock do not wake, as in a stopped process. */
-function pausable(clock: Clock) {
-  let paused: PromiseWithResolvers<void> | null = null;
-  return {
-    ...clock,
-    async sleep(ms: number, signal?: AbortSignal) {
-      await clock.sleep(ms, signal);
-      while (paused !== null) await paused.promise;
-      signal?.throwIfAborted();
-    },
-    pause() {
-      paused ??= Promise.withResolvers();
-    },
-    resume() {
-      paused?.resolve();
-      paused = null;
     },
   };
 }
