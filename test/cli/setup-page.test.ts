@@ -1,8 +1,6 @@
-import { existsSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, statSync } from "node:fs";
 import { get } from "node:http";
-import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { suggestNextCommands } from "#src/cli/running/write-first-configuration.ts";
 import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { absent } from "../real-servers.ts";
 import { browserOfTests, findings } from "../status/page-in-browser.ts";
@@ -97,83 +95,6 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
       "78 plenum.yaml exists already, and nothing is overwritten. Name another file with --config, or move that one away.",
     );
   }, 120_000);
-});
-
-describe("the setup page in Norwegian", () => {
-  const setup = join(import.meta.dirname, "../../src/ui/setup");
-  const readTexts = (folder: string, ending: string) =>
-    readdirSync(folder)
-      .filter((name) => name.endsWith(ending) && name !== "norwegian-texts.mjs")
-      .map((name) => readFileSync(join(folder, name), "utf8"))
-      .join("\n");
-  const quotedTexts = (pattern: RegExp, source: string) =>
-    [...source.matchAll(pattern)].map(([, double, single]) => double ?? single ?? "");
-
-  test("has a translation with the same placeholders for every text of the page and of the worker", async () => {
-    const table = import("#src/ui/setup/page/norwegian-texts.mjs" as string) as Promise<{
-      readonly NORWEGIAN: Readonly<Record<string, string>>;
-    }>;
-    const { NORWEGIAN } = await table;
-    const literal = String.raw`\(\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')`;
-    const worker = readTexts(setup, ".ts");
-    const english = new Set([
-      ...quotedTexts(new RegExp(String.raw`\bt${literal}`, "g"), readTexts(join(setup, "page"), ".mjs")),
-      ...quotedTexts(new RegExp(String.raw`\bmessage${literal}`, "g"), worker),
-      ...quotedTexts(/\bmessage: "([^"]*)"/g, worker),
-      ...suggestNextCommands("plenum.yaml").map(([, what]) => what),
-    ]);
-    expect(english.size).toBeGreaterThan(80);
-    expect([...english].filter((text) => NORWEGIAN[text] === undefined)).toEqual([]);
-    const placeholders = (text: string) => [...text.matchAll(/\{\w+\}/g)].map(([cli]) => cli).toSorted();
-    expect(Object.entries(NORWEGIAN).filter(([en, nb]) => `${placeholders(en)}` !== `${placeholders(nb)}`)).toEqual([]);
-    const errors = quotedTexts(/new \w+\(\s*"([^"]*)"/g, worker);
-    const nowhere = Object.keys(NORWEGIAN).filter((text) => !english.has(text) && !errors.includes(text));
-    expect(nowhere).toEqual([]);
-  });
-
-  describe.skipIf(absent("chromium"))("in a browser", () => {
-    const openInBrowser = browserOfTests();
-
-    test("appears when a button is pressed at any step, and keeps the entered data", async () => {
-      const { service, worker, url, code } = await setUp();
-      const { page, complaints, open } = await openInBrowser(url);
-      await open();
-      await page.getByRole("button", { name: "Norsk" }).click();
-      await page.getByRole("heading", { name: "Skriv inn koden" }).waitFor();
-      await expect.poll(() => page.title()).toBe("Sett opp Plenum");
-      expect(await page.evaluate("document.documentElement.lang")).toBe("nb");
-      await page.getByLabel("Kode").fill(code);
-      await page.getByRole("button", { name: "Videre" }).click();
-      await page.getByLabel("Adressen til overvåkingstjenesten").fill(`${service.url}/api/v1`);
-      await page.getByLabel("Tilgangsnøkkel").fill("wrong-token");
-      await page.getByRole("button", { name: "Se på bygget" }).click();
-      await page.locator("[role=alert] [lang=en]", { hasText: "does not accept this token." }).waitFor();
-      await page.getByLabel("Tilgangsnøkkel").fill(SERVICE_TOKEN);
-      await page.getByRole("button", { name: "Se på bygget" }).click();
-      await page.getByRole("heading", { name: "Resultat av undersøkelsen" }).waitFor();
-      await page.getByText("/api/v1 på slutten av adressen er utelatt").waitFor();
-      await page.getByText("141 tagger (kWh").waitFor();
-      expect(await page.locator(".plan b").textContent()).toMatch(/^Disse ønskene tar \d+ % av kvoten \([\d.]+ /);
-      expect(await findings(page)).toEqual([]);
-      await page.getByLabel("Tidssonen til byggene").fill("Europe/Oslo");
-      await page.getByRole("button", { name: "English" }).click();
-      await page.getByRole("heading", { name: "Inspection result" }).waitFor();
-      expect(await page.getByLabel("Time zone of the buildings").inputValue()).toBe("Europe/Oslo");
-      await page.getByRole("button", { name: "Norsk" }).click();
-      await page.reload();
-      await page.getByLabel("Tidssonen til byggene").fill("Europe/Oslo");
-      await page.getByRole("button", { name: "Skriv konfigurasjonen" }).click();
-      await page.getByRole("heading", { name: "Konfigurasjonen er skrevet" }).waitFor();
-      await page.getByText("spør tjenesten og hver mottaker").waitFor();
-      expect(await findings(page)).toEqual([]);
-      const english = await page.evaluate(
-        "[...document.querySelectorAll('p, label, h2, h3, button, dd')].map((each) => each.textContent).filter((text) => /\\b(the|your|and|of|what)\\b/i.test(text))",
-      );
-      expect(english).toEqual([]);
-      expect(complaints.filter((each) => !/status of 40\d/.test(each))).toEqual([]);
-      await worker.stop();
-    });
-  });
 });
 
 test("plenum run --setup rejects requests without the code, and requests of other pages and host names", async () => {

@@ -1,11 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { draftConfiguration } from "#src/cli/running/write-first-configuration.ts";
 import type { PlanReport } from "#src/engine/sync/plan/report.ts";
-import { englishText } from "#src/ui/setup/building-summary-texts.ts";
 import {
   historyPollMs,
   INTERVALS_MS,
-  planMessages,
+  planLines,
   proposeChoices,
   quotaUseText,
   type SetupChoices,
@@ -106,7 +105,6 @@ describe("the texts of a plan", () => {
     const every = { readings: 60_000, meters: null, rest: null };
     return draftConfiguration(CONFIGURATION_VALUES, { every, history: null, polite: 1, ...choices }, building).plan;
   };
-  const planLines = (plan: PlanReport) => planMessages(plan).map(englishText);
 
   test("state how much of the quota live reads and history use together", () => {
     const plan = planFor({ history: HISTORY });

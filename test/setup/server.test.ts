@@ -13,10 +13,7 @@ const CHOICES = { every: { readings: 60_000, meters: null, rest: null }, history
 const WRITE = { choices: CHOICES, timeZone: "Europe/Oslo", mqttUrl: "" };
 const WRITTEN = { file: "plenum.yaml", tokenFile: "token", next: [["plenum run", "runs it"]] } as const;
 const PROBLEM = { file: "f", line: 3, column: 1, path: "sinks", message: "No such broker." };
-const rowsMessage = (rows: number) => ({
-  text: "A database or data lake stores {rows} rows of values a day",
-  values: { rows },
-});
+const rowsLine = (rows: number) => `A database or data lake stores ${rows} rows of values a day`;
 const UNKNOWN = "The server does not understand this request. Load the page again.";
 
 describe("the server of the setup page", () => {
@@ -78,10 +75,7 @@ describe("the server of the setup page", () => {
 
   test("serves the page and its files without the session key, and no other file", async () => {
     expect(server.url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
-    const scripts = ["/setup.mjs", "/language.mjs", "/norwegian-texts.mjs", "/htm.mjs"].map((path) => [
-      path,
-      "text/javascript",
-    ]);
+    const scripts = ["/setup.mjs", "/htm.mjs"].map((path) => [path, "text/javascript"]);
     const styles = ["/colours.css", "/setup.css"].map((path) => [path, "text/css"]);
     const otherFiles = [
       ["/", "text/html"],
@@ -173,22 +167,22 @@ describe("the server of the setup page", () => {
     const { body: looked } = await request("/api/look", ADDRESS, key);
     expect(looked).toMatchObject({
       ...{ baseUrl: "https://bms.example.com", alarms: 0, doubts: [] },
-      notes: [{ values: { end: "/api/v1" } }],
-      tags: { values: { tags: 35 } },
+      notes: ["/api/v1 at the end of the address is left out; it is added by itself."],
+      tags: "35 tags",
       zone: { proposed: "Europe/Oslo", note: null },
       groups: [
         { group: "readings", tags: 30, units: ["°C"] },
         { group: "meters", tags: 5, units: ["kWh"] },
       ],
       choices: { every: { readings: 30_000, meters: 900_000, rest: null }, polite: 1, history: HISTORY },
-      plan: { fits: true, change: null, lines: expect.arrayContaining([rowsMessage(30 * 2_880 + 5 * 96)]) },
+      plan: { fits: true, change: null, lines: expect.arrayContaining([rowsLine(30 * 2_880 + 5 * 96)]) },
     });
     expect((await request("/api/plan", looked.choices, key)).body).toEqual(looked.plan);
     const every = { readings: 15_000, meters: 15_000, rest: null };
     const { body: more } = await request("/api/plan", { ...looked.choices, every }, key);
     expect(more.load).toBeGreaterThan(looked.plan.load);
     expect([more.fits, more.lines]).toMatchObject([true, { length: 4 }]);
-    expect(more.lines).toContainEqual(rowsMessage(35 * 5_760));
+    expect(more.lines).toContainEqual(rowsLine(35 * 5_760));
     building = buildingWith({ "°C": 3_000 });
     await request("/api/look", ADDRESS, key);
     const excessiveChoices = { ...CHOICES, every: { ...CHOICES.every, readings: 3_000 } };

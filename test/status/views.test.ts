@@ -1,6 +1,4 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: a hostile name that looks like a template.
-import { readdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 import { addSilence } from "#src/engine/silence/alarm-silences.ts";
@@ -307,45 +305,5 @@ describe.skipIf(absent("chromium"))("a change from the status page", () => {
     await page.getByRole("button", { name: "send all again" }).click();
     await expect.poll(() => page.locator(".dead .ask code").innerText()).toBe("plenum outbox resend lake");
     expect(ordered).toEqual([]);
-  });
-});
-
-describe("the Norwegian translation", () => {
-  const folder = join(import.meta.dirname, "../../src/ui/status/page");
-  const sources = readdirSync(folder)
-    .filter((name) => name.endsWith(".mjs") && name !== "norwegian-texts.mjs")
-    .map((name) => readFileSync(join(folder, name), "utf8"))
-    .join("\n");
-  const table = import("#src/ui/status/page/norwegian-texts.mjs" as string) as Promise<{
-    readonly NORWEGIAN: Readonly<Record<string, string>>;
-  }>;
-
-  test("contains every text of the page, with the same placeholders", async () => {
-    const { NORWEGIAN } = await table;
-    const usedTexts = [...sources.matchAll(/\bt\(\s*"((?:[^"\\]|\\.)*)"/g)].map(([, text = ""]) => text);
-    expect(usedTexts.length).toBeGreaterThan(200);
-    expect(usedTexts.filter((text) => NORWEGIAN[text] === undefined)).toEqual([]);
-    const placeholders = (text: string) => [...text.matchAll(/\{\w+\}/g)].map(([place]) => place).toSorted();
-    const mismatches = Object.entries(NORWEGIAN).filter(([en, nb]) => `${placeholders(en)}` !== `${placeholders(nb)}`);
-    expect(mismatches).toEqual([]);
-  });
-
-  describe.skipIf(absent("chromium"))("in a browser", () => {
-    const openPage = samplePages();
-
-    test("is selected by a button, stored, and does not leave the current view", async () => {
-      const { page, url, complaints } = await openPage();
-      await page.goto(`${url}#/tag/north/10001`);
-      await page.getByRole("button", { name: "Norsk" }).click();
-      await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum virker");
-      expect(await page.evaluate("document.documentElement.lang")).toBe("nb");
-      await expect.poll(() => page.locator("main").innerText()).toContain("Hvor mottakerne publiserer den");
-      await page.reload();
-      await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum virker");
-      expect(await page.getByRole("link", { name: "Oversikt" }).count()).toBeGreaterThan(0);
-      await page.getByRole("button", { name: "English" }).click();
-      await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum works");
-      expect(complaints).toEqual([]);
-    });
   });
 });

@@ -3,7 +3,7 @@ import { buildPlanSettings } from "#src/app/build-sync.ts";
 import { loadRequestableTags } from "#src/engine/sync/inventory/requestable-tags.ts";
 import { reportPlan } from "#src/engine/sync/plan/report.ts";
 import { loadPlanFacts } from "#src/engine/sync/quota-plan-inputs.ts";
-import { planForBuilding, planMessages } from "#src/ui/setup/setup-choices.ts";
+import { planForBuilding, planLines } from "#src/ui/setup/setup-choices.ts";
 import { buildingWith } from "../setup/buildings.ts";
 import { startVirtualWorker } from "../virtual-worker.ts";
 
@@ -52,8 +52,8 @@ test.each<[configuration: string, source: { readonly read: readonly object[]; re
     for (const { tag } of await loadRequestableTags(worker.store, "main"))
       unitCounts[tag.unit ?? ""] = (unitCounts[tag.unit ?? ""] ?? 0) + 1;
     const setupPlan = planForBuilding(config, buildingWith(unitCounts), clock.now(), buildPlanSettings);
-    const rowsText = planMessages(setupPlan).find(({ text }) => text.includes("rows of values a day"));
-    expectWithin5Percent(24 * values.length, Number(rowsText?.values.rows), "rows on the setup page");
+    const [, rows] = /stores (\d+) rows of values a day/.exec(planLines(setupPlan).join("\n")) ?? [];
+    expectWithin5Percent(24 * values.length, Number(rows), "rows on the setup page");
   },
   300_000,
 );

@@ -9,15 +9,10 @@ import { parseDuration } from "../../core/values/duration.ts";
 import { printableLine } from "../../core/values/printable-text.ts";
 import { describeTimeZoneProblem } from "../../core/values/time-zone.ts";
 import { type BuildingSummary, suggestSourceName } from "../../ui/setup/building-inspection.ts";
-import {
-  buildingSummaryLines,
-  englishText,
-  guessTimeZone,
-  tagCountText,
-} from "../../ui/setup/building-summary-texts.ts";
+import { buildingSummaryLines, guessTimeZone, tagUnitsText } from "../../ui/setup/building-summary-texts.ts";
 import { pathInConfig, pathNextToConfig, refuseExistingFile, writeNewFiles } from "../../ui/setup/new-config-files.ts";
 import { parseServiceAddress, type ServiceAddress } from "../../ui/setup/service-address.ts";
-import { planMessages, proposeChoices, quotaUseText, type SetupChoices } from "../../ui/setup/setup-choices.ts";
+import { planLines, proposeChoices, quotaUseText, type SetupChoices } from "../../ui/setup/setup-choices.ts";
 import type { CliContext } from "../shell/command-context.ts";
 import { omitMissingLines, type Terminal } from "../shell/terminal-output.ts";
 import {
@@ -150,7 +145,7 @@ function askAddressAndToken(initContext: InitContext, addressArgument: string | 
     const givenAddress = attempt === 1 ? addressArgument : undefined;
     const addressText = givenAddress ?? (await prompt?.ask("Address of the monitoring service")) ?? "";
     const address = parseServiceAddress(addressText, options.allowPlainHttp ?? false);
-    terminal.info(...address.notes.map(englishText));
+    terminal.info(...address.notes);
     const tryToken = async (tokenAttempt: number) => {
       token = tokenAttempt === 1 && token !== null ? token : await askAccessToken(initContext, tokenAttempt);
       return { address, token, building: await inspectServiceBuilding(initContext, address, token) };
@@ -188,7 +183,7 @@ async function askTimeZone(initContext: InitContext, building: BuildingSummary):
   const { proposed, note } = guessTimeZone(building, Intl.DateTimeFormat().resolvedOptions().timeZone);
   return repeatQuestionUntilAccepted(initContext, async (attempt) => {
     const givenTimeZone = attempt === 1 ? options.timeZone : undefined;
-    if (givenTimeZone === undefined && attempt === 1 && note !== null) terminal.info(englishText(note));
+    if (givenTimeZone === undefined && attempt === 1 && note !== null) terminal.info(note);
     const timeZone = givenTimeZone ?? (await prompt?.ask("Time zone of the buildings", proposed ?? undefined)) ?? "";
     const timeZoneProblem = describeTimeZoneProblem(timeZone);
     if (timeZoneProblem !== null) throw new ConfigError(timeZoneProblem);
@@ -224,9 +219,9 @@ function printInitResult(
   terminal.print({ file, source: plan.source, sites: building.sites.length, tags: building.tags, fits, load }, [
     "",
     ...(token === null ? [] : [`${token} holds the token, readable by you only.`]),
-    `${file} is written (${text.trimEnd().split("\n").length} lines): ${tagCountText(building)}.`,
+    `${file} is written (${text.trimEnd().split("\n").length} lines): ${tagUnitsText(building)}.`,
     quotaUseText(plan),
-    ...planMessages(plan).map((message) => `  ${englishText(message)}`),
+    ...planLines(plan).map((line) => `  ${line}`),
     "",
     "What comes next:",
     ...followUpCommands.map(

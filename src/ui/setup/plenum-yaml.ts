@@ -1,7 +1,7 @@
 import { formatDuration } from "../../core/values/duration.ts";
 import { printableLine, toPrintableJson } from "../../core/values/printable-text.ts";
 import type { BuildingSummary } from "./building-inspection.ts";
-import { englishText, tagCountMessage, tagCountText } from "./building-summary-texts.ts";
+import { tagCountText, tagUnitsText } from "./building-summary-texts.ts";
 import { historyPollMs, type SetupChoices, type UnitGroup, unitGroups } from "./setup-choices.ts";
 
 export interface ConfigurationValues {
@@ -64,7 +64,7 @@ function yamlHeaderLines({ baseUrl, date }: ConfigurationValues, building: Build
     `# Made for ${baseUrl} on ${date}; plenum check says whether it fits, plenum plan what it costs.`,
     `# ${printableLine(`Token "${token.name}" of ${token.user.name}, ${expiryText}.`)}`,
     `# ${printableLine(`It sees ${siteNames.join(", ")}${otherSiteCount === 0 ? "" : ` and ${otherSiteCount} more sites`}:`)}`,
-    `# ${printableLine(`${tagCountText(building)}.`)}`,
+    `# ${printableLine(`${tagUnitsText(building)}.`)}`,
     "# Every option and its default: config/example.yaml.",
   ];
 }
@@ -93,7 +93,7 @@ function readClassLines(choices: SetupChoices, building: BuildingSummary, quotaL
     ...(quotaLine === null ? [] : [`# ${quotaLine}`]),
     "read:",
     ...chosenGroups.flatMap((group) => [
-      `  - name: ${allGroups.length === 1 ? "everything" : READ_CLASS_NAMES[group.group]} # ${englishText(tagCountMessage({ ...building, tags: group.tags }))}`,
+      `  - name: ${allGroups.length === 1 ? "everything" : READ_CLASS_NAMES[group.group]} # ${tagCountText({ ...building, tags: group.tags })}`,
       ...unitSelectionLines(group, allGroups, choices),
       `    every: ${formatDuration(choices.every[group.group] ?? 0)}`,
     ]),

@@ -5,7 +5,6 @@ import { formatSeconds } from "../../core/values/duration.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { type PlanSettings, planFactsFromTags } from "../../engine/sync/quota-plan-inputs.ts";
 import { type BuildingSummary, tagsForPlan, type UnitTagCount } from "./building-inspection.ts";
-import { englishText, message, type PageMessage } from "./building-summary-texts.ts";
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
@@ -101,37 +100,29 @@ export function planForBuilding(
   );
 }
 
-export function quotaMessage({ load, quota, lanes, fits, classes }: PlanReport): PageMessage {
-  if (classes.length === 0) return message("No tag is read; alarms are followed.");
-  const count = Number(quota.perMinute.toFixed(1));
+export function quotaUseText({ load, quota, lanes, fits, classes }: PlanReport): string {
+  if (classes.length === 0) return "No tag is read; alarms are followed.";
   const usedQuotaLanes = lanes.filter(({ lane }) => lane === "live" || lane === "history");
   const share = percentText(fits ? usedQuotaLanes.reduce((sum, lane) => sum + lane.share, 0) : load);
+  const quotaText = `${share} of the quota (${Number(quota.perMinute.toFixed(1))} requests a minute)`;
   return fits
-    ? message("These intervals take {share} of the quota ({count} requests a minute).", { share, count })
-    : message(
-        "These intervals need {share} of the quota ({count} requests a minute), so values become older than configured.",
-        { share, count },
-      );
+    ? `These intervals take ${quotaText}.`
+    : `These intervals need ${quotaText}, so values become older than configured.`;
 }
 
-export const quotaUseText = (plan: PlanReport): string => englishText(quotaMessage(plan));
-
-export function planMessages({ classes, history, backfill }: PlanReport): readonly PageMessage[] {
+export function planLines({ classes, history, backfill }: PlanReport): readonly string[] {
   const rows = classes.reduce((sum, { rowsPerDay }) => sum + rowsPerDay, 0);
   return [
     ...classes.map(({ name, tags, promisedSeconds, stretch }) => {
-      const values = { name, tags, age: formatSeconds(promisedSeconds) };
-      return stretch > 1
-        ? message("{name}: {tags} tags, a value every {age}, less often than configured", values)
-        : message("{name}: {tags} tags, a value every {age}", values);
+      const ageText = `${name}: ${tags} tags, a value every ${formatSeconds(promisedSeconds)}`;
+      return stretch > 1 ? `${ageText}, less often than configured` : ageText;
     }),
-    ...(classes.length === 0 ? [] : [message("A database or data lake stores {rows} rows of values a day", { rows })]),
+    ...(classes.length === 0 ? [] : [`A database or data lake stores ${rows} rows of values a day`]),
     ...history.map(({ name, tags, resolution }) => {
-      const values = { name, tags, resolution };
-      if (backfill === null) return message("history {name}: {tags} tags at {resolution}", values);
+      const historyText = `history ${name}: ${tags} tags at ${resolution}`;
+      if (backfill === null) return historyText;
       const minutes = Math.ceil(backfill.requestsLeft / backfill.requestsPerMinute);
-      const time = formatSeconds(minutes * 60);
-      return message("history {name}: {tags} tags at {resolution}, its past fetched in {time}", { ...values, time });
+      return `${historyText}, its past fetched in ${formatSeconds(minutes * 60)}`;
     }),
   ];
 }

@@ -22,9 +22,9 @@ import {
 } from "../status/access-control.ts";
 import { limitConnections, listen, REQUEST_TIMEOUTS } from "../status/connection-limits.ts";
 import type { BuildingSummary } from "./building-inspection.ts";
-import { buildingWarnings, guessTimeZone, tagCountMessage, tokenMessage } from "./building-summary-texts.ts";
+import { buildingWarnings, guessTimeZone, tagCountText, tokenText } from "./building-summary-texts.ts";
 import { parseServiceAddress } from "./service-address.ts";
-import { INTERVALS_MS, planMessages, proposeChoices, quotaMessage, SetupChoices, unitGroups } from "./setup-choices.ts";
+import { INTERVALS_MS, planLines, proposeChoices, quotaUseText, SetupChoices, unitGroups } from "./setup-choices.ts";
 
 /**
  * | Request of the setup page | Response; `{message}` for a failure |
@@ -82,8 +82,6 @@ const STYLE_CONTENT_TYPE = "text/css; charset=utf-8";
 const SETUP_PAGE_FILES: readonly (readonly [path: string, file: string, type: string])[] = [
   ["/", "./page/setup.html", "text/html; charset=utf-8"],
   ["/setup.mjs", "./page/setup.mjs", SCRIPT_CONTENT_TYPE],
-  ["/language.mjs", "../status/page/language.mjs", SCRIPT_CONTENT_TYPE],
-  ["/norwegian-texts.mjs", "./page/norwegian-texts.mjs", SCRIPT_CONTENT_TYPE],
   ["/htm.mjs", import.meta.resolve("htm/preact/standalone"), SCRIPT_CONTENT_TYPE],
   ["/colours.css", "../status/page/colours.css", STYLE_CONTENT_TYPE],
   ["/setup.css", "./page/setup.css", STYLE_CONTENT_TYPE],
@@ -143,8 +141,8 @@ function setupRoutes({ actions, clock, machineZone, onStart }: SetupServerOption
     inspection = { building, service };
     inspectionResponse = {
       ...{ baseUrl, notes, units, sites, systems, alarms, choices },
-      token: tokenMessage(building, clock.now()),
-      tags: tagCountMessage(building),
+      token: tokenText(building, clock.now()),
+      tags: tagCountText(building),
       doubts: buildingWarnings(building),
       zone: guessTimeZone(building, machineZone),
       steps: INTERVALS_MS,
@@ -179,7 +177,7 @@ function setupRoutes({ actions, clock, machineZone, onStart }: SetupServerOption
 function planResponse(plan: PlanReport) {
   const { load, fits, changes } = plan;
   const cheapestChange = fits ? null : (changes[0]?.text ?? null);
-  return { load, fits, change: cheapestChange, lines: planMessages(plan), share: quotaMessage(plan) };
+  return { load, fits, change: cheapestChange, lines: planLines(plan), share: quotaUseText(plan) };
 }
 
 async function parseJsonBody<T extends z.ZodType>(context: Context, schema: T): Promise<z.output<T>> {

@@ -1,5 +1,4 @@
 import { html, render, useEffect, useRef, useState } from "/htm.mjs";
-import { currentLanguage, currentRegion, LanguageButton, loadLanguage, t } from "/language.mjs";
 
 /** Rejects with a message for the user and the HTTP status; the status is 0 without a response. */
 async function requestSetup(path, body) {
@@ -11,12 +10,12 @@ async function requestSetup(path, body) {
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
   } catch {
-    throw Object.assign(new Error(t("Plenum does not respond. See the terminal.")), { status: 0 });
+    throw Object.assign(new Error("Plenum does not respond. See the terminal."), { status: 0 });
   }
   if (response.status === 204) return null;
   const result = await response.json().catch(() => ({}));
   if (response.ok) return result;
-  throw Object.assign(new Error(result.message ?? t("The request failed.")), { status: response.status });
+  throw Object.assign(new Error(result.message ?? "The request failed."), { status: response.status });
 }
 
 function useSetupRequest() {
@@ -34,12 +33,7 @@ function useSetupRequest() {
 }
 
 function ProblemText({ text }) {
-  return html`<p class="problem" role="alert">${text === null ? "" : translatedText(text)}</p>`;
-}
-
-function translatedText(text) {
-  const translation = t(text);
-  return translation === text && currentLanguage() !== "en" ? html`<span lang="en">${text}</span>` : translation;
+  return html`<p class="problem" role="alert">${text ?? ""}</p>`;
 }
 
 /** Heading that takes the focus, so that keyboard and screen reader start at the new step. */
@@ -60,12 +54,12 @@ function CodeForm({ done }) {
     });
   };
   return html`<form class="panel" onSubmit=${submitCode}>
-    <${FocusedHeading}>${t("Enter the code")}<//>
-    <p>${t("The terminal shows the code. You started Plenum there with:")} <code>plenum run --setup</code></p>
-    <label for="code">${t("Code")}</label>
+    <${FocusedHeading}>Enter the code<//>
+    <p>The terminal shows the code. You started Plenum there with: <code>plenum run --setup</code></p>
+    <label for="code">Code</label>
     <input id="code" name="code" autocomplete="off" autocapitalize="characters" spellcheck=${false} required placeholder="XXXX-XXXX" />
     <${ProblemText} text=${problem} />
-    <button disabled=${busy}>${t("Continue")}</button>
+    <button disabled=${busy}>Continue</button>
   </form>`;
 }
 
@@ -80,24 +74,24 @@ function AddressForm({ done }) {
     );
   };
   return html`<form class="panel" onSubmit=${inspectAddress}>
-    <${FocusedHeading}>${t("Where is the building?")}<//>
-    <label for="address">${t("Address of the monitoring service")}</label>
+    <${FocusedHeading}>Where is the building?<//>
+    <label for="address">Address of the monitoring service</label>
     <input id="address" name="address" type="text" inputmode="url" autocomplete="off" spellcheck=${false} required placeholder="https://monitoring.example.com" />
-    <label for="token">${t("Access token")}</label>
+    <label for="token">Access token</label>
     <input id="token" name="token" type="password" autocomplete="off" required aria-describedby="token-help" />
-    <p id="token-help" class="of">${t("Create a token in your user profile at the service. Plenum stores it in a separate file that only you can read.")}</p>
-    <label class="check"><input name="plain" type="checkbox" /> ${t("Test network only: send the token unencrypted over http://")}</label>
+    <p id="token-help" class="of">Create a token in your user profile at the service. Plenum stores it in a separate file that only you can read.</p>
+    <label class="check"><input name="plain" type="checkbox" /> Test network only: send the token unencrypted over http://</label>
     <${ProblemText} text=${problem} />
-    <button disabled=${busy}>${busy ? t("Inspecting …") : t("Inspect the building")}</button>
-    <p class="of" role="status">${busy ? t("Plenum inspects alarms and tags. A large building takes half a minute.") : ""}</p>
+    <button disabled=${busy}>${busy ? "Inspecting …" : "Inspect the building"}</button>
+    <p class="of" role="status">${busy ? "Plenum inspects alarms and tags. A large building takes half a minute." : ""}</p>
   </form>`;
 }
 
-/** Label and explanation of each group of tags. They are functions, because the language may change. */
+/** Label and explanation of each group of tags. */
 const TAG_GROUP_LABELS = {
-  readings: () => [t("Measured values"), t("temperatures, flows, powers …")],
-  meters: () => [t("Meters"), t("counters that only increase")],
-  rest: () => [t("The rest"), t("states, modes and values without a unit")],
+  readings: ["Measured values", "temperatures, flows, powers …"],
+  meters: ["Meters", "counters that only increase"],
+  rest: ["The rest", "states, modes and values without a unit"],
 };
 const BACKFILL_DAY_STEPS = [0, 1, 7, 30, 90, 365, 1095];
 const QUOTA_SHARE_STEPS = [0.2, 0.4, 0.6, 0.8, 1];
@@ -106,10 +100,8 @@ const PLAN_REQUEST_DELAY_MS = 200;
 function valueAgeText(ageMs) {
   const seconds = ageMs / 1000;
   if (seconds < 120) return `${seconds} s`;
-  return seconds < 7200 ? `${seconds / 60} min` : `${seconds / 3600} ${t("h")}`;
+  return seconds < 7200 ? `${seconds / 60} min` : `${seconds / 3600} h`;
 }
-
-const translateMessage = ({ text, values }) => t(text, values);
 
 /** Slider over a list of values. `none`: text of an added last step that selects null, such as "not at all". */
 function Slider({ id, label, help, steps, value, none, text, change }) {
@@ -164,29 +156,29 @@ function SetupChoicesForm({ looked, done, back }) {
     <form class="panel" onSubmit=${writeConfiguration}>
       ${
         looked.groups.length > 0 &&
-        html`<h3>${t("How old may values become?")}</h3>
+        html`<h3>How old may values become?</h3>
         ${looked.groups.map(({ group, tags, units }) => {
-          const [label, explanation] = TAG_GROUP_LABELS[group]();
+          const [label, explanation] = TAG_GROUP_LABELS[group];
           const firstUnits = units.filter((unit) => unit !== "").slice(0, 6);
           return html`<${Slider} key=${group} id=${group} label=${`${label}, ${tags}`} help=${firstUnits.join(", ") || explanation}
-            steps=${looked.steps} value=${choices.every[group]} none=${t("not read")} text=${valueAgeText} change=${changeGroupInterval(group)} />`;
+            steps=${looked.steps} value=${choices.every[group]} none="not read" text=${valueAgeText} change=${changeGroupInterval(group)} />`;
         })}
         <${HistorySlider} choices=${choices} setChoices=${setChoices} />
-        <${Slider} id="share" label=${t("Share of the quota")} help=${t("a smaller share leaves requests for your other programs")}
-          steps=${QUOTA_SHARE_STEPS} value=${choices.polite} text=${(share) => `${new Intl.NumberFormat(currentRegion()).format(share * 100)} %`}
+        <${Slider} id="share" label="Share of the quota" help="a smaller share leaves requests for your other programs"
+          steps=${QUOTA_SHARE_STEPS} value=${choices.polite} text=${(share) => `${Math.round(share * 100)} %`}
           change=${(polite) => setChoices((prev) => ({ ...prev, polite }))} />`
       }
       <${QuotaPlan} plan=${plan} />
-      <h3>${t("Settings that the service does not provide")}</h3>
-      <label for="zone">${t("Time zone of the buildings")}</label>
+      <h3>Settings that the service does not provide</h3>
+      <label for="zone">Time zone of the buildings</label>
       <input id="zone" name="zone" list="zones" required autocomplete="off" spellcheck=${false} value=${zone} onInput=${(event) => setZone(event.target.value)} aria-describedby="zone-help" placeholder="Europe/Oslo" />
       <datalist id="zones">${Intl.supportedValuesOf("timeZone").map((zone) => html`<option value=${zone}></option>`)}</datalist>
-      <p id="zone-help" class="of">${looked.zone.note === null ? t("The service does not state the time zone. Days and weeks of history begin in this zone.") : translateMessage(looked.zone.note)}</p>
-      <label for="broker">${t("MQTT broker that receives the events")}</label>
-      <input id="broker" name="broker" value=${broker} onInput=${(event) => setBroker(event.target.value)} autocomplete="off" spellcheck=${false} placeholder=${t("none: events go to files")} aria-describedby="broker-help" />
-      <p id="broker-help" class="of">${t("For example mqtt://localhost. Add passwords, InfluxDB, webhooks and more in the file.")}</p>
+      <p id="zone-help" class="of">${looked.zone.note === null ? "The service does not state the time zone. Days and weeks of history begin in this zone." : looked.zone.note}</p>
+      <label for="broker">MQTT broker that receives the events</label>
+      <input id="broker" name="broker" value=${broker} onInput=${(event) => setBroker(event.target.value)} autocomplete="off" spellcheck=${false} placeholder="none: events go to files" aria-describedby="broker-help" />
+      <p id="broker-help" class="of">For example mqtt://localhost. Add passwords, InfluxDB, webhooks and more in the file.</p>
       <${ProblemText} text=${problem} />
-      <button disabled=${busy}>${t("Write the configuration")}</button>
+      <button disabled=${busy}>Write the configuration</button>
     </form>`;
 }
 
@@ -194,48 +186,47 @@ function HistorySlider({ choices, setChoices }) {
   const { history } = choices;
   const changeBackfillDays = (days) =>
     setChoices((prev) => ({ ...prev, history: days === null ? null : { resolution: "1h", backfillDays: days } }));
-  const backfillDaysText = (days) =>
-    days === 0 ? t("from now on") : days === 1 ? t("1 day back") : t("{days} days back", { days });
-  return html`<${Slider} id="history" label=${t("Logged history, by the hour")} steps=${BACKFILL_DAY_STEPS}
-    value=${history === null ? null : history.backfillDays} none=${t("not fetched")} text=${backfillDaysText} change=${changeBackfillDays} />`;
+  const backfillDaysText = (days) => (days === 0 ? "from now on" : days === 1 ? "1 day back" : `${days} days back`);
+  return html`<${Slider} id="history" label="Logged history, by the hour" steps=${BACKFILL_DAY_STEPS}
+    value=${history === null ? null : history.backfillDays} none="not fetched" text=${backfillDaysText} change=${changeBackfillDays} />`;
 }
 
 function BuildingPanel({ looked, back }) {
   const { sites, systems } = looked;
   const largestSystems = systems.filter(({ tags }) => tags > 0).slice(0, 5);
   return html`<section class="panel">
-    <${FocusedHeading}>${t("Inspection result")}<//>
-    ${looked.notes.map((note) => html`<p class="of">${translateMessage(note)}</p>`)}
-    <p>${looked.baseUrl}. ${translateMessage(looked.token)}.</p>
-    <p><b>${translateMessage(looked.tags)}${commonUnitsText(looked.units)}</b>${activeAlarmsText(looked.alarms)}.</p>
-    <ul class="sites" tabindex="0" aria-label=${t("Sites")}>${sites.map(
+    <${FocusedHeading}>Inspection result<//>
+    ${looked.notes.map((note) => html`<p class="of">${note}</p>`)}
+    <p>${looked.baseUrl}. ${looked.token}.</p>
+    <p><b>${looked.tags}${commonUnitsText(looked.units)}</b>${activeAlarmsText(looked.alarms)}.</p>
+    <ul class="sites" tabindex="0" aria-label="Sites">${sites.map(
       ({ id, displayName, tags }) =>
-        html`<li><span class="of">${id}</span> ${displayName} <span class="of">${tags === null ? "" : t("{tags} tags", { tags })}</span></li>`,
+        html`<li><span class="of">${id}</span> ${displayName} <span class="of">${tags === null ? "" : `${tags} tags`}</span></li>`,
     )}</ul>
-    ${largestSystems.length > 0 && html`<p class="of">${t("Largest systems:")} ${largestSystems.map(({ code, displayName, tags }) => `${code} ${displayName} (${tags})`).join(", ")}.</p>`}
-    ${looked.doubts.map((warning) => html`<p class="warn">${translateMessage(warning)}</p>`)}
-    <button type="button" class="quiet" onClick=${back}>${t("Another address or token")}</button>
+    ${largestSystems.length > 0 && html`<p class="of">Largest systems: ${largestSystems.map(({ code, displayName, tags }) => `${code} ${displayName} (${tags})`).join(", ")}.</p>`}
+    ${looked.doubts.map((warning) => html`<p class="warn">${warning}</p>`)}
+    <button type="button" class="quiet" onClick=${back}>Another address or token</button>
   </section>`;
 }
 
 function commonUnitsText(units) {
-  const unitTexts = units.slice(0, 5).map(({ unit, tags }) => `${unit === "" ? t("no unit") : unit} ${tags}`);
+  const unitTexts = units.slice(0, 5).map(({ unit, tags }) => `${unit === "" ? "no unit" : unit} ${tags}`);
   return unitTexts.length === 0 ? "" : ` (${unitTexts.join(", ")}${units.length > unitTexts.length ? " …" : ""})`;
 }
 
 function activeAlarmsText(count) {
   if (count === null) return "";
-  return `, ${count === 1 ? t("1 active alarm") : t("{count} active alarms", { count })}`;
+  return `, ${count === 1 ? "1 active alarm" : `${count} active alarms`}`;
 }
 
 function QuotaPlan({ plan }) {
   const { share, load, fits, lines, change, problem } = plan;
   return html`<section class="plan" role="status">
-    <p class=${fits ? "good" : "warn"}><b>${translateMessage(share)}</b></p>
+    <p class=${fits ? "good" : "warn"}><b>${share}</b></p>
     <div class="bar" aria-hidden="true"><i class=${fits ? "" : "over"} style=${{ width: `${Math.min(100, load * 100)}%` }}></i></div>
-    <ul>${lines.map((line) => html`<li>${translateMessage(line)}</li>`)}</ul>
-    ${change !== null && html`<p>${t("The cheapest change:")} <span lang="en">${change}</span></p>`}
-    ${problem !== null && html`<p class="problem" lang=${currentLanguage() === "en" ? undefined : "en"}>${problem}</p>`}
+    <ul>${lines.map((line) => html`<li>${line}</li>`)}</ul>
+    ${change !== null && html`<p>The cheapest change: ${change}</p>`}
+    ${problem !== null && html`<p class="problem">${problem}</p>`}
   </section>`;
 }
 
@@ -249,17 +240,17 @@ function ConfigurationWrittenStep({ written }) {
       await openWorkerPage();
     });
   return html`<section class="panel">
-    <${FocusedHeading}>${t("The configuration is written")}<//>
-    <p><code>${written.file}</code> ${t("is the configuration. You can change it.")} <code>${written.tokenFile}</code> ${t("contains the token. Only you can read it.")}</p>
+    <${FocusedHeading}>The configuration is written<//>
+    <p><code>${written.file}</code> is the configuration. You can change it. <code>${written.tokenFile}</code> contains the token. Only you can read it.</p>
     <${ProblemText} text=${problem} />
     ${
       isStarting
-        ? html`<p role="status">${t("The worker is starting. Its status page appears here in a moment.")}</p>`
-        : html`<button disabled=${busy} onClick=${startWorker}>${t("Start the worker")}</button>`
+        ? html`<p role="status">The worker is starting. Its status page appears here in a moment.</p>`
+        : html`<button disabled=${busy} onClick=${startWorker}>Start the worker</button>`
     }
-    <h3>${t("Next steps")}</h3>
+    <h3>Next steps</h3>
     <dl class="next">${written.next.map(
-      ([command, description]) => html`<div><dt><code>${command}</code></dt><dd>${t(description)}</dd></div>`,
+      ([command, description]) => html`<div><dt><code>${command}</code></dt><dd>${description}</dd></div>`,
     )}</dl>
   </section>`;
 }
@@ -278,7 +269,6 @@ function SetupPage() {
   // Undefined until the server responds; null if this browser has no session key.
   const [setup, setSetup] = useState(undefined);
   const [problem, setProblem] = useState(null);
-  const [language, setLanguage] = useState(null);
   const refreshSetup = async () => {
     try {
       setSetup(await requestSetup("/api/setup"));
@@ -288,19 +278,15 @@ function SetupPage() {
     }
   };
   useEffect(() => void refreshSetup(), []);
-  useEffect(() => {
-    document.title = t("Set up Plenum");
-  }, [language]);
   const currentStep = setup === null ? 0 : setup?.written ? 3 : setup?.looked ? 2 : 1;
   return html`
-    <header><h1><img src="/favicon.svg" alt="" /> Plenum <span class="of">${t("setup")}</span></h1>
-      <ol aria-label=${t("Steps")}>${[t("code"), t("building"), t("intervals"), t("done")].map(
+    <header><h1><img src="/favicon.svg" alt="" /> Plenum <span class="of">setup</span></h1>
+      <ol aria-label="Steps">${["code", "building", "intervals", "done"].map(
         (name, i) =>
           html`<li aria-current=${setup !== undefined && i === currentStep ? "step" : undefined}>${name}</li>`,
-      )}</ol>
-      <${LanguageButton} kind="quiet" done=${setLanguage} /></header>
+      )}</ol></header>
     <main>
-      ${setup === undefined && problem === null && html`<p class="loading">${t("Loading …")}</p>`}
+      ${setup === undefined && problem === null && html`<p class="loading">Loading …</p>`}
       ${problem !== null && html`<${ProblemText} text=${problem} />`}
       ${setup === null && html`<${CodeForm} done=${refreshSetup} />`}
       ${setup && currentStep === 1 && html`<${AddressForm} done=${(looked) => setSetup({ ...setup, looked })} />`}
@@ -314,7 +300,6 @@ function SetupPage() {
     </main>`;
 }
 
-await loadLanguage();
 const rootElement = document.getElementById("app");
 rootElement.replaceChildren();
 render(html`<${SetupPage} />`, rootElement);

@@ -13,8 +13,8 @@ import {
   UnreliableCountWarning,
   useHeldOrder,
 } from "/components.mjs";
+import { at, countText, shortDate, untilText, valueText } from "/formats.mjs";
 import { html, useState } from "/htm.mjs";
-import { at, countText, shortDate, t, untilText, valueText } from "/language.mjs";
 import { post, usePolledData } from "/requests-to-worker.mjs";
 import { Age, nowMs } from "/worker-clock.mjs";
 
@@ -52,24 +52,24 @@ export function ActiveAlarms({ alarms, sources, site = null, priority, choose, s
   const rowOrder = useHeldOrder(rows, alarmKey, alarms.of);
   const priorityNames = Object.keys(priorities).toSorted();
   const priorityOptions = [
-    [null, html`${t("all")} <b>${valueText(alarmCount)}</b>`],
+    [null, html`all <b>${valueText(alarmCount)}</b>`],
     ...priorityNames.map((name) => [name, html`${name} <b>${valueText(priorities[name])}</b>`]),
   ];
-  return html`<${Panel} kind="alarms" title=${t("Active alarms")} note=${areAlarmsComplete ? valueText(alarmCount) : ""} extra=${html`<${RenewOrder} order=${rowOrder} />`}>
-    ${(priorityNames.length > 1 || priority !== null) && html`<div class="filters"><${ChoiceButtons} label=${t("priority")} options=${priorityOptions} chosen=${priority} choose=${choose} /></div>`}
+  return html`<${Panel} kind="alarms" title="Active alarms" note=${areAlarmsComplete ? valueText(alarmCount) : ""} extra=${html`<${RenewOrder} order=${rowOrder} />`}>
+    ${(priorityNames.length > 1 || priority !== null) && html`<div class="filters"><${ChoiceButtons} label="priority" options=${priorityOptions} chosen=${priority} choose=${choose} /></div>`}
     <${StaleWarning} answer=${alarms} />
     ${shownSources.map((source) => html`<${UnreliableCountWarning} key=${source.name} reading=${source.readings.alarms} what="active alarms" />`)}
-    ${alarms.of !== null && alarmCount === 0 && areAlarmsComplete && html`<p class="quiet">${t("The service lists none.")}</p>`}
+    ${alarms.of !== null && alarmCount === 0 && areAlarmsComplete && html`<p class="quiet">The service lists none.</p>`}
     ${
       rowOrder.rows.length > 0 &&
-      html`<ul class="scroll" tabindex="0" aria-label=${t("Active alarms")} ...${rowOrder.hold}>${rowOrder.rows.map(
+      html`<ul class="scroll" tabindex="0" aria-label="Active alarms" ...${rowOrder.hold}>${rowOrder.rows.map(
         (row) => html`<${AlarmRow} key=${alarmKey(row)} row=${row} silenced=${silenced} />`,
       )}</ul>`
     }
     ${
       matchingAlarmCount > rows.length &&
-      html`<p class="quiet">${t("and {count} more", { count: valueText(matchingAlarmCount - rows.length) })}
-        ${alarms.more !== null && html`<button type="button" class="only" onClick=${alarms.more}>${t("show more")}</button>`}</p>`
+      html`<p class="quiet">and ${valueText(matchingAlarmCount - rows.length)} more
+        ${alarms.more !== null && html`<button type="button" class="only" onClick=${alarms.more}>show more</button>`}</p>`
     }
   <//>`;
 }
@@ -82,22 +82,22 @@ function AlarmRow({ row, silenced }) {
     ${priorityMark(priority)}
     <div>
       <b><a href=${alarmAddress(source, alarm.id)}>${displayName}</a></b>
-      <span class="of">${alarm.site.displayName} · ${t("since")} <${Age} of=${alarm.triggeredAt} />${acknowledgementText(alarm)}${state === "active" ? "" : ` · ${t(state)}`} ${
+      <span class="of">${alarm.site.displayName} · since <${Age} of=${alarm.triggeredAt} />${acknowledgementText(alarm)}${state === "active" ? "" : ` · ${state}`} ${
         silence === null &&
         html`<${BeginSilenceForm} name=${displayName} what=${{ source, alarm: alarm.id }} done=${silenced} />`
       }</span>
       <span class="of">${alarm.description.startsWith(namePrefix) ? alarm.description.slice(namePrefix.length) : alarm.description}</span>
-      ${tickets.length > 0 && html`<span class="of">${t("sent to")} ${tickets.map((ticket) => html`<${TicketLink} key=${ticket.sink} ...${ticket} />`)}</span>`}
-      ${silence !== null && html`<span class="of"><b class="muted">${t("silenced")}</b> ${t("until {time} by {name}: {reason}", { time: at(silence.to, nowMs()), name: silence.madeBy, reason: silence.reason })}</span>`}
+      ${tickets.length > 0 && html`<span class="of">sent to ${tickets.map((ticket) => html`<${TicketLink} key=${ticket.sink} ...${ticket} />`)}</span>`}
+      ${silence !== null && html`<span class="of"><b class="muted">silenced</b> until ${at(silence.to, nowMs())} by ${silence.madeBy}: ${silence.reason}</span>`}
     </div>
   </li>`;
 }
 
 export const acknowledgementText = ({ acknowledged, acknowledgedBy }) =>
-  acknowledged ? ` · ${t("acknowledged by {name}", { name: acknowledgedBy ?? t("somebody") })}` : "";
+  acknowledged ? ` · acknowledged by ${acknowledgedBy ?? "somebody"}` : "";
 
 function TicketLink({ sink, ticket, link, isOpen, isFolded }) {
-  const ticketName = `${sink}${ticket === null ? "" : ` ${ticket}`}${isFolded ? ` (${t("together with others")})` : ""}${isOpen ? "" : ` (${t("closed")})`}`;
+  const ticketName = `${sink}${ticket === null ? "" : ` ${ticket}`}${isFolded ? " (together with others)" : ""}${isOpen ? "" : " (closed)"}`;
   return link === null
     ? html`<span class="ticket">${ticketName}</span> `
     : html`<a class="ticket" href=${link} target="_blank" rel="noreferrer noopener">${ticketName}</a> `;
@@ -109,14 +109,14 @@ export function AlarmSummaryList({ alarms, none }) {
     (alarm) => html`<li key=${`${alarm.id} ${alarm.episode}`}>
       ${priorityMark(alarm.priority)}
       <a href=${alarmAddress(alarm.source, alarm.id, alarm.episode)}>${alarm.name}</a>
-      <span class="of">${t(alarm.state)} · ${at(alarm.raisedAt, nowMs())}${alarm.endedAt === null ? "" : ` – ${at(alarm.endedAt, nowMs())}`}</span>
+      <span class="of">${alarm.state} · ${at(alarm.raisedAt, nowMs())}${alarm.endedAt === null ? "" : ` – ${at(alarm.endedAt, nowMs())}`}</span>
     </li>`,
   )}</ul>`;
 }
 
 /** Raised alarms by day as bars, stacked by priority. `bars`: null before the first response. */
 export function AlarmDaysPanel({ bars, answer = null }) {
-  return html`<${Panel} kind="days" title=${t("Alarms by day")} note=${t("raised in the last 30 days")}>
+  return html`<${Panel} kind="days" title="Alarms by day" note="raised in the last 30 days">
     ${answer !== null && html`<${StaleWarning} answer=${answer} />`}
     ${bars === null ? html`<div class="bars"></div>` : html`<${AlarmDayBars} bars=${bars} />`}
   <//>`;
@@ -133,13 +133,9 @@ function AlarmDayBars({ bars: { days, byPriority } }) {
   const priorities = Object.keys(byPriority).toSorted();
   const daySums = days.map((_, n) => sum(priorities.map((priority) => byPriority[priority][n])));
   const totalCount = sum(daySums);
-  if (totalCount === 0) return html`<p class="quiet">${t("No alarm was raised.")}</p>`;
+  if (totalCount === 0) return html`<p class="quiet">No alarm was raised.</p>`;
   const maxDaySum = Math.max(...daySums);
-  const barsSummary = t("{alarms}; most on {day}: {count}", {
-    alarms: countText(totalCount, "alarm"),
-    day: shortDayText(days[daySums.indexOf(maxDaySum)]),
-    count: valueText(maxDaySum),
-  });
+  const barsSummary = `${countText(totalCount, "alarm")}; most on ${shortDayText(days[daySums.indexOf(maxDaySum)])}: ${valueText(maxDaySum)}`;
   return html`<div class="bars" role="img" aria-label=${barsSummary}>
       ${days.map((day, n) => {
         const dayPriorities = priorities.filter((priority) => byPriority[priority][n] > 0);
@@ -151,7 +147,7 @@ function AlarmDayBars({ bars: { days, byPriority } }) {
       })}
     </div>
     <p class="of ends"><span>${shortDayText(days[0])}</span><span>${barsSummary}</span><span>${shortDayText(days.at(-1))}</span></p>
-    ${priorities.length > 1 && html`<p class="of key">${priorities.map((name) => html`<span><i class=${`p${name}`}></i> ${t("priority {name}", { name })}</span>`)}</p>`}`;
+    ${priorities.length > 1 && html`<p class="of key">${priorities.map((name) => html`<span><i class=${`p${name}`}></i> priority ${name}</span>`)}</p>`}`;
 }
 
 const SILENCE_DURATIONS = [
@@ -169,11 +165,11 @@ export function BeginSilenceForm({ what, name, done }) {
   const [isOpen, setOpen] = useState(false);
   const [reason, setReason] = useState("");
   const [failure, setFailure] = useState("");
-  const label = t("silence {name}", { name });
+  const label = `silence ${name}`;
   if (needsPassword())
-    return html`<${CommandHint} name=${t("silence …")} label=${label} command=${silenceCommandFor(what)} />`;
+    return html`<${CommandHint} name="silence …" label=${label} command=${silenceCommandFor(what)} />`;
   if (!isOpen)
-    return html`<button type="button" class="mute" aria-label=${label} onClick=${() => setOpen(true)}>${t("silence …")}</button>`;
+    return html`<button type="button" class="mute" aria-label=${label} onClick=${() => setOpen(true)}>silence …</button>`;
   const closeForm = () => {
     setOpen(false);
     setReason("");
@@ -186,13 +182,13 @@ export function BeginSilenceForm({ what, name, done }) {
     done();
   };
   return html`<span class="begin" role="group" aria-label=${label}>
-    <input placeholder=${t("why?")} aria-label=${t("reason")} maxlength=${MAX_REASON_LENGTH} value=${reason} autocomplete="off"
+    <input placeholder="why?" aria-label="reason" maxlength=${MAX_REASON_LENGTH} value=${reason} autocomplete="off"
       onInput=${(event) => setReason(event.target.value)} />
     ${SILENCE_DURATIONS.map(
       ([minutes, length]) => html`<button type="button" class="mute" disabled=${reason.trim() === ""}
-        onClick=${() => startSilence(minutes)}>${t("for {length}", { length })}</button>`,
+        onClick=${() => startSilence(minutes)}>for ${length}</button>`,
     )}
-    <button type="button" class="mute" onClick=${closeForm}>${t("cancel")}</button>
+    <button type="button" class="mute" onClick=${closeForm}>cancel</button>
     ${failure !== "" && html`<b class="problem">${failure}</b>`}
   </span>`;
 }
@@ -205,23 +201,23 @@ function EndSilenceButton({ id, done }) {
     done();
     return message;
   };
-  return html`<${ConfirmButton} name=${t("end")} again=${t("click again to end")} command=${command} done=${endSilence} />`;
+  return html`<${ConfirmButton} name="end" again="click again to end" command=${command} done=${endSilence} />`;
 }
 
 export function SilencesPanel({ silences, done }) {
   const rows = silences.data;
-  return html`<${Panel} kind="silences" title=${t("Silences")} note=${t("Plenum sends no tickets, messages or pages for these alarms")}>
+  return html`<${Panel} kind="silences" title="Silences" note="Plenum sends no tickets, messages or pages for these alarms">
     <${PasswordHint} command="plenum silence" />
     <${StaleWarning} answer=${silences} />
-    ${rows.length === 0 && silences.atMs !== null && html`<p class="quiet">${t("None.")}</p>`}
+    ${rows.length === 0 && silences.atMs !== null && html`<p class="quiet">None.</p>`}
     <ul class="scroll">${rows.slice(0, MAX_LISTED_SILENCES).map(
       ({ id, alarms, from, to, reason, madeBy, isActive }) => html`<li key=${id} class=${isActive ? "" : "coming"}>
         <b>${alarms}</b>
-        <span class="of">${isActive ? "" : `${t("from {time}", { time: at(from, nowMs()) })} `}${t("until {time}", { time: at(to, nowMs()) })}, ${untilText(isActive ? to : from, nowMs())} · ${t("by {name}", { name: madeBy })}</span>
+        <span class="of">${isActive ? "" : `from ${at(from, nowMs())} `}until ${at(to, nowMs())}, ${untilText(isActive ? to : from, nowMs())} · by ${madeBy}</span>
         <span class="of">${reason}</span>
         <${EndSilenceButton} id=${id} done=${done} />
       </li>`,
     )}</ul>
-    ${rows.length > MAX_LISTED_SILENCES && html`<p class="quiet">${t("and {count} more", { count: valueText(rows.length - MAX_LISTED_SILENCES) })}</p>`}
+    ${rows.length > MAX_LISTED_SILENCES && html`<p class="quiet">and ${valueText(rows.length - MAX_LISTED_SILENCES)} more</p>`}
   <//>`;
 }

@@ -11,8 +11,8 @@ import {
   tagAddress,
   ViewTitle,
 } from "/components.mjs";
+import { durationText } from "/formats.mjs";
 import { html } from "/htm.mjs";
-import { durationText, t } from "/language.mjs";
 import { usePolledData } from "/requests-to-worker.mjs";
 import { viewAddress } from "/view-url.mjs";
 import { Age, At, CurrentTimeText, nowMs } from "/worker-clock.mjs";
@@ -39,23 +39,23 @@ export function View({ parts: [source = "", id = "", episode = ""], query }) {
     .filter(({ what }) => what in PLOT_MARK_COLOURS)
     .map(({ at, what }) => ({ t: Date.parse(at) / 1000, colour: PLOT_MARK_COLOURS[what] }));
   return html`
-    <${ViewTitle} name=${brief.name} above=${[[brief.site, siteAddress(source, alarm.site.id)], [t("Alarm"), null]]}>
-      <p>${priorityMark(brief.priority)} <b class=${brief.endedAt === null ? "bad" : "good"}>${t(brief.state)}</b> · ${t("raised")} <${Age} of=${brief.raisedAt} />${acknowledgementText(alarm)}</p>
+    <${ViewTitle} name=${brief.name} above=${[[brief.site, siteAddress(source, alarm.site.id)], ["Alarm", null]]}>
+      <p>${priorityMark(brief.priority)} <b class=${brief.endedAt === null ? "bad" : "good"}>${brief.state}</b> · raised <${Age} of=${brief.raisedAt} />${acknowledgementText(alarm)}</p>
       <p>${alarm.description}</p>
-      <p class="of">${t("id {id}", { id })} · <a href=${viewAddress("source", [source])}>${source}</a> <${CopyAddress} />
+      <p class="of">id ${id} · <a href=${viewAddress("source", [source])}>${source}</a> <${CopyAddress} />
         ${brief.endedAt === null && html` <${BeginSilenceForm} name=${brief.name} what=${{ source, alarm: id }} done=${response.again} />`}</p>
     </${ViewTitle}>
     <${StaleWarning} answer=${response} />
     <${AlarmTimeline} life=${life} isOver=${brief.endedAt !== null} />
     ${
       tag !== null &&
-      html`<p class="of about">${t("Tag named in the alarm:")} <a href=${tagAddress(tag.source, tag.id)}>${tag.displayName}</a></p>
+      html`<p class="of about">Tag named in the alarm: <a href=${tagAddress(tag.source, tag.id)}>${tag.displayName}</a></p>
       <${TagPlot} source=${tag.source} id=${tag.id} query=${query} marks=${plotMarks} name=${tag.displayName} />`
     }
     <div class="halves">
       <${AlarmDelivery} sinks=${sinks} />
-      <${Panel} level="h3" title=${t("Earlier alarms of this kind")}>
-        <${AlarmSummaryList} alarms=${episodes.filter((alarm) => alarm.episode !== brief.episode)} none=${t("No earlier alarm is known.")} /><//>
+      <${Panel} level="h3" title="Earlier alarms of this kind">
+        <${AlarmSummaryList} alarms=${episodes.filter((alarm) => alarm.episode !== brief.episode)} none="No earlier alarm is known." /><//>
     </div>`;
 }
 
@@ -71,9 +71,9 @@ function AlarmTimeline({ life, isOver }) {
     return phase;
   });
   const durationLabel = isOver
-    ? t("lasted {time}", { time: durationText(timelineMs / 1000) })
-    : html`${t("for")} <${CurrentTimeText} say=${(now) => durationText((now - beginMs) / 1000)} />`;
-  return html`<${Panel} kind="life" level="h3" title=${t("Timeline")} note=${durationLabel}>
+    ? `lasted ${durationText(timelineMs / 1000)}`
+    : html`for <${CurrentTimeText} say=${(now) => durationText((now - beginMs) / 1000)} />`;
+  return html`<${Panel} kind="life" level="h3" title="Timeline" note=${durationLabel}>
     <div class="line" aria-hidden="true">${stepPhases.map((stepPhase, n) => {
       const phaseShare = ((stepTimes[n + 1] ?? endMs) - stepTimes[n]) / timelineMs;
       return (
@@ -82,8 +82,8 @@ function AlarmTimeline({ life, isOver }) {
     })}</div>
     <ol>${life.map(
       ({ at, what, words }, n) => html`<li key=${`${at} ${what}`}><i class=${stepPhases[n]}></i> <${At} time=${at} />
-        <b>${t(what)}</b> <span lang="en">${words}</span>
-        ${n > 0 && html`<span class="of">${t("after {time}", { time: durationText((stepTimes[n] - beginMs) / 1000) })}</span>`}</li>`,
+        <b>${what}</b> ${words}
+        ${n > 0 && html`<span class="of">after ${durationText((stepTimes[n] - beginMs) / 1000)}</span>`}</li>`,
     )}</ol><//>`;
 }
 
@@ -93,8 +93,8 @@ function AlarmDelivery({ sinks }) {
   const deliveryRows = sinks.map(
     ({ sink, connector, state, words, link }) => html`<tr key=${sink}>
       <td><a href=${viewAddress("sink", [sink])}>${sink}</a> <span class="of">${connector ?? ""}</span></td>
-      <td><b class=${DELIVERY_STATE_COLOURS[state] ?? ""}>${t(state)}</b> <span class="of" lang="en">${words}</span>
-        ${link !== null && html` <a href=${link} target="_blank" rel="noreferrer noopener">${t("open")}</a>`}</td></tr>`,
+      <td><b class=${DELIVERY_STATE_COLOURS[state] ?? ""}>${state}</b> <span class="of">${words}</span>
+        ${link !== null && html` <a href=${link} target="_blank" rel="noreferrer noopener">open</a>`}</td></tr>`,
   );
-  return html`<${Panel} level="h3" title=${t("Delivery to each sink")}><${Table} kind="listed" rows=${deliveryRows} none=${t("None is configured.")} /><//>`;
+  return html`<${Panel} level="h3" title="Delivery to each sink"><${Table} kind="listed" rows=${deliveryRows} none="None is configured." /><//>`;
 }

@@ -1,6 +1,6 @@
 import { setNeedsPassword } from "/components.mjs";
+import { agoText, at, countText, hourAndMinute, valueText } from "/formats.mjs";
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from "/htm.mjs";
-import { agoText, at, countText, hourAndMinute, LanguageButton, loadLanguage, t, valueText } from "/language.mjs";
 import { Overview, sitesOfSources } from "/overview.mjs";
 import { usePolledData } from "/requests-to-worker.mjs";
 import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
@@ -58,7 +58,7 @@ function LoadedView({ view, ...props }) {
   const [loaded, setLoadedView] = useState(null);
   useEffect(() => {
     let isUnmounted = false;
-    const FailedView = () => html`<p class="problem">${t("This view cannot be loaded now; load the page again.")}</p>`;
+    const FailedView = () => html`<p class="problem">This view cannot be loaded now; load the page again.</p>`;
     VIEW_LOADERS[view]().then(
       ({ View }) => isUnmounted || setLoadedView({ View }),
       () => isUnmounted || setLoadedView({ View: FailedView }),
@@ -67,14 +67,13 @@ function LoadedView({ view, ...props }) {
       isUnmounted = true;
     };
   }, [view]);
-  return loaded === null ? html`<p class="loading">${t("Loading …")}</p>` : html`<${loaded.View} ...${props} />`;
+  return loaded === null ? html`<p class="loading">Loading …</p>` : html`<${loaded.View} ...${props} />`;
 }
 
 /** Shows the view that the page's address names. An error in the view does not affect the rest of the page. */
 function CurrentView({ address: { view, parts, query }, ...props }) {
   const [error] = useErrorBoundary((caught) => console.error(caught));
-  if (error)
-    return html`<p class="problem">${t("This view cannot be displayed:")} ${String(error.message ?? error)}</p>`;
+  if (error) return html`<p class="problem">This view cannot be displayed: ${String(error.message ?? error)}</p>`;
   if (view === "tags")
     return html`<${TagsPanel} query=${tagListQuery(query)} amend=${amendViewQuery} sites=${sitesOfSources(props.report.sources)} />`;
   if (Object.hasOwn(VIEW_LOADERS, view))
@@ -84,7 +83,6 @@ function CurrentView({ address: { view, parts, query }, ...props }) {
 
 function StatusPage() {
   const address = useViewAddress();
-  const [language, setLanguage] = useState(null);
   const polledStatus = usePolledData("/api/status", null, STATUS_POLL_MS);
   const report = polledStatus.data;
   const reportChangedAtMs = useReportChangeTime(report, polledStatus.atMs);
@@ -92,41 +90,41 @@ function StatusPage() {
   const lostWorker = useLostWorker(polledStatus, reportChangedAtMs);
   const isWorkerLost = lostWorker !== null || (report === null && polledStatus.failed !== null);
   useEffect(() => {
-    document.title = isWorkerLost ? `✕ ${t("no response")} – Plenum` : "Plenum";
-  }, [isWorkerLost, language]);
+    document.title = isWorkerLost ? "✕ no response – Plenum" : "Plenum";
+  }, [isWorkerLost]);
   if (report === null)
     return polledStatus.failed === null
-      ? html`<p class="loading">${t("Loading …")}</p>`
-      : html`<p class="loading problem">${t("The worker does not respond:")} ${polledStatus.failed}</p>`;
+      ? html`<p class="loading">Loading …</p>`
+      : html`<p class="loading problem">The worker does not respond: ${polledStatus.failed}</p>`;
 
   const withoutFailureWhileLost = (response) => (lostWorker === null ? response : { ...response, failed: null });
   const { view, parts } = address;
   return html`
-    <${PageHeader} key=${`header ${language}`} report=${report} lost=${lostWorker} view=${view} setLanguage=${setLanguage} />
+    <${PageHeader} report=${report} lost=${lostWorker} view=${view} />
     <main class=${lostWorker === null ? "" : "old"}>
       <${LostWorkerWarning} lost=${lostWorker} />
-      ${report.notices.length > 0 && html`<section class="notices" aria-label=${t("Attention")}><ul>${report.notices.map((text) => html`<li lang="en">${text}</li>`)}</ul></section>`}
+      ${report.notices.length > 0 && html`<section class="notices" aria-label="Attention"><ul>${report.notices.map((text) => html`<li>${text}</li>`)}</ul></section>`}
       <${FirstInventoryProgress} sources=${report.sources} />
-      <${CurrentView} key=${[language, view, ...parts].join("/")} address=${address} report=${report} during=${withoutFailureWhileLost} />
+      <${CurrentView} key=${[view, ...parts].join("/")} address=${address} report=${report} during=${withoutFailureWhileLost} />
     </main>`;
 }
 
-function PageHeader({ report, lost, view, setLanguage }) {
+function PageHeader({ report, lost, view }) {
   const [severity, statusText] =
     lost !== null
-      ? ["lost", t("no response")]
+      ? ["lost", "no response"]
       : report.notices.length > 0
-        ? ["trouble", t("Plenum needs attention")]
-        : ["well", t("Plenum works")];
+        ? ["trouble", "Plenum needs attention"]
+        : ["well", "Plenum works"];
   const viewLinks = [
-    ["", t("Overview")],
-    ["tags", t("Tags")],
-    ...(report.commands === null ? [] : [["commands", t("Commands")]]),
-    ...(report.member === undefined ? [] : [["fleet", t("Fleet")]]),
+    ["", "Overview"],
+    ["tags", "Tags"],
+    ...(report.commands === null ? [] : [["commands", "Commands"]]),
+    ...(report.member === undefined ? [] : [["fleet", "Fleet"]]),
   ];
   return html`<header>
     <h1><img src="/favicon.svg" alt="" /> Plenum</h1>
-    <nav aria-label=${t("views")}>${viewLinks.map(
+    <nav aria-label="views">${viewLinks.map(
       ([name, label]) => html`<a href=${`#/${name}`} aria-current=${view === name ? "page" : undefined}>${label}</a>`,
     )}</nav>
     <p class=${`pulse ${severity}`} role="status">${statusText}</p>
@@ -134,24 +132,23 @@ function PageHeader({ report, lost, view, setLanguage }) {
     <p class="of">
       <${CurrentTimeText} say=${hourAndMinute} /> · ${
         report.startedAt === null
-          ? `${t("no worker is running")} · `
-          : html`<span class="wide"><${CurrentTimeText} say=${(now) => t("started {ago}", { ago: agoText(report.startedAt, now) })} /> · </span>`
-      }${t("version {version}", { version: report.version })}
+          ? "no worker is running · "
+          : html`<span class="wide"><${CurrentTimeText} say=${(now) => `started ${agoText(report.startedAt, now)}`} /> · </span>`
+      }version ${report.version}
     </p>
-    <${LanguageButton} kind="mute" done=${setLanguage} />
   </header>`;
 }
 
 function ActiveAlarmCount({ sources }) {
   const alarmReadings = sources.map((source) => source.readings.alarms);
-  if (!alarmReadings.every(({ state }) => state === "whole" || state === "part")) return t("Buildings: alarms unknown");
+  if (!alarmReadings.every(({ state }) => state === "whole" || state === "part")) return "Buildings: alarms unknown";
   const alarmCount = alarmReadings.reduce((sum, reading) => sum + reading.held, 0);
   const priorityACount = sitesOfSources(sources).reduce((sum, { alarms }) => sum + (alarms?.A ?? 0), 0);
-  if (alarmCount === 0) return t("Buildings: no active alarm");
-  const alarmCountText = t("Buildings: {alarms}", { alarms: countText(alarmCount, "active alarm") });
+  if (alarmCount === 0) return "Buildings: no active alarm";
+  const alarmCountText = `Buildings: ${countText(alarmCount, "active alarm")}`;
   return priorityACount === 0
     ? alarmCountText
-    : html`${alarmCountText}, <b class="bad">${t("{count} of priority A", { count: valueText(priorityACount) })}</b>`;
+    : html`${alarmCountText}, <b class="bad">${valueText(priorityACount)} of priority A</b>`;
 }
 
 /** Warns that the data is old. Times are of the browser's clock, because the worker's clock stands still. */
@@ -161,11 +158,11 @@ function LostWorkerWarning({ lost }) {
   const lostSinceText = at(lostSinceTime, Date.now());
   const lostWorkerMessage =
     lost.what === "away"
-      ? t("The worker has not responded since {time}", { time: lostSinceText })
-      : t("The worker has sent an unchanged time since {time}", { time: lostSinceText });
+      ? `The worker has not responded since ${lostSinceText}`
+      : `The worker has sent an unchanged time since ${lostSinceText}`;
   return html`<section class="gone" role="alert">
     <b>${lostWorkerMessage}, <${CurrentTimeText} say=${() => agoText(lostSinceTime, Date.now())} />.</b>
-    ${t("The page shows data from that time. The ages continue to count.")}
+    The page shows data from that time. The ages continue to count.
   </section>`;
 }
 
@@ -174,11 +171,10 @@ function FirstInventoryProgress({ sources }) {
     .filter(({ firstInventory }) => firstInventory?.message != null)
     .map(
       ({ name, firstInventory }) =>
-        html`<p class="of" role="status" lang="en" key=${name}>${sources.length > 1 ? `${name}: ` : ""}${firstInventory.message}</p>`,
+        html`<p class="of" role="status" key=${name}>${sources.length > 1 ? `${name}: ` : ""}${firstInventory.message}</p>`,
     );
 }
 
-await loadLanguage();
 const rootElement = document.getElementById("app");
 rootElement.replaceChildren();
 render(html`<${StatusPage} />`, rootElement);

@@ -1,6 +1,6 @@
 import { ChoiceButtons, Panel, StaleWarning } from "/components.mjs";
+import { at, countText, hourAndMinute, intervalText, shortDate, valueText } from "/formats.mjs";
 import { html, useEffect, useMemo, useRef, useState } from "/htm.mjs";
-import { at, countText, hourAndMinute, intervalText, shortDate, t, valueText } from "/language.mjs";
 import { usePolledData } from "/requests-to-worker.mjs";
 import { amendViewQuery } from "/view-url.mjs";
 import { nowMs } from "/worker-clock.mjs";
@@ -109,8 +109,7 @@ function plotOptionsFor(uPlot, box, { from, to, series, bands, marks, levels, fl
       {
         ...axis,
         size: (plot, labels) => valueAxisWidth(plot, labels ?? [], remPx),
-        values: (_, values) =>
-          values.map((value) => (value === null ? "" : value.toLocaleString(document.documentElement.lang))),
+        values: (_, values) => values.map((value) => (value === null ? "" : valueText(value))),
       },
     ],
     hooks: {
@@ -144,7 +143,7 @@ const POINT_STEPS_BY_KEY = { ArrowLeft: -1, ArrowRight: 1, PageUp: -12, PageDown
  * horizontal lines. `floor`: value that the axis includes. `say(n)`: text about the nth point; if n is null, about all.
  */
 export function Chart(props) {
-  if (props.data[0].length === 0) return html`<p class="canvas empty">${t("There is no data for this period.")}</p>`;
+  if (props.data[0].length === 0) return html`<p class="canvas empty">There is no data for this period.</p>`;
   return html`<${PlotCanvas} ...${props} />`;
 }
 
@@ -207,9 +206,9 @@ function PlotCanvas({ data, from, to, series, bands = [], marks = [], levels = [
   };
   return html`<div class="chart">
     <p class="readout" aria-live=${isFocused ? "polite" : "off"}>${pointIndex === null || pointIndex >= data[0].length ? say(null) : say(pointIndex)}</p>
-    ${hasFailed && html`<p class="problem">${t("The plot cannot be loaded now; load the page again.")}</p>`}
-    <div class="canvas" ref=${plotBox} tabindex="0" role="application" aria-roledescription=${t("plot")}
-      aria-label=${t("{name}, curve; arrow keys read it point by point", { name })}
+    ${hasFailed && html`<p class="problem">The plot cannot be loaded now; load the page again.</p>`}
+    <div class="canvas" ref=${plotBox} tabindex="0" role="application" aria-roledescription="plot"
+      aria-label=${`${name}, curve; arrow keys read it point by point`}
       onKeyDown=${movePointByKey} onFocus=${() => setFocused(true)} onBlur=${() => setFocused(false)}></div>
   </div>`;
 }
@@ -252,8 +251,7 @@ export function TagPlot({ source, id, query, marks = [], isBoolean = false, name
     setFetching(false);
     amendViewQuery({ span: newTimeSpan });
   };
-  const timeSpanOptions = Object.entries(TIME_SPAN_LABELS).map(([span, label]) => [span, t(label)]);
-  return html`<${Panel} kind="curve" level="h3" title=${t("Curve")} extra=${html`<${ChoiceButtons} label=${t("time shown")} options=${timeSpanOptions} chosen=${timeSpan} choose=${chooseTimeSpan} />`}>
+  return html`<${Panel} kind="curve" level="h3" title="Curve" extra=${html`<${ChoiceButtons} label="time shown" options=${Object.entries(TIME_SPAN_LABELS)} chosen=${timeSpan} choose=${chooseTimeSpan} />`}>
     <${StaleWarning} answer=${response} />
     ${plot === null && html`<div class="canvas waiting"></div>`}
     ${
@@ -274,10 +272,10 @@ function ValueCurve({ plot, marks, isBoolean, name }) {
   const renderPoint = (n) => {
     if (n === null) return plotSummary(plot);
     const pointValueText =
-      value[n] === null ? t("no value") : `${valueText(isBoolean ? value[n] === 1 : value[n])}${unitSuffix}`;
+      value[n] === null ? "no value" : `${valueText(isBoolean ? value[n] === 1 : value[n])}${unitSuffix}`;
     const hasWideBand = hasBand && low[n] !== null && low[n] !== high[n];
     return html`${pointTimeText(plot.t[n])} <b>${pointValueText}</b>
-      ${hasWideBand && html`<span class="of">${t("between {low} and {high}", { low: valueText(low[n]), high: valueText(high[n]) })}</span>`}`;
+      ${hasWideBand && html`<span class="of">between ${valueText(low[n])} and ${valueText(high[n])}</span>`}`;
   };
   return html`<${Chart} name=${name} data=${plotColumns} from=${secondsOfTime(plot.from)} to=${secondsOfTime(plot.to)} series=${series}
     bands=${hasBand ? [[2, 1, "accent"]] : []} marks=${marks} say=${renderPoint} />`;
@@ -285,27 +283,22 @@ function ValueCurve({ plot, marks, isBoolean, name }) {
 
 function plotSummary({ value, low, high, stepSeconds, origin, unit }) {
   const pointCount = value.filter((pointValue) => pointValue !== null).length;
-  if (pointCount === 0) return t(ORIGIN_LABELS.none);
+  if (pointCount === 0) return ORIGIN_LABELS.none;
   const lowestValue = (low ?? value).reduce((a, b) => (b === null ? a : Math.min(a, b)), Infinity);
   const highestValue = (high ?? value).reduce((a, b) => (b === null ? a : Math.max(a, b)), -Infinity);
   // A response without `low` has readings at irregular times as points, not summaries of equal time steps.
-  const template =
-    low === undefined ? "{points}, usually {step} apart, {origin}" : "{points}, one for {step}, {origin}";
-  const values = {
-    points: countText(pointCount, "point"),
-    step: intervalText(stepSeconds),
-    origin: t(ORIGIN_LABELS[origin]),
-  };
-  return html`<span>${t("{low} to {high}", { low: valueText(lowestValue), high: valueText(highestValue) })} ${unit ?? ""}</span>
-    <span class="of">${t(template, values)}</span>`;
+  const stepText =
+    low === undefined ? `usually ${intervalText(stepSeconds)} apart` : `one for ${intervalText(stepSeconds)}`;
+  return html`<span>${valueText(lowestValue)} to ${valueText(highestValue)} ${unit ?? ""}</span>
+    <span class="of">${countText(pointCount, "point")}, ${stepText}, ${ORIGIN_LABELS[origin]}</span>`;
 }
 
 function HistoryFetchButton({ history: { state, why }, isFetching, fetch }) {
-  if (state === "off") return why === null ? null : html`<p class="of" lang="en">${why}</p>`;
-  if (state === "asked") return html`<p class="of" role="status">${t("Reading the log with spare requests …")}</p>`;
+  if (state === "off") return why === null ? null : html`<p class="of">${why}</p>`;
+  if (state === "asked") return html`<p class="of" role="status">Reading the log with spare requests …</p>`;
   const isHistoryFetched = isFetching && state === "idle";
   return html`<p class="ask">
-    <button type="button" class="button" disabled=${isHistoryFetched} onClick=${fetch}>${isHistoryFetched ? t("the log was read") : t("read the log")}</button>
-    <span class="of">${state === "refused" ? html`${t("The log could not be read:")} <span lang="en">${why ?? ""}</span>` : (why ?? t("fills gaps with spare requests of the quota"))}</span>
+    <button type="button" class="button" disabled=${isHistoryFetched} onClick=${fetch}>${isHistoryFetched ? "the log was read" : "read the log"}</button>
+    <span class="of">${state === "refused" ? html`The log could not be read: ${why ?? ""}` : (why ?? "fills gaps with spare requests of the quota")}</span>
   </p>`;
 }

@@ -1,5 +1,5 @@
+import { unreliableCountReason } from "/formats.mjs";
 import { html, useEffect, useRef, useState } from "/htm.mjs";
-import { t, unreliableCountReason } from "/language.mjs";
 import { viewAddress } from "/view-url.mjs";
 import { nowMs } from "/worker-clock.mjs";
 
@@ -28,11 +28,11 @@ export function ChoiceButtons({ label, options, chosen, choose }) {
   )}</span>`;
 }
 
-export const unknownMark = () => html`<abbr title=${t("not known")}>?</abbr>`;
+export const unknownMark = () => html`<abbr title="not known">?</abbr>`;
 export const priorityMark = (priority, text = priority) => html`<span class=${`priority p${priority}`}>${text}</span>`;
 
 export function PriorityCounts({ counts }) {
-  if (counts === null) return html`<span class="of">${t("unknown")}</span>`;
+  if (counts === null) return html`<span class="of">unknown</span>`;
   return Object.entries(counts)
     .toSorted(([a], [b]) => (a < b ? -1 : 1))
     .map(([priority, count]) => priorityMark(priority, `${priority} ${count}`));
@@ -42,40 +42,38 @@ export function StaleWarning({ answer }) {
   if (answer.failed === null) return null;
   const staleReason =
     answer.atMs === null
-      ? t("The worker has not sent this yet.")
-      : t("The worker did not respond; this is from an earlier response.");
+      ? "The worker has not sent this yet."
+      : "The worker did not respond; this is from an earlier response.";
   return html`<p class="problem">${staleReason} ${answer.failed}</p>`;
 }
 
 export function UnreliableCountWarning({ reading, what }) {
   const unreliableReason = unreliableCountReason(reading, what, nowMs());
   if (unreliableReason === null) return null;
-  return html`<p class="warn">${t("Not all {what} are known: {words}.", { what: t(what), words: unreliableReason })}</p>`;
+  return html`<p class="warn">Not all ${what} are known: ${unreliableReason}.</p>`;
 }
 
-export const quotedText = (text) => html`<span lang="en">${text}</span>`;
-
-export function CopyButton({ text, name = t("copy") }) {
+export function CopyButton({ text, name = "copy" }) {
   const [copyResult, setCopyResult] = useState("");
   const copyText = async () => {
     try {
       await navigator.clipboard.writeText(text);
-      setCopyResult(t("copied"));
+      setCopyResult("copied");
     } catch {
-      setCopyResult(t("cannot be copied here"));
+      setCopyResult("cannot be copied here");
     }
     setTimeout(setCopyResult, 2000, "");
   };
   return html`<button type="button" class="mute" onClick=${copyText} aria-live="polite">${copyResult || name}</button>`;
 }
 
-export const CopyAddress = () => html`<${CopyButton} text=${location.href} name=${t("copy this address")} />`;
+export const CopyAddress = () => html`<${CopyButton} text=${location.href} name="copy this address" />`;
 
 export function ViewTitle({ above = [], name, children }) {
   const headingElement = useRef(null);
   useEffect(() => headingElement.current.focus({ preventScroll: true }), []);
   return html`<div class="head">
-    <p class="path"><a href="#/">${t("Overview")}</a>${above.map(
+    <p class="path"><a href="#/">Overview</a>${above.map(
       ([linkText, href]) => html` › ${href === null ? linkText : html`<a href=${href}>${linkText}</a>`}`,
     )}</p>
     <h2 tabindex="-1" ref=${headingElement}>${name}</h2>
@@ -86,14 +84,13 @@ export function ViewTitle({ above = [], name, children }) {
 export function NotFound({ answer, what }) {
   if (answer.missing && answer.holder) {
     const { name, page } = answer.holder;
-    return html`<p class="panel empty">${t("Another member of the fleet has this now: {member}.", { member: name })} ${
-      page === "" ? html`<a href="#/fleet">${t("Fleet")}</a>` : html`<a href=${`${page}/${location.hash}`}>${page}</a>`
+    return html`<p class="panel empty">Another member of the fleet has this now: ${name}. ${
+      page === "" ? html`<a href="#/fleet">Fleet</a>` : html`<a href=${`${page}/${location.hash}`}>${page}</a>`
     }</p>`;
   }
-  if (answer.missing)
-    return html`<p class="panel empty">${t("There is no such {what}.", { what: t(what) })} <a href="#/">${t("Overview")}</a></p>`;
+  if (answer.missing) return html`<p class="panel empty">There is no such ${what}. <a href="#/">Overview</a></p>`;
   if (answer.failed !== null) return html`<${StaleWarning} answer=${answer} />`;
-  return html`<p class="loading">${t("Loading …")}</p>`;
+  return html`<p class="loading">Loading …</p>`;
 }
 
 export const tagAddress = (source, id, query) => viewAddress("tag", [source, id], query);
@@ -133,13 +130,13 @@ export const shellArgument = (text) => (/^[\w.:@-]+$/.test(text) ? text : `'${te
 
 export function PasswordHint({ command }) {
   if (!isPasswordNeeded) return null;
-  return html`<p class="quiet hint">${t("Changes here need a password: set status.password in the configuration. Without one, use the command:")} <code>${command}</code></p>`;
+  return html`<p class="quiet hint">Changes here need a password: set status.password in the configuration. Without one, use the command: <code>${command}</code></p>`;
 }
 
 export function CommandHint({ name, label, command, kind = "mute" }) {
   const [isOpen, setOpen] = useState(false);
   return html`<button type="button" class=${kind} aria-label=${label} aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${name}</button>
-    ${isOpen && html`<span class="of hint" role="status">${t("This needs a password: set status.password in the configuration, or run this as the user of the worker:")} <code>${command}</code> <${CopyButton} text=${command} /></span>`}`;
+    ${isOpen && html`<span class="of hint" role="status">This needs a password: set status.password in the configuration, or run this as the user of the worker: <code>${command}</code> <${CopyButton} text=${command} /></span>`}`;
 }
 
 /**
@@ -181,5 +178,5 @@ export function useHeldOrder(rows, keyOf, question) {
 }
 
 export function RenewOrder({ order }) {
-  return html`<span class="moved" role="status">${order.hasMoved && html`<button type="button" class="only" onClick=${order.renew}>${t("new order")}</button>`}</span>`;
+  return html`<span class="moved" role="status">${order.hasMoved && html`<button type="button" class="only" onClick=${order.renew}>new order</button>`}</span>`;
 }

@@ -1,6 +1,6 @@
-import { CopyButton, NotFound, Panel, quotedText, StaleWarning, Table, ViewTitle } from "/components.mjs";
+import { CopyButton, NotFound, Panel, StaleWarning, Table, ViewTitle } from "/components.mjs";
+import { valueText } from "/formats.mjs";
 import { html } from "/htm.mjs";
-import { t, valueText } from "/language.mjs";
 import { usePolledData } from "/requests-to-worker.mjs";
 import { At } from "/worker-clock.mjs";
 
@@ -23,7 +23,7 @@ const TAKEOVER_REASON_LABELS = {
   unreachable: "its holder could not reach the service",
 };
 
-const takeoverReasonText = (reason) => t(TAKEOVER_REASON_LABELS[reason] ?? reason);
+const takeoverReasonText = (reason) => TAKEOVER_REASON_LABELS[reason] ?? reason;
 const columnTitles = (...names) => names.map((name) => [name]);
 
 export function View() {
@@ -32,14 +32,14 @@ export function View() {
   const { self, members, sources, takeovers, database, trouble } = response.data;
   const unheldSourceCount = sources.filter(({ holder }) => holder === null).length;
   const memberTableHead = [
-    ...columnTitles(t("member"), t("state")),
-    [t("sources"), "n"],
-    ...columnTitles(t("machine"), t("started"), t("last seen"), t("before maintenance")),
+    ...columnTitles("member", "state"),
+    ["sources", "n"],
+    ...columnTitles("machine", "started", "last seen", "before maintenance"),
   ];
   const holderRows = sources.map(
     ({ source, holder, since, reason }) => html`<tr key=${source}>
       <td>${source}</td>
-      <td class=${holder === null ? "bad" : ""}>${holder ?? t("no member")}</td>
+      <td class=${holder === null ? "bad" : ""}>${holder ?? "no member"}</td>
       <td>${since !== null && html`<${At} time=${since} />`}</td>
       <td>${reason !== null && takeoverReasonText(reason)}</td>
     </tr>`,
@@ -49,23 +49,23 @@ export function View() {
       <td><${At} time=${at} /></td><td>${source}</td><td>${from ?? "–"}</td><td>${to}</td><td>${takeoverReasonText(reason)}</td>
     </tr>`,
   );
-  return html`<${ViewTitle} name=${t("Fleet")}>
-      <p class="of">${t("members share the sources; each source belongs to one member")}</p>
+  return html`<${ViewTitle} name="Fleet">
+      <p class="of">members share the sources; each source belongs to one member</p>
     </${ViewTitle}>
     <${StaleWarning} answer=${response} />
-    ${trouble !== null && html`<p class="problem">${t("The database does not respond; this is from an earlier response.")} ${quotedText(trouble)}</p>`}
-    ${unheldSourceCount > 0 && html`<p class="warn">${t("Sources without a member: {count}.", { count: valueText(unheldSourceCount) })}</p>`}
-    <${FleetTable} title=${t("Members")} head=${memberTableHead} rows=${members.map((member) => memberRow(member, self))} />
-    <${FleetTable} title=${t("Sources and their members")} rows=${holderRows}
-      head=${columnTitles(t("source"), t("member in charge"), t("since"), t("because"))} />
-    <${FleetTable} title=${t("Takeovers")} note=${t("newest first")} rows=${takeoverRows}
-      head=${columnTitles(t("when"), t("source"), t("from member"), t("to member"), t("because"))} />
+    ${trouble !== null && html`<p class="problem">The database does not respond; this is from an earlier response. ${trouble}</p>`}
+    ${unheldSourceCount > 0 && html`<p class="warn">Sources without a member: ${valueText(unheldSourceCount)}.</p>`}
+    <${FleetTable} title="Members" head=${memberTableHead} rows=${members.map((member) => memberRow(member, self))} />
+    <${FleetTable} title="Sources and their members" rows=${holderRows}
+      head=${columnTitles("source", "member in charge", "since", "because")} />
+    <${FleetTable} title="Takeovers" note="newest first" rows=${takeoverRows}
+      head=${columnTitles("when", "source", "from member", "to member", "because")} />
     ${database !== null && html`<${FleetDatabase} database=${database} />`}`;
 }
 
 function FleetTable({ title, note, head, rows }) {
   return html`<${Panel} title=${title} note=${note}>
-    <${Table} kind="listed" head=${head} rows=${rows} none=${t("None yet.")} scroll=${title} /><//>`;
+    <${Table} kind="listed" head=${head} rows=${rows} none="None yet." scroll=${title} /><//>`;
 }
 
 function memberRow({ name, state, sources, host, version, page, startedAt, seenAt, isDraining, unable }, self) {
@@ -73,9 +73,9 @@ function memberRow({ name, state, sources, host, version, page, startedAt, seenA
   const memberName = html`<b>${name}</b>`;
   const isPageOpenable = name !== self && /^https?:/.test(page) && state === "alive";
   return html`<tr key=${name}>
-    <td>${isPageOpenable ? html`<a href=${page}>${memberName}</a>` : memberName} ${name === self && html`<span class="of">${t("this one")}</span>`}</td>
-    <td class=${state === "alive" ? "" : "warn"}>${t(MEMBER_STATE_LABELS[state] ?? state)}${isDraining && state !== "draining" ? `, ${t("drained")}` : ""}
-      ${unable.length > 0 && html` <span class="problem">${t("cannot start: {sources}", { sources: unable.join(", ") })}</span>`}</td>
+    <td>${isPageOpenable ? html`<a href=${page}>${memberName}</a>` : memberName} ${name === self && html`<span class="of">this one</span>`}</td>
+    <td class=${state === "alive" ? "" : "warn"}>${MEMBER_STATE_LABELS[state] ?? state}${isDraining && state !== "draining" ? ", drained" : ""}
+      ${unable.length > 0 && html` <span class="problem">cannot start: ${unable.join(", ")}</span>`}</td>
     <td class="n">${valueText(sources)}</td>
     <td>${host} <span class="of">${version}</span></td>
     <td><${At} time=${startedAt} /></td>
@@ -85,8 +85,8 @@ function memberRow({ name, state, sources, host, version, page, startedAt, seenA
 }
 
 function FleetDatabase({ database: { name, server, bytes, doubts } }) {
-  return html`<${Panel} title=${t("Database")}>
+  return html`<${Panel} title="Database">
     <p>${name} <span class="of">${server} · ${valueText(Math.round(bytes / 2 ** 20))} MiB</span></p>
-    ${doubts.map((warning) => html`<p class="problem" key=${warning}>${quotedText(warning)}</p>`)}
+    ${doubts.map((warning) => html`<p class="problem" key=${warning}>${warning}</p>`)}
   <//>`;
 }

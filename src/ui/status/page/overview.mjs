@@ -9,8 +9,8 @@ import {
   UnreliableCountWarning,
   unknownMark,
 } from "/components.mjs";
+import { agoText, at, countText, unreliableCountReason, valueText } from "/formats.mjs";
 import { html } from "/htm.mjs";
-import { agoText, at, countText, t, unreliableCountReason, valueText } from "/language.mjs";
 import { post, usePolledData } from "/requests-to-worker.mjs";
 import { QuotaPlanPanel, SourcePanel } from "/source-panels.mjs";
 import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
@@ -69,7 +69,7 @@ function sumListReadings(sources, listName) {
   const states = readings.map(([, { state }]) => state);
   const countSum = sum(readings.map(([, reading]) => reading.held));
   const isKnown = states.every((state) => state === "whole" || state === "part");
-  const value = !isKnown ? t("unknown") : states.includes("part") ? `${valueText(countSum)} +` : valueText(countSum);
+  const value = !isKnown ? "unknown" : states.includes("part") ? `${valueText(countSum)} +` : valueText(countSum);
   const warningText = (now) =>
     readings
       .flatMap(([source, reading]) => {
@@ -84,7 +84,7 @@ function sumListReadings(sources, listName) {
 function OverviewTiles({ report }) {
   const { sources, sinks } = report;
   const sites = sitesOfSources(sources);
-  return html`<section class="tiles" aria-label=${t("Overview")}>
+  return html`<section class="tiles" aria-label="Overview">
     <${AlarmsTile} sources=${sources} sites=${sites} />
     <${ValuesTile} sources=${sources} />
     <${GatewaysTile} sources=${sources} sites=${sites} />
@@ -99,9 +99,9 @@ function AlarmsTile({ sources, sites }) {
   const alarmCounts = {};
   for (const [priority, count] of sites.flatMap((site) => Object.entries(site.alarms ?? {})))
     alarmCounts[priority] = (alarmCounts[priority] ?? 0) + count;
-  return html`<${OverviewTile} name=${t("Active alarms")} value=${value} mood=${isKnown ? "" : "unknown"}>
+  return html`<${OverviewTile} name="Active alarms" value=${value} mood=${isKnown ? "" : "unknown"}>
     <${PriorityCounts} counts=${alarmCounts} />
-    ${warning || (Object.keys(alarmCounts).length === 0 && t("the service lists none"))}<//>`;
+    ${warning || (Object.keys(alarmCounts).length === 0 && "the service lists none")}<//>`;
 }
 
 function GatewaysTile({ sources, sites }) {
@@ -110,11 +110,11 @@ function GatewaysTile({ sources, sites }) {
   const [online, all, unclear] = ["online", "all", "unclear"].map(gatewayCount);
   const listCountTexts = ["sites", "tags"].map((name) => {
     const listedCounts = sources.map((source) => source.counts[name]);
-    return listedCounts.includes(null) ? t(`${name} unknown`) : countText(sum(listedCounts), name.slice(0, -1));
+    return listedCounts.includes(null) ? `${name} unknown` : countText(sum(listedCounts), name.slice(0, -1));
   });
   const tileMood = !isKnown ? "unknown" : online < all ? "warn" : "";
-  return html`<${OverviewTile} name=${t("Gateways online")} value=${isKnown ? `${valueText(online)} / ${valueText(all)}` : t("unknown")} mood=${tileMood}>
-    ${warning && html`${warning} · `}${unclear > 0 && isKnown ? `${t("{count} unknown", { count: valueText(unclear) })} · ` : ""}${listCountTexts.join(" · ")}<//>`;
+  return html`<${OverviewTile} name="Gateways online" value=${isKnown ? `${valueText(online)} / ${valueText(all)}` : "unknown"} mood=${tileMood}>
+    ${warning && html`${warning} · `}${unclear > 0 && isKnown ? `${valueText(unclear)} unknown · ` : ""}${listCountTexts.join(" · ")}<//>`;
 }
 
 function ValuesTile({ sources }) {
@@ -124,36 +124,36 @@ function ValuesTile({ sources }) {
   const [lateJob] = sources.flatMap((source) => source.jobs.filter((job) => job.name === "live" && job.late));
   const readabilityText =
     unreadableCount > 0
-      ? html`<a class="warn" href="#/tags?show=bad">${t("{count} unreadable", { count: valueText(unreadableCount) })}</a>`
-      : t("all readable");
-  return html`<${OverviewTile} name=${t("Values")} value=${valueText(valueCount)} mood=${lateJob === undefined ? "" : "unknown"}>
-    ${valueCount === 0 ? t("none was read yet") : readabilityText}${
+      ? html`<a class="warn" href="#/tags?show=bad">${valueText(unreadableCount)} unreadable</a>`
+      : "all readable";
+  return html`<${OverviewTile} name="Values" value=${valueText(valueCount)} mood=${lateJob === undefined ? "" : "unknown"}>
+    ${valueCount === 0 ? "none was read yet" : readabilityText}${
       lateJob !== undefined &&
-      html` · <b class="warn"><${CurrentTimeText} say=${(now) => t("read last {ago}", { ago: agoText(lateJob.lastSuccess, now) })} /></b>`
-    }${oldestValueTime !== undefined && html` · ${t("oldest")} <${Age} of=${oldestValueTime} />`}<//>`;
+      html` · <b class="warn"><${CurrentTimeText} say=${(now) => `read last ${agoText(lateJob.lastSuccess, now)}`} /></b>`
+    }${oldestValueTime !== undefined && html` · oldest <${Age} of=${oldestValueTime} />`}<//>`;
 }
 
 function ServiceTile({ sources }) {
   const hasServiceResponded = sources.every((source) => source.jobs.some((job) => job.lastSuccess !== null));
   const [value, mood] = sources.some(({ unavailable }) => unavailable.length > 0)
-    ? [t("unavailable"), "bad"]
+    ? ["unavailable", "bad"]
     : sources.some(({ jobs }) => jobs.some((job) => job.late))
-      ? [t("late"), "warn"]
+      ? ["late", "warn"]
       : hasServiceResponded
-        ? [t("responds"), "good"]
-        : [t("unknown"), "unknown"];
-  return html`<${OverviewTile} name=${t("Monitoring service")} value=${value} mood=${mood}>
-    ${mood === "unknown" ? `${t("it has not responded yet")} · ` : ""}${requestUseText(sources)}<//>`;
+        ? ["responds", "good"]
+        : ["unknown", "unknown"];
+  return html`<${OverviewTile} name="Monitoring service" value=${value} mood=${mood}>
+    ${mood === "unknown" ? "it has not responded yet · " : ""}${requestUseText(sources)}<//>`;
 }
 
 function requestUseText(sources) {
-  if (sources.some((source) => source.quota === null)) return t("quota unknown");
+  if (sources.some((source) => source.quota === null)) return "quota unknown";
   const quotaBuckets = sources.flatMap((source) => source.quota.buckets);
   const [used, allowed] = [
     sum(quotaBuckets.map((bucket) => bucket.used)),
     sum(quotaBuckets.map((bucket) => bucket.perMinute)),
   ];
-  return allowed === 0 ? t("no tag request yet") : t("{used} of {allowed} requests used", { used, allowed });
+  return allowed === 0 ? "no tag request yet" : `${used} of ${allowed} requests used`;
 }
 
 function SinksTile({ sinks }) {
@@ -161,11 +161,11 @@ function SinksTile({ sinks }) {
   const maxLag = Math.max(0, ...sinks.map(({ depth, again }) => (depth === null ? 0 : depth + again)));
   const isLagExact = sinks.every((sink) => sink.exact || sink.depth + sink.again < maxLag);
   const lagText = sinks.some(({ depth }) => depth === null)
-    ? t("the number of undelivered events is unknown")
+    ? "the number of undelivered events is unknown"
     : maxLag === 0
-      ? t("everything is delivered")
-      : t(isLagExact ? "up to {events} behind" : "at most {events} behind", { events: countText(maxLag, "event") });
-  return html`<${OverviewTile} name=${t("Sinks")} value=${sinks.length === 0 ? t("none") : `${workingSinkCount} / ${sinks.length}`}
+      ? "everything is delivered"
+      : `${isLagExact ? "up to" : "at most"} ${countText(maxLag, "event")} behind`;
+  return html`<${OverviewTile} name="Sinks" value=${sinks.length === 0 ? "none" : `${workingSinkCount} / ${sinks.length}`}
     mood=${workingSinkCount < sinks.length ? "warn" : ""}>${lagText}<//>`;
 }
 
@@ -173,26 +173,26 @@ function SinksTile({ sinks }) {
 function WritingTile({ commands }) {
   if (commands === null) return null;
   const [value, mood, detailText] = !commands.enabled
-    ? [t("switched off"), "", t("Plenum writes nothing")]
+    ? ["switched off", "", "Plenum writes nothing"]
     : commands.stopped
-      ? [t("stopped"), "bad", t("by the kill switch")]
+      ? ["stopped", "bad", "by the kill switch"]
       : commands.rehearsal
-        ? [t("rehearsal"), "", t("Plenum checks commands and writes nothing")]
-        : [t("armed"), "warn", t("{tags} may be written", { tags: countText(commands.writable, "tag") })];
+        ? ["rehearsal", "", "Plenum checks commands and writes nothing"]
+        : ["armed", "warn", `${countText(commands.writable, "tag")} may be written`];
   const stopWriting = async () => (await post("/api/writes/stop")).message;
-  return html`<${OverviewTile} name=${t("Writing")} value=${value} mood=${mood}>
-    ${detailText} ${commands.waiting > 0 ? ` · ${t("{count} waiting", { count: valueText(commands.waiting) })}` : ""}
-    ${commands.locks.count > 0 ? ` · ${countText(commands.locks.count, "active lock")}, ${t("next end {time}", { time: at(commands.locks.nextEnd, nowMs()) })}` : ""}${" "}
-    ${commands.enabled && !commands.stopped && html`<${ConfirmButton} kind="stop" name=${t("stop writing")} again=${t("click again to stop")} done=${stopWriting} />`}<//>`;
+  return html`<${OverviewTile} name="Writing" value=${value} mood=${mood}>
+    ${detailText} ${commands.waiting > 0 ? ` · ${valueText(commands.waiting)} waiting` : ""}
+    ${commands.locks.count > 0 ? ` · ${countText(commands.locks.count, "active lock")}, next end ${at(commands.locks.nextEnd, nowMs())}` : ""}${" "}
+    ${commands.enabled && !commands.stopped && html`<${ConfirmButton} kind="stop" name="stop writing" again="click again to stop" done=${stopWriting} />`}<//>`;
 }
 
 function SinksPanel({ sinks }) {
-  const head = [[t("sink")], [t("state")], ...["behind", "oldest", "refused", "lost"].map((name) => [t(name), "n"])];
+  const head = [["sink"], ["state"], ...["behind", "oldest", "refused", "lost"].map((name) => [name, "n"])];
   const rows = sinks.map((sink) => html`<${SinkRows} key=${sink.sink} sink=${sink} />`);
-  return html`<${Panel} kind="sinks" title=${t("Sinks")} note=${t("where data and alarms are sent")}>
-    <${Table} rows=${rows} head=${head} none=${t("None is configured.")} />
-    ${sinks.some(({ depth }) => depth === null) && html`<p class="quiet">${t("? means unknown: the sink was never started.")}</p>`}
-    ${sinks.some(({ depth, exact }) => depth !== null && !exact) && html`<p class="quiet">${t("≤ marks an upper bound: too many events are waiting to count them exactly.")}</p>`}
+  return html`<${Panel} kind="sinks" title="Sinks" note="where data and alarms are sent">
+    <${Table} rows=${rows} head=${head} none="None is configured." />
+    ${sinks.some(({ depth }) => depth === null) && html`<p class="quiet">? means unknown: the sink was never started.</p>`}
+    ${sinks.some(({ depth, exact }) => depth !== null && !exact) && html`<p class="quiet">≤ marks an upper bound: too many events are waiting to count them exactly.</p>`}
   <//>`;
 }
 
@@ -202,16 +202,16 @@ function SinkRows({ sink: { sink, connector, state, depth, again, exact, oldest,
   );
   return html`<tr>
       <td><a href=${viewAddress("sink", [sink])}>${sink}</a> <span class="of">${connector ?? ""}</span></td>
-      <td><span class=${`state ${state}`}>${t(state)}</span></td>
+      <td><span class=${`state ${state}`}>${state}</span></td>
       <td class="n">${depth === null ? unknownMark() : `${exact ? "" : "≤ "}${valueText(depth + again)}`}</td>
       <td class="n">${oldest === null ? "–" : html`<${Age} of=${oldest} />`}</td>
       ${lossCells}
     </tr>
-    ${problem !== null && html`<tr class="below"><td colspan="6" class="problem" lang="en">${problem}</td></tr>`}`;
+    ${problem !== null && html`<tr class="below"><td colspan="6" class="problem">${problem}</td></tr>`}`;
 }
 
 function SitesPanel({ sources }) {
-  const tableHead = [[t("site")], [t("tags"), "n"], [t("gateways"), "n"], [t("active alarms")]];
+  const tableHead = [["site"], ["tags", "n"], ["gateways", "n"], ["active alarms"]];
   const rows = sitesOfSources(sources).map(
     ({ source, id, displayName, tags, gateways: { online, all }, alarms }) => html`<tr key=${`${source} ${id}`}>
       <td><a href=${siteAddress(source, id)}>${displayName}</a></td>
@@ -220,23 +220,23 @@ function SitesPanel({ sources }) {
       <td><${PriorityCounts} counts=${alarms} /></td>
     </tr>`,
   );
-  return html`<${Panel} kind="sites" title=${t("Sites")} note=${t("open a site to see its details or to silence it")}>
+  return html`<${Panel} kind="sites" title="Sites" note="open a site to see its details or to silence it">
     ${rows.length > 0 && html`<${Table} kind="choice" rows=${rows} head=${tableHead} />`}
     ${sources.map((source) => html`<${UnreliableCountWarning} key=${source.name} reading=${source.readings.sites} what="sites" />`)}
   <//>`;
 }
 
 function EventsPanel({ events }) {
-  return html`<${Panel} kind="events" title=${t("Events")} note=${t("newest first, without values")}>
+  return html`<${Panel} kind="events" title="Events" note="newest first, without values">
     <${StaleWarning} answer=${events} />
-    <ol class="scroll" tabindex="0" aria-label=${t("Events")}>${events.data.map(
+    <ol class="scroll" tabindex="0" aria-label="Events">${events.data.map(
       ({ position, time, type, gist }) => html`<li key=${position}>
         <${At} time=${time} />
         <span class=${`kind ${type}`}>${type}</span>
         <span>${gist}</span>
       </li>`,
     )}</ol>
-    ${events.data.length === 0 && events.atMs !== null && html`<p class="quiet">${t("None yet.")}</p>`}
+    ${events.data.length === 0 && events.atMs !== null && html`<p class="quiet">None yet.</p>`}
   <//>`;
 }
 
@@ -245,18 +245,18 @@ function ConfigurationPanel({ configuration }) {
   const { file, last, pending, refused } = configuration;
   const lastConfigChanges = last?.changes ?? [];
   if (refused === null && pending.length === 0 && lastConfigChanges.length === 0) return null;
-  return html`<${Panel} kind="silences" title=${t("Configuration")} note=${html`<span lang="en">${file}</span>`}>
-    ${refused !== null && html`<p class="problem">${t("The file has errors. The previous configuration stays in force.")}</p>`}
-    <ul lang="en">${(refused ?? []).map((problem) => html`<li key=${problem}>${problem}</li>`)}</ul>
-    ${pending.length > 0 && html`<p class="warn">${t("These changes need a restart:")}</p>`}
+  return html`<${Panel} kind="silences" title="Configuration" note=${file}>
+    ${refused !== null && html`<p class="problem">The file has errors. The previous configuration stays in force.</p>`}
+    <ul>${(refused ?? []).map((problem) => html`<li key=${problem}>${problem}</li>`)}</ul>
+    ${pending.length > 0 && html`<p class="warn">These changes need a restart:</p>`}
     <${ConfigChangeList} changes=${pending} />
-    ${lastConfigChanges.length > 0 && html`<p class="of">${t("Changed while the worker ran:")} <${At} time=${last.at} /></p>`}
+    ${lastConfigChanges.length > 0 && html`<p class="of">Changed while the worker ran: <${At} time=${last.at} /></p>`}
     <${ConfigChangeList} changes=${lastConfigChanges} />
   <//>`;
 }
 
 function ConfigChangeList({ changes }) {
-  return html`<ul class="scroll" lang="en">${changes.map(
+  return html`<ul class="scroll">${changes.map(
     ({ path, before, after, how }) => html`<li key=${path}>
       <b>${path}</b> <span class="of">${before ?? "–"} → ${after ?? "–"}</span> <span class="of">${how}</span>
     </li>`,

@@ -1,5 +1,4 @@
 import { useEffect, useRef, useState } from "/htm.mjs";
-import { t } from "/language.mjs";
 import { holdUpdatesDuring, msUntilNextInterval, queueUpdate } from "/worker-clock.mjs";
 
 /** Limits a request, because a suspended worker accepts requests and never responds. */
@@ -18,7 +17,7 @@ async function fetchResponseText(path) {
   } catch {
     // A proxy in front of the worker sent no JSON.
   }
-  const error = new Error(body.message ?? t("The worker answered {status}.", { status: response.status }));
+  const error = new Error(body.message ?? `The worker answered ${response.status}.`);
   error.status = response.status;
   error.holder = body.holder ?? null;
   throw error;
@@ -100,6 +99,6 @@ export async function post(path, body) {
     const result = await response.json();
     return response.ok ? { ...result, message: null } : { message: result.message };
   } catch {
-    return { message: t("The worker did not respond, so it is unknown whether this was done.") };
+    return { message: "The worker did not respond, so it is unknown whether this was done." };
   }
 }

@@ -1,7 +1,7 @@
 import { ActiveAlarms, AlarmDaysPanel, BeginSilenceForm, SilencesPanel, usePolledAlarms } from "/alarm-panels.mjs";
 import { CopyAddress, NotFound, Panel, StaleWarning, Table, unknownMark, ViewTitle } from "/components.mjs";
+import { countText, valueText } from "/formats.mjs";
 import { html } from "/htm.mjs";
-import { countText, t, valueText } from "/language.mjs";
 import { usePolledData } from "/requests-to-worker.mjs";
 import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
 import { amendViewQuery, viewAddress } from "/view-url.mjs";
@@ -26,10 +26,10 @@ export function View({ parts: [source = "", id = ""], query, report, during }) {
     countText(site.systems.length, "system"),
   ];
   return html`
-    <${ViewTitle} name=${site.displayName} above=${[[t("Site"), null]]}>
+    <${ViewTitle} name=${site.displayName} above=${[["Site", null]]}>
       <p>${countTexts.join(" · ")}
-        ${site.tags.bad > 0 && html` · <b class="warn">${t("{count} unreadable", { count: valueText(site.tags.bad) })}</b>`}</p>
-      <p class="of">${t("site {id}", { id })} · <a href=${viewAddress("source", [source])}>${source}</a> <${CopyAddress} />
+        ${site.tags.bad > 0 && html` · <b class="warn">${valueText(site.tags.bad)} unreadable</b>`}</p>
+      <p class="of">site ${id} · <a href=${viewAddress("source", [source])}>${source}</a> <${CopyAddress} />
         <${BeginSilenceForm} name=${site.displayName} what=${{ source, site: site.id }} done=${reloadSilences} /></p>
     </${ViewTitle}>
     <${StaleWarning} answer=${response} />
@@ -60,11 +60,11 @@ function GatewaysPanel({ gateways }) {
       .filter(({ online }) => online === state)
       .map(
         ({ id, displayName }) =>
-          html`<tr key=${id}><td>${displayName} <span class="of">${id}</span></td><td class="n"><b class=${mood}>${t(label)}</b></td></tr>`,
+          html`<tr key=${id}><td>${displayName} <span class="of">${id}</span></td><td class="n"><b class=${mood}>${label}</b></td></tr>`,
       ),
   );
-  return html`<${Panel} title=${t("Gateways")} note=${valueText(gateways.length)}>
-    <${Table} kind="listed" rows=${rows} none=${t("None is known.")} /><//>`;
+  return html`<${Panel} title="Gateways" note=${valueText(gateways.length)}>
+    <${Table} kind="listed" rows=${rows} none="None is known." /><//>`;
 }
 
 function SystemsPanel({ systems }) {
@@ -72,6 +72,6 @@ function SystemsPanel({ systems }) {
     ({ id, displayName, tags }) =>
       html`<tr key=${id}><td>${displayName}</td><td class="n">${tags === null ? unknownMark() : countText(tags, "tag")}</td></tr>`,
   );
-  return html`<${Panel} title=${t("Systems")} note=${valueText(systems.length)}>
-    <${Table} kind="listed" rows=${rows} none=${t("None is known.")} scroll=${t("Systems")} /><//>`;
+  return html`<${Panel} title="Systems" note=${valueText(systems.length)}>
+    <${Table} kind="listed" rows=${rows} none="None is known." scroll="Systems" /><//>`;
 }

@@ -1,6 +1,6 @@
 import { Panel, Table } from "/components.mjs";
+import { at, countText, decimalText, intervalText, percentText, untilText, valueText } from "/formats.mjs";
 import { html } from "/htm.mjs";
-import { at, countText, decimalText, intervalText, percentText, t, untilText, valueText } from "/language.mjs";
 import { viewAddress } from "/view-url.mjs";
 import { Age, At, CurrentTimeText, nowMs, TimeUntil } from "/worker-clock.mjs";
 
@@ -8,33 +8,33 @@ export function SourcePanel({ source, isLinked = true }) {
   const { quota, token, health, history } = source;
   const sourceLink = html`<a href=${viewAddress("source", [source.name])}>${source.name}</a>`;
   const jobRows = source.jobs.map((job) => html`<${JobRows} key=${job.name} job=${job} />`);
-  return html`<${Panel} kind="source" title=${isLinked ? sourceLink : t("Requests and jobs")} note=${source.origin}>
+  return html`<${Panel} kind="source" title=${isLinked ? sourceLink : "Requests and jobs"} note=${source.origin}>
     ${source.unavailable.map(
       ({ job, since, reason }) => html`<p class="problem">
-        ${t("{what} unavailable since {time}:", { what: job === null ? t("The service") : t(job), time: at(since, nowMs()) })} ${reason}</p>`,
+        ${job ?? "The service"} unavailable since ${at(since, nowMs())}: ${reason}</p>`,
     )}
-    ${quota !== null && quota.heldUntilMs !== null && html`<${PauseCountdown} untilMs=${quota.heldUntilMs} words="The service demands a pause of {seconds} s." />`}
-    ${quota === null && html`<p class="quiet">${t("The use of the quota is unknown.")}</p>`}
+    ${quota !== null && quota.heldUntilMs !== null && html`<${PauseCountdown} untilMs=${quota.heldUntilMs} text=${(seconds) => `The service demands a pause of ${seconds} s.`} />`}
+    ${quota === null && html`<p class="quiet">The use of the quota is unknown.</p>`}
     ${quota?.buckets.map((bucket) => html`<${QuotaBucket} key=${bucket.name} bucket=${bucket} />`)}
     <dl class="facts">
-      ${token && html`<div><dt>${t("token")}</dt><dd>${token.name}${token.expiresAt !== null && html`, ${t("expires")} <${TimeUntil} time=${token.expiresAt} />`}</dd></div>`}
-      ${health && html`<div><dt>${t("health")}</dt><dd>${t("health check of the service: {status}", { status: health.status })}${health.time !== null && html`, ${t("at")} <${At} time=${health.time} />`} <span class="of">${t("asked")} <${Age} of=${health.askedAt} /></span></dd></div>`}
-      ${history && html`<div><dt>${t("history")}</dt><dd>${historyText(history)}</dd></div>`}
+      ${token && html`<div><dt>token</dt><dd>${token.name}${token.expiresAt !== null && html`, expires <${TimeUntil} time=${token.expiresAt} />`}</dd></div>`}
+      ${health && html`<div><dt>health</dt><dd>health check of the service: ${health.status}${health.time !== null && html`, at <${At} time=${health.time} />`} <span class="of">asked <${Age} of=${health.askedAt} /></span></dd></div>`}
+      ${history && html`<div><dt>history</dt><dd>${historyText(history)}</dd></div>`}
     </dl>
-    <${Table} kind="jobs" rows=${jobRows} head=${[[t("job")], [t("last successful poll"), "n"]]} none="" />
+    <${Table} kind="jobs" rows=${jobRows} head=${[["job"], ["last successful poll", "n"]]} none="" />
   <//>`;
 }
 
 function historyText({ complete, series, withoutLog, toldUntil }) {
   return [
-    t("{complete} of {series} series complete", { complete: valueText(complete), series: valueText(series) }),
-    ...(withoutLog > 0 ? [t("{count} without a log", { count: valueText(withoutLog) })] : []),
-    ...(toldUntil === null ? [] : [t("emitted until {time}", { time: at(toldUntil, nowMs()) })]),
+    `${valueText(complete)} of ${valueText(series)} series complete`,
+    ...(withoutLog > 0 ? [`${valueText(withoutLog)} without a log`] : []),
+    ...(toldUntil === null ? [] : [`emitted until ${at(toldUntil, nowMs())}`]),
   ].join(", ");
 }
 
-function PauseCountdown({ untilMs, words }) {
-  const countdownText = (now) => (untilMs > now ? t(words, { seconds: Math.ceil((untilMs - now) / 1000) }) : "");
+function PauseCountdown({ untilMs, text }) {
+  const countdownText = (now) => (untilMs > now ? text(Math.ceil((untilMs - now) / 1000)) : "");
   return html`<p class="warn"><${CurrentTimeText} say=${countdownText} /></p>`;
 }
 
@@ -42,29 +42,29 @@ function PauseCountdown({ untilMs, words }) {
 function JobRows({ job }) {
   const isJobLate = job.late || (job.dueBy !== null && Date.parse(job.dueBy) < nowMs());
   return html`<tr class=${job.problem === null ? "" : "bad"}>
-      <td>${t(job.name)}</td>
-      <td class=${`n ${isJobLate ? "warn" : ""}`}>${job.partly && `${t("in part")} `}<${Age} of=${job.lastSuccess} />${isJobLate && html`, ${t("was due")} <${TimeUntil} time=${job.dueBy} />`}</td>
+      <td>${job.name}</td>
+      <td class=${`n ${isJobLate ? "warn" : ""}`}>${job.partly && "in part "}<${Age} of=${job.lastSuccess} />${isJobLate && html`, was due <${TimeUntil} time=${job.dueBy} />`}</td>
     </tr>
-    ${job.problem !== null && html`<tr class="below"><td colspan="2" class="problem" lang="en">${job.problem}</td></tr>`}`;
+    ${job.problem !== null && html`<tr class="below"><td colspan="2" class="problem">${job.problem}</td></tr>`}`;
 }
 
 function QuotaBucket({ bucket }) {
   const { name, perMinute, used, pacedPerMinute, throttled, heldUntilMs, foreign } = bucket;
   const waitingLanes = Object.entries(bucket.waiting).filter(([, count]) => count > 0);
-  const waitingLanesText = waitingLanes.map(([lane, count]) => `${count} ${t(lane)}`).join(", ");
+  const waitingLanesText = waitingLanes.map(([lane, count]) => `${count} ${lane}`).join(", ");
   const bucketTexts = [
-    t("{used} of {allowed} requests a minute in use", { used, allowed: perMinute }),
-    ...(pacedPerMinute < perMinute ? [t("polls get {count}", { count: valueText(pacedPerMinute) })] : []),
-    ...(waitingLanesText === "" ? [] : [t("waiting: {lanes}", { lanes: waitingLanesText })]),
-    ...(throttled > 0 ? [t("rejected {count} times", { count: valueText(throttled) })] : []),
+    `${used} of ${perMinute} requests a minute in use`,
+    ...(pacedPerMinute < perMinute ? [`polls get ${valueText(pacedPerMinute)}`] : []),
+    ...(waitingLanesText === "" ? [] : [`waiting: ${waitingLanesText}`]),
+    ...(throttled > 0 ? [`rejected ${valueText(throttled)} times`] : []),
   ];
   return html`<div class="allowance">
     <div class="slots" role="meter" aria-valuemin="0" aria-valuemax=${perMinute} aria-valuenow=${used}
-      aria-label=${t("{name} requests in use", { name: t(name) })}>
+      aria-label=${`${name} requests in use`}>
       ${Array.from({ length: perMinute }, (_, n) => html`<i class=${n < used ? "used" : ""}></i>`)}
     </div>
-    <p><b class="name">${t(name)}</b> ${bucketTexts.join(" · ")}</p>
-    ${heldUntilMs !== null && html`<${PauseCountdown} untilMs=${heldUntilMs} words="paused for {seconds} s" />`}
+    <p><b class="name">${name}</b> ${bucketTexts.join(" · ")}</p>
+    ${heldUntilMs !== null && html`<${PauseCountdown} untilMs=${heldUntilMs} text=${(seconds) => `paused for ${seconds} s`} />`}
     ${foreign !== null && html`<p class="warn">${otherProgramUseText(foreign)}</p>`}
   </div>`;
 }
@@ -72,11 +72,8 @@ function QuotaBucket({ bucket }) {
 function otherProgramUseText({ perWindow, sinceMs }) {
   const since = at(new Date(sinceMs).toISOString(), nowMs());
   return perWindow === null
-    ? t("Another program seems to spend the same quota, since {since}.", { since })
-    : t("Another program seems to spend the same quota, up to {count} requests a minute, since {since}.", {
-        count: valueText(perWindow),
-        since,
-      });
+    ? `Another program seems to spend the same quota, since ${since}.`
+    : `Another program seems to spend the same quota, up to ${valueText(perWindow)} requests a minute, since ${since}.`;
 }
 
 const QUOTA_LANE_PURPOSES = {
@@ -93,50 +90,45 @@ export function QuotaPlanPanel({ source, several }) {
   if (plan === null || (plan.classes.length === 0 && plan.history.length === 0)) return null;
   // Before the tags are listed, the plan contains no requests.
   if (plan.tags === 0 && source.counts.tags === null) return null;
-  return html`<${Panel} kind="plan" title=${t("Freshness")} note=${`${several ? `${source.name}, ` : ""}${t("age of values that the quota allows")}`}>
+  return html`<${Panel} kind="plan" title="Freshness" note=${`${several ? `${source.name}, ` : ""}age of values that the quota allows`}>
     <${PlanVerdict} plan=${plan} />
     ${plan.classes.length > 0 && html`<${ReadClassTable} classes=${plan.classes} />`}
     <${QuotaLanes} plan=${plan} />
     <dl class="facts">
-      ${plan.classes.length > 0 && html`<div><dt>${t("full sweep")}</dt><dd>${t("reading every tag once takes {time}", { time: intervalText(plan.fullSweepSeconds) })}</dd></div>`}
-      ${plan.backfill !== null && html`<div><dt>${t("backfill")}</dt><dd>${backfillText(plan.backfill)}</dd></div>`}
+      ${plan.classes.length > 0 && html`<div><dt>full sweep</dt><dd>reading every tag once takes ${intervalText(plan.fullSweepSeconds)}</dd></div>`}
+      ${plan.backfill !== null && html`<div><dt>backfill</dt><dd>${backfillText(plan.backfill)}</dd></div>`}
     </dl>
   <//>`;
 }
 
 function PlanVerdict({ plan }) {
   const [cheapestChange] = plan.fits ? [] : plan.changes;
-  const verdictText = plan.fits
-    ? html`<b class="good">${t("It fits:")}</b>`
-    : html`<b class="warn">${t("It does not fit:")}</b>`;
-  return html`<p>${verdictText} ${t("the target intervals need {share} of the available requests.", { share: percentText(plan.load) })} <${MeasuredValueAges} classes=${plan.classes} /></p>
+  const verdictText = plan.fits ? html`<b class="good">It fits:</b>` : html`<b class="warn">It does not fit:</b>`;
+  return html`<p>${verdictText} the target intervals need ${percentText(plan.load)} of the available requests. <${MeasuredValueAges} classes=${plan.classes} /></p>
     ${
       cheapestChange !== undefined &&
-      html`<div class="change"><p><b>${t("The cheapest change.")}</b> <span lang="en">${cheapestChange.text}</span></p><code>${cheapestChange.yaml}</code></div>`
+      html`<div class="change"><p><b>The cheapest change.</b> ${cheapestChange.text}</p><code>${cheapestChange.yaml}</code></div>`
     }`;
 }
 
 function MeasuredValueAges({ classes }) {
   const measuredClasses = classes.filter(({ measuredSeconds }) => measuredSeconds !== null);
   const classesOlderThanTarget = measuredClasses.filter(({ olderThanTarget }) => olderThanTarget);
-  if (measuredClasses.length === 0) return t("The actual age of values is not measured yet.");
-  if (classesOlderThanTarget.length === 0) return t("No measured value was older than its target.");
-  return html`<b class="warn">${t("Measured values were older than their target:")}</b> ${classesOlderThanTarget
-    .map(({ name, measuredSeconds, targetSeconds }) =>
-      t("{name} {measured} instead of {interval}", {
-        name,
-        measured: intervalText(measuredSeconds),
-        interval: intervalText(targetSeconds),
-      }),
+  if (measuredClasses.length === 0) return "The actual age of values is not measured yet.";
+  if (classesOlderThanTarget.length === 0) return "No measured value was older than its target.";
+  return html`<b class="warn">Measured values were older than their target:</b> ${classesOlderThanTarget
+    .map(
+      ({ name, measuredSeconds, targetSeconds }) =>
+        `${name} ${intervalText(measuredSeconds)} instead of ${intervalText(targetSeconds)}`,
     )
     .join(", ")}.`;
 }
 
 function ReadClassTable({ classes }) {
   const tableHead = [
-    [t("class")],
-    ...["tags", "interval", "planned", "reached"].map((name) => [t(name), "n"]),
-    [t("requests a minute"), "n minor"],
+    ["class"],
+    ...["tags", "interval", "planned", "reached"].map((name) => [name, "n"]),
+    ["requests a minute", "n minor"],
   ];
   const rows = classes.map(
     (readClass) => html`<tr>
@@ -155,19 +147,18 @@ function QuotaLanes({ plan }) {
   const { perMinute, polls, reserve } = plan.quota;
   const unusedLane = { lane: "unused", requestsPerMinute: Math.max(0, perMinute - polls - reserve) };
   const visibleLanes = [...plan.lanes, unusedLane].filter(({ requestsPerMinute }) => requestsPerMinute >= 0.05);
-  return html`<p class="of">${t("what {count} requests a minute are for", { count: perMinute })}</p>
+  return html`<p class="of">what ${perMinute} requests a minute are for</p>
     <div class="share" aria-hidden="true">
       ${visibleLanes.map(({ lane, requestsPerMinute }) => html`<i class=${lane} style=${{ flexGrow: String(requestsPerMinute) }}></i>`)}
     </div>
     <ul class="lanes">${visibleLanes.map(
       ({ lane, requestsPerMinute }) =>
-        html`<li><i class=${lane}></i> <b>${decimalText(requestsPerMinute)}</b> ${t(QUOTA_LANE_PURPOSES[lane])} <span class="of">${percentText(requestsPerMinute / perMinute)}</span></li>`,
+        html`<li><i class=${lane}></i> <b>${decimalText(requestsPerMinute)}</b> ${QUOTA_LANE_PURPOSES[lane]} <span class="of">${percentText(requestsPerMinute / perMinute)}</span></li>`,
     )}</ul>`;
 }
 
 function backfillText({ requestsLeft, requestsPerMinute, doneAt }) {
-  const requestsLeftText = t("{requests} left", { requests: countText(requestsLeft, "request") });
-  if (doneAt === null) return t("paused, {left}", { left: requestsLeftText });
-  const values = { until: untilText(doneAt, nowMs()), time: at(doneAt, nowMs()), pace: decimalText(requestsPerMinute) };
-  return t("done {until}, at {time} ({left}, {pace} a minute)", { ...values, left: requestsLeftText });
+  const requestsLeftText = `${countText(requestsLeft, "request")} left`;
+  if (doneAt === null) return `paused, ${requestsLeftText}`;
+  return `done ${untilText(doneAt, nowMs())}, at ${at(doneAt, nowMs())} (${requestsLeftText}, ${decimalText(requestsPerMinute)} a minute)`;
 }

@@ -1,7 +1,7 @@
 import { Chart, pointTimeText } from "/chart.mjs";
 import { CopyAddress, NotFound, Panel, StaleWarning, Table, ViewTitle } from "/components.mjs";
+import { valueText } from "/formats.mjs";
 import { html, useMemo } from "/htm.mjs";
-import { t, valueText } from "/language.mjs";
 import { usePolledData } from "/requests-to-worker.mjs";
 import { QuotaPlanPanel, SourcePanel } from "/source-panels.mjs";
 import { At } from "/worker-clock.mjs";
@@ -23,18 +23,18 @@ export function View({ parts: [name = ""], report }) {
   const { refused } = response.data;
   const refusalRows = refused.map(
     ({ at, what, words }, n) =>
-      html`<tr key=${`${at} ${n}`}><td class="when"><${At} time=${at} /></td><td>${what}</td><td lang="en">${words}</td></tr>`,
+      html`<tr key=${`${at} ${n}`}><td class="when"><${At} time=${at} /></td><td>${what}</td><td>${words}</td></tr>`,
   );
   return html`
-    <${ViewTitle} name=${name} above=${[[t("Source"), null]]}><p class="of">${source.origin} <${CopyAddress} /></p></${ViewTitle}>
+    <${ViewTitle} name=${name} above=${[["Source", null]]}><p class="of">${source.origin} <${CopyAddress} /></p></${ViewTitle}>
     <${StaleWarning} answer=${response} />
     <${QuotaChart} requests=${response.data} />
     <div class="halves">
       <div><${SourcePanel} source=${source} isLinked=${false} /></div>
       <div>
         <${QuotaPlanPanel} source=${source} several=${false} />
-        <${Panel} title=${t("Refused or failed")} note=${t("by the service, newest first")}>
-          <${Table} rows=${refusalRows} head=${[[t("time")], [t("what")], [t("why")]]} none=${t("Nothing was refused.")} scroll=${t("Refused or failed")} /><//>
+        <${Panel} title="Refused or failed" note="by the service, newest first">
+          <${Table} rows=${refusalRows} head=${[["time"], ["what"], ["why"]]} none="Nothing was refused." scroll="Refused or failed" /><//>
       </div>
     </div>`;
 }
@@ -62,12 +62,12 @@ function QuotaChart({ requests }) {
   const refusalMarks = refused.map(({ at }) => ({ t: Date.parse(at) / 1000, colour: "bad" }));
   const renderPoint = (n) => {
     if (n === null)
-      return html`<span class="of">${t("requests per minute in the last 24 hours; the limit is {allowed}", { allowed: valueText(allowed) })}</span>`;
+      return html`<span class="of">requests per minute in the last 24 hours; the limit is ${valueText(allowed)}</span>`;
     const usedQuotaLanes = QUOTA_LANE_COLOURS.map(([lane]) => lane).filter((lane) => lanes[lane]?.[n] > 0);
-    const laneTexts = usedQuotaLanes.map((lane) => `${t(lane)} ${valueText(lanes[lane][n])}`);
-    return html`${pointTimeText(times[n])} <b>${t("{used} of {allowed}", { used: valueText(plotColumns[1][n]), allowed: valueText(allowed) })}</b> <span class="of">${laneTexts.join(", ")}</span>`;
+    const laneTexts = usedQuotaLanes.map((lane) => `${lane} ${valueText(lanes[lane][n])}`);
+    return html`${pointTimeText(times[n])} <b>${valueText(plotColumns[1][n])} of ${valueText(allowed)}</b> <span class="of">${laneTexts.join(", ")}</span>`;
   };
-  const laneLegend = html`<span class="key">${QUOTA_LANE_COLOURS.map(([lane]) => html`<span><i class=${lane}></i> ${t(lane)}</span>`)}</span>`;
-  return html`<${Panel} level="h3" title=${t("Quota over time")} extra=${laneLegend}>
-    <${Chart} name=${t("Quota over time")} data=${plotColumns} from=${times[0]} to=${times.at(-1)} series=${laneSeries} levels=${[allowed]} marks=${refusalMarks} floor=${0} say=${renderPoint} /><//>`;
+  const laneLegend = html`<span class="key">${QUOTA_LANE_COLOURS.map(([lane]) => html`<span><i class=${lane}></i> ${lane}</span>`)}</span>`;
+  return html`<${Panel} level="h3" title="Quota over time" extra=${laneLegend}>
+    <${Chart} name="Quota over time" data=${plotColumns} from=${times[0]} to=${times.at(-1)} series=${laneSeries} levels=${[allowed]} marks=${refusalMarks} floor=${0} say=${renderPoint} /><//>`;
 }

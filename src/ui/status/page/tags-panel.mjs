@@ -1,6 +1,6 @@
 import { ChoiceButtons, Panel, RenewOrder, StaleWarning, siteAddress, tagAddress, useHeldOrder } from "/components.mjs";
+import { valueText } from "/formats.mjs";
 import { html, useEffect, useMemo, useRef, useState } from "/htm.mjs";
-import { t, valueText } from "/language.mjs";
 import { usePolledData } from "/requests-to-worker.mjs";
 import { Age } from "/worker-clock.mjs";
 
@@ -44,36 +44,33 @@ export function TagsPanel({ query, amend, sites }) {
     [response.data, order.version, showsSite],
   );
   const firstRowNumber = page * PAGE_SIZE + 1;
-  const shownRange = {
-    first: valueText(firstRowNumber),
-    last: valueText(firstRowNumber + pageRows.length - 1),
-    total: valueText(total),
-  };
   const foundTagsText =
-    pageRows.length < total && pageRows.length > 0 ? t("{first}–{last} of {total}", shownRange) : valueText(total);
+    pageRows.length < total && pageRows.length > 0
+      ? `${valueText(firstRowNumber)}–${valueText(firstRowNumber + pageRows.length - 1)} of ${valueText(total)}`
+      : valueText(total);
   const filterOptions = Object.entries(TAG_FILTER_LABELS).map(([name, label]) => [
     name,
-    html`${t(label)} <b>${counts === null ? "" : valueText(counts[name])}</b>`,
+    html`${label} <b>${counts === null ? "" : valueText(counts[name])}</b>`,
   ]);
   const chooseTagFilter = (name) => amend({ show: name === "all" ? null : name, page: null });
   const searchBox = html`<${TagSearchBox} value=${search ?? ""} apply=${(searchText) => amend({ search: searchText, page: null })} />`;
-  return html`<${Panel} kind="values" label=${t("Tags")} title=${t("Tags")} note=${response.data === null ? null : foundTagsText} extra=${searchBox}>
+  return html`<${Panel} kind="values" label="Tags" title="Tags" note=${response.data === null ? null : foundTagsText} extra=${searchBox}>
     <div class="filters">
-      <${ChoiceButtons} label=${t("show")} options=${filterOptions} chosen=${show} choose=${chooseTagFilter} />
+      <${ChoiceButtons} label="show" options=${filterOptions} chosen=${show} choose=${chooseTagFilter} />
       ${showsSite && html`<${SiteFilter} sites=${sites} source=${source} site=${site} amend=${amend} />`}
       <${RenewOrder} order=${order} />
     </div>
     <${StaleWarning} answer=${response} />
-    <div class="scroll" tabindex="0" role="region" aria-label=${t("List of tags")} ...${order.hold}>
+    <div class="scroll" tabindex="0" role="region" aria-label="List of tags" ...${order.hold}>
       <table>
-        <thead><tr><th class="minor">${t("tag")}</th>${TAG_TABLE_COLUMNS.map(
+        <thead><tr><th class="minor">tag</th>${TAG_TABLE_COLUMNS.map(
           ([sortKey, name, kind]) =>
             html`<${ColumnHeading} by=${sortKey} name=${name} kind=${kind} sort=${sort} amend=${amend} />`,
         )}</tr></thead>
         <tbody>${tagRows}</tbody>
       </table>
     </div>
-    ${response.data !== null && pageRows.length === 0 && html`<p class="quiet">${search || site || show !== "all" ? t("No tag matches.") : t("No tag is known yet.")}</p>`}
+    ${response.data !== null && pageRows.length === 0 && html`<p class="quiet">${search || site || show !== "all" ? "No tag matches." : "No tag is known yet."}</p>`}
     <${PageButtons} total=${total} page=${page} amend=${amend} />
   <//>`;
 }
@@ -87,7 +84,7 @@ function TagSearchBox({ value, apply }) {
     clearTimeout(searchTimer.current);
     searchTimer.current = setTimeout(apply, TAG_SEARCH_DELAY_MS, target.value);
   };
-  return html`<input type="search" placeholder=${t("search name or id")} value=${searchText} aria-label=${t("search tags")}
+  return html`<input type="search" placeholder="search name or id" value=${searchText} aria-label="search tags"
     onInput=${onSearchInput} autocomplete="off" spellcheck=${false} />`;
 }
 
@@ -97,19 +94,19 @@ function SiteFilter({ sites, source, site, amend }) {
     amend({ source: chosenSource, site: id, page: null });
   };
   const currentSiteIndex = sites.findIndex((candidate) => candidate.source === source && String(candidate.id) === site);
-  return html`<select aria-label=${t("site")} onChange=${chooseSite} value=${String(currentSiteIndex)}>
-    <option value="-1">${t("all sites")}</option>
+  return html`<select aria-label="site" onChange=${chooseSite} value=${String(currentSiteIndex)}>
+    <option value="-1">all sites</option>
     ${sites.map((option, n) => html`<option value=${String(n)}>${option.displayName}</option>`)}
   </select>`;
 }
 
 function ColumnHeading({ by, name, kind, sort, amend }) {
-  if (by === null) return html`<th class=${kind}>${t(name)}</th>`;
+  if (by === null) return html`<th class=${kind}>${name}</th>`;
   const [direction, arrow] = sort === by ? ["ascending", "↑"] : sort === `-${by}` ? ["descending", "↓"] : ["none", "↕"];
   const nextSortOrder = sort === by ? `-${by}` : by;
   return html`<th class=${kind} aria-sort=${direction}>
     <button type="button" onClick=${() => amend({ sort: nextSortOrder === "name" ? null : nextSortOrder, page: null })}>
-      ${t(name)} <i class="sorted" aria-hidden="true">${arrow}</i></button></th>`;
+      ${name} <i class="sorted" aria-hidden="true">${arrow}</i></button></th>`;
 }
 
 /** Reason why a value is not current; null for a current value. */
@@ -127,7 +124,7 @@ function TagRow({ row, hasSite }) {
     <td class="minor of">${tag.id}</td>
     <td><a href=${tagAddress(source, tag.id)} title=${tag.description ?? ""}>${tag.displayName}</a>
       ${tag.alias !== undefined && html` <span class="of">${tag.alias}${hasSite ? " ·" : ""}</span>`}
-      ${valueProblemText !== null && html` <span class="mark">${t(valueProblemText)}</span>`}
+      ${valueProblemText !== null && html` <span class="mark">${valueProblemText}</span>`}
       ${hasSite && site !== null && html` <a class="of" href=${siteAddress(source, siteId)}>${site}</a>`}</td>
     <td class="n value">${value === null ? "–" : valueText(value)}</td>
     <td class="unit">${tag.unit ?? ""}</td>
@@ -139,9 +136,9 @@ function PageButtons({ total, page, amend }) {
   const lastPage = Math.ceil(total / PAGE_SIZE) - 1;
   if (lastPage < 1) return null;
   const turnPage = (pageStep) => amend({ page: page + pageStep === 0 ? null : String(page + pageStep) });
-  return html`<nav class="pages" aria-label=${t("pages")}>
-    <button type="button" class="mute" disabled=${page === 0} onClick=${() => turnPage(-1)}>← ${t("previous 100")}</button>
-    <span class="of">${t("page {page} of {pages}", { page: valueText(page + 1), pages: valueText(lastPage + 1) })}</span>
-    <button type="button" class="mute" disabled=${page >= lastPage} onClick=${() => turnPage(1)}>${t("next 100")} →</button>
+  return html`<nav class="pages" aria-label="pages">
+    <button type="button" class="mute" disabled=${page === 0} onClick=${() => turnPage(-1)}>← previous 100</button>
+    <span class="of">page ${valueText(page + 1)} of ${valueText(lastPage + 1)}</span>
+    <button type="button" class="mute" disabled=${page >= lastPage} onClick=${() => turnPage(1)}>next 100 →</button>
   </nav>`;
 }

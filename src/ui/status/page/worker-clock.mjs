@@ -1,5 +1,5 @@
+import { agoText, at, fullTimeText, untilText } from "/formats.mjs";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "/htm.mjs";
-import { agoText, at, fullTimeText, untilText } from "/language.mjs";
 
 /** The worker's time, which continues by the browser's clock while the worker does not respond. */
 
