@@ -17,19 +17,80 @@ const PATHS: Record<string, string> = {
   totals: `tags/history?tags=1%2C2&${DAY}&scalar=1`,
 };
 
+const parsedTag = (n: number) => ({ id: String(n), displayName: `Tag ${n}`, description: null, unit: "°C" });
+const HOUSE = { id: 1, displayName: "House" };
+const RAISED_AT = "2026-06-01T10:00:00.000Z";
+/** Results of the calls for the replies in `GOOD`. */
+const PARSED: Record<string, unknown> = {
+  sites: [HOUSE],
+  alarms: [
+    {
+      ...{ id: "a1", site: HOUSE, status: "active", source: "trigger", description: "It is too hot" },
+      trigger: { id: 4, displayName: "Too hot", description: null, priority: "A", enabled: true },
+      ...{ triggeredAt: RAISED_AT, triggeredAtRaw: "2026-06-01T12:00:00+02:00" },
+      ...{ resolvedAt: null, resolvedAtRaw: null, recoveringUntil: null },
+      ...{ acknowledged: false, acknowledgedAt: null, acknowledgedBy: null, acknowledgedMessage: null },
+      lastActiveEvent: {
+        ...{ id: 8, source: "tag", type: "threshold", value: 31.5, textlistValue: null },
+        ...{ triggeredAt: RAISED_AT, triggeredOn: "Tag 1" },
+      },
+    },
+  ],
+  tags: [parsedTag(1)],
+  gateways: [
+    {
+      ...{ id: "9", displayName: "G", online: true, version: "1.2" },
+      ...{ hardware: "hw", ipAddress: "10.0.0.9", location: "Cellar" },
+    },
+  ],
+  hosts: [
+    {
+      ...{ id: "7", displayName: "H", description: null, gateway: { id: 9, displayName: "G" } },
+      ...{ ip: "10.0.0.7", macAddress: null, modelName: "M", type: "modbus" },
+    },
+  ],
+  systems: [
+    {
+      ...{ id: "5", code: "320.01", displayName: "Heating", description: "d", discipline: "HVAC", location: "l" },
+      ...{ datapointsCount: 12, installedYear: 2004, maintenanceNotes: null, manufacturer: "m" },
+    },
+  ],
+  read: {
+    readings: [
+      { ...parsedTag(1), value: 21.5 },
+      { ...parsedTag(2), value: null },
+    ],
+    ...{ receivedAtMs: 1_780_315_200_000, latencyMs: 0 },
+  },
+  write: [{ ...parsedTag(1), value: 21.5 }],
+  history: [
+    { ...parsedTag(1), measurements: [{ time: "2026-06-01T00:00:00.000Z", value: 20 }] },
+    { ...parsedTag(2), measurements: [] },
+  ],
+  totals: [{ ...parsedTag(1), total: 42.5 }],
+  me: {
+    ...{ user: { id: 3, name: "Ada", email: "ada@example.com" }, name: "plenum", sites: [HOUSE] },
+    ...{ abilities: ["read:tags"], expiresAt: "2027-01-01T00:00:00.000Z" },
+  },
+};
+
 describe("requests to each endpoint", () => {
-  it.each(Object.keys(CALLS))("%s: sends one request with path, Accept, Content-Type and token", async (name) => {
-    const clock = { now: () => 1_780_315_200_000, monotonic: () => 0, sleep: async () => {} };
-    const trial = trialSource(() => reply(200, GOOD[name]), { clock });
-    expect(await CALLS[name]?.(trial.source)).toMatchSnapshot();
-    expect(trial.requests).toHaveLength(1);
-    const [request] = trial.requests;
-    expect(request?.path).toBe(`/base/api/v1/${PATHS[name]}`);
-    expect(request?.method).toBe(name === "write" ? "POST" : "GET");
-    const [accept, authorization] = ["application/json", `Bearer ${TOKEN}`];
-    const types = { accept, "content-type": accept, "accept-encoding": "identity" };
-    expect(request?.headers).toMatchObject({ ...types, authorization });
-  });
+  it.each(Object.keys(CALLS))(
+    "%s: sends one request with path, media types and token, and parses the reply",
+    async (name) => {
+      const clock = { now: () => 1_780_315_200_000, monotonic: () => 0, sleep: async () => {} };
+      const trial = trialSource(() => reply(200, GOOD[name]), { clock });
+      const parsed = await CALLS[name]?.(trial.source);
+      expect(JSON.parse(JSON.stringify(parsed))).toEqual(PARSED[name]);
+      expect(trial.requests).toHaveLength(1);
+      const [request] = trial.requests;
+      expect(request?.path).toBe(`/base/api/v1/${PATHS[name]}`);
+      expect(request?.method).toBe(name === "write" ? "POST" : "GET");
+      const [accept, authorization] = ["application/json", `Bearer ${TOKEN}`];
+      const types = { accept, "content-type": accept, "accept-encoding": "identity" };
+      expect(request?.headers).toMatchObject({ ...types, authorization });
+    },
+  );
 
   it("requests health without a token and without the quota", async () => {
     const trial = trialSource(() => reply(200, { status: "healthy", timestamp: "2026-06-01T00:00:00Z" }));
