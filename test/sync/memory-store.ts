@@ -2,9 +2,9 @@ import type { Event } from "#src/core/model/event.ts";
 import { createStore } from "#src/engine/store/open.ts";
 import { prepareSchema } from "#src/engine/store/schema.ts";
 import { openDatabase } from "#src/engine/store/sqlite.ts";
-import { type DocumentChange, DocumentKeyConflict, type SettledBatch, type Store } from "#src/engine/store/store.ts";
+import type { Store } from "#src/engine/store/store.ts";
 
-/** A store in memory for tests with a hundred thousand commits; the event log is the real one over SQLite in memory. */
+/** The store over SQLite in memory, for tests with a hundred thousand commits. */
 export interface MemoryStore extends Store {
   readonly events: readonly Event[];
   toldAtMs(id: string): number;
@@ -17,8 +17,6 @@ export interface MemoryStore extends Store {
 }
 
 export function createMemoryStore(now: () => number = () => 0): MemoryStore {
-  const sets = new Map<string, Map<string, string>>();
-  const versions = new Map<string, number>();
   const events: Event[] = [];
   const toldAtMs = new Map<string, number>();
   const repeated: string[] = [];
@@ -36,40 +34,7 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
     return createStore(database, { now: wholeMs, monotonic: now, sleep }, {});
   }
 
-  function setOf(name: string): Map<string, string> {
-    const set = sets.get(name) ?? new Map<string, string>();
-    sets.set(name, set);
-    return set;
-  }
-
-  /** Computes all changes before any is applied. */
-  function changed(documents: readonly DocumentChange[]): ReadonlyMap<string, ReadonlyMap<string, string | null>> {
-    const all = new Map<string, Map<string, string | null>>();
-    for (const { set, put = [], insert = [], remove = [] } of documents) {
-      const change = all.get(set) ?? new Map<string, string | null>();
-      all.set(set, change);
-      for (const key of remove) change.set(key, null);
-      for (const [key, value] of insert) {
-        const held = change.has(key) ? change.get(key) : setOf(set).get(key);
-        if (held !== undefined && held !== null) throw new DocumentKeyConflict(set, key);
-        change.set(key, JSON.stringify(value) ?? "null");
-      }
-      for (const [key, value] of put) change.set(key, JSON.stringify(value) ?? "null");
-    }
-    return all;
-  }
-
-  function take(all: ReturnType<typeof changed>): void {
-    for (const [set, change] of all) {
-      if (change.size > 0) versions.set(set, (versions.get(set) ?? 0) + 1);
-      for (const [key, body] of change) {
-        if (body === null) setOf(set).delete(key);
-        else setOf(set).set(key, body);
-      }
-    }
-  }
-
-  const self: MemoryStore = {
+  return {
     events,
     toldAtMs: (id) => toldAtMs.get(id) ?? Number.NaN,
     repeated,
@@ -77,18 +42,10 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
     forget() {
       void inner.close();
       inner = open();
-      sets.clear();
       toldAtMs.clear();
     },
     failNext() {
       fail = true;
-    },
-    async document<T>(set: string, key: string) {
-      const body = setOf(set).get(key);
-      return body === undefined ? undefined : (JSON.parse(body) as T);
-    },
-    async documents<T>(set: string) {
-      return new Map([...setOf(set)].map(([key, body]) => [key, JSON.parse(body) as T]));
     },
     async commit(change) {
       const told = change.events ?? [];
@@ -96,11 +53,7 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
         fail = false;
         throw new Error("The disk is full.");
       }
-      const documents = changed(change.documents ?? []);
-      const needsLog = told.length > 0 || (change.records ?? []).length > 0;
-      const logged = { events: told, records: change.records ?? [] };
-      const committed = needsLog ? await inner.commit(logged) : { lastPosition: events.length, repeated: [] };
-      take(documents);
+      const committed = await inner.commit(change);
       commits += 1;
       repeated.push(...committed.repeated);
       for (const event of told) {
@@ -110,21 +63,16 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
       }
       return committed;
     },
-    putDeferred: async (set, key, value) => void (await self.commit({ documents: [{ set, put: [[key, value]] }] })),
-    version: async (set) => versions.get(set) ?? 0,
-    changes: async () => commits + (await inner.changes()),
+    document: (set, key) => inner.document(set, key),
+    documents: (set) => inner.documents(set),
+    putDeferred: (set, key, value) => inner.putDeferred(set, key, value),
+    version: (set) => inner.version(set),
+    changes: () => inner.changes(),
     damagedKeys: (set) => inner.damagedKeys(set),
     records: (log, after, limit) => inner.records(log, after, limit),
     lastRecord: (log) => inner.lastRecord(log),
     get outbox() {
-      const { outbox } = inner;
-      return {
-        ...outbox,
-        async settle(sink: string, { documents = [], ...settlement }: SettledBatch) {
-          await outbox.settle(sink, settlement);
-          take(changed(documents));
-        },
-      };
+      return inner.outbox;
     },
     get quotaStore() {
       return inner.quotaStore;
@@ -132,5 +80,4 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
     describe: () => inner.describe(),
     close: () => inner.close(),
   };
-  return self;
 }
