@@ -34,7 +34,6 @@ export type Program =
   | "mosquitto"
   | "promtool"
   | "mosquitto_passwd"
-  | "mosquitto_sub"
   | "systemd-analyze"
   | "logrotate"
   | "victoria-metrics"

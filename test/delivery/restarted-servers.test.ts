@@ -1,4 +1,3 @@
-import { spawn } from "node:child_process";
 import { connectAsync } from "mqtt";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { CONNECTORS } from "#connectors/catalog.ts";
@@ -11,7 +10,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { contextFor } from "../connectors/context.ts";
 import { startCuttingProxy } from "../connectors/mqtt/cutting-proxy.ts";
 import { absent, type RealServer, startInflux, startMosquitto, startVictoriaMetrics } from "../real-servers.ts";
-import { sampleEvent, valueEvent } from "../sample-events.ts";
+import { valueEvent } from "../sample-events.ts";
 import { closeAfterTest, stopAfterTest, testFolder } from "../test-resources.ts";
 
 const { influxdb, mqtt } = CONNECTORS;
@@ -153,46 +152,6 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
     expect(delivery.dispatcher.notices()).toHaveLength(1);
   });
 
-  test("receives a new alarm before 2,000 waiting values after a restart", {
-    timeout: LONG_MS,
-    skip: absent("mosquitto_sub"),
-  }, async () => {
-    const far = await server(startMosquitto);
-    let beforeWrite = async () => {};
-    const delivery = await delivering(async (context) => {
-      const sink = await sinkAt(far)(context);
-      return {
-        ...sink,
-        write: async (...offered: Parameters<Sink["write"]>) => {
-          await beforeWrite();
-          return sink.write(...offered);
-        },
-      };
-    });
-    await delivery.deliver(0, 1_000);
-    const subscribed = Promise.withResolvers<void>();
-    let writes = 0;
-    beforeWrite = async () => {
-      await subscribed.promise;
-      writes += 1;
-      if (writes === 3) await delivery.store.commit({ events: [sampleEvent("alarm-raised")] });
-    };
-    await far.kill();
-    await delivery.store.commit({ events: Array.from({ length: 1_000 }, (_, n) => tagged(1_000 + n)) });
-    await far.startAgain();
-    const topics = await subscriber(far);
-    subscribed.resolve();
-    // The sink notices the restart up to 30 s later.
-    await expect.poll(() => new Set(values(topics())).size, { ...POLL, timeout: 50_000 }).toBe(2_000);
-    const before = topics().slice(
-      0,
-      topics().findIndex((topic) => topic.includes("/alarm/")),
-    );
-    // Two complete batches and the batch in flight.
-    expect(before.length).toBeGreaterThan(0);
-    expect(values(before).length).toBeLessThanOrEqual(3 * 100);
-  });
-
   test("receives no event again after a lost connection without a restart", { timeout: LONG_MS }, async () => {
     const far = await server(startMosquitto);
     const cuts = [8_000, 8_000];
@@ -204,20 +163,6 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
     expect(delivery.dispatcher.notices()).toEqual([]);
   });
 });
-
-const values = (topics: readonly string[]) => topics.filter((topic) => topic.endsWith("/value"));
-
-async function subscriber({ port }: RealServer): Promise<() => readonly string[]> {
-  const options = ["-d", "-h", "127.0.0.1", "-p", String(port), "-t", "plenum/#", "-F", "topic %t"];
-  const child = spawn("mosquitto_sub", options);
-  onTestFinished(() => void child.kill());
-  let text = "";
-  child.stdout.on("data", (data: Buffer) => {
-    text += data.toString();
-  });
-  await expect.poll(() => text, POLL).toContain("Subscribed (mid:");
-  return () => text.split("\n").flatMap((line) => (line.startsWith("topic ") ? [line.slice(6)] : []));
-}
 
 async function kept({ url }: RealServer): Promise<ReadonlySet<string>> {
   const topics = new Set<string>();
