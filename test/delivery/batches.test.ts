@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
-import { applySinkReceipt, type EventBatch, sequenceOfEvent, takeBatch } from "#src/engine/delivery/batches.ts";
+import { applySinkReceipt, type EventBatch, takeBatch } from "#src/engine/delivery/batches.ts";
 import type { LoggedEvent, OfferedEvents } from "#src/engine/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
 
@@ -18,18 +18,6 @@ const offer = (count: number): OfferedEvents => ({
 const batchOf = (count: number): EventBatch => takeBatch(offer(count), () => true, count);
 const AWAY = new Retryable("It is away.");
 
-describe("takeBatch", () => {
-  test("stops at the batch size and skips filtered events", () => {
-    const even = takeBatch(offer(6), ({ id }) => [1, 3].every((n) => id !== valueEvent(n).id), 2);
-    expect(even).toMatchObject({ events: [{ position: 11 }, { position: 13 }], lastPosition: 14, passedCount: 4 });
-    expect(takeBatch(offer(0), () => true, 2)).toMatchObject({ events: [], lastPosition: 0, passedCount: 0 });
-  });
-
-  test("numbers the events of a batch from the last used sequence number", () => {
-    expect([0, 2].map((index) => sequenceOfEvent(batchOf(3), index)?.number)).toEqual([101, 103]);
-  });
-});
-
 describe("applyReceipt", () => {
   test("settles all events of a complete receipt and does not count rejected events as accepted", () => {
     expect(applySinkReceipt("a", batchOf(3), { rejected: [{ index: 1, reason: "No." }] })).toEqual({
@@ -42,25 +30,6 @@ describe("applyReceipt", () => {
       },
       acceptedCount: 2,
       buffered: null,
-      toRetry: null,
-    });
-  });
-
-  test("settles the events before the first event to retry, and ignores rejections of the events to retry", () => {
-    const rejected = [0, 2].map((index) => ({ index, reason: "No." }));
-    expect(applySinkReceipt("a", batchOf(4), { rejected, retry: { from: 2, error: AWAY } })).toMatchObject({
-      settlement: { through: 12, rejected: [{ position: 11 }], counted: { number: 102 } },
-      acceptedCount: 1,
-      toRetry: { head: { position: 13 }, count: 2, error: AWAY },
-    });
-  });
-
-  test("settles no event of a batch that the sink buffers, and returns the rejected events for later", () => {
-    const rejected = [{ index: 0, reason: "No." }];
-    expect(applySinkReceipt("a", batchOf(2), { rejected, buffered: true })).toMatchObject({
-      settlement: null,
-      acceptedCount: 0,
-      buffered: [{ position: 11 }],
       toRetry: null,
     });
   });

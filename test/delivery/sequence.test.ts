@@ -48,16 +48,6 @@ const numbers = (offers: readonly Offer[]) => offers.map(({ sequence }) => seque
 const epochs = (offers: readonly Offer[]) => [...new Set(offers.map(({ sequence }) => sequence?.epoch))];
 
 describe("the sequence numbers of a sink", () => {
-  test("continue after restarts, and count only events that pass the filter", async () => {
-    const only = { filter: { kinds: ["tag-*"] } };
-    await commit([...values(0, 3), alarm(1), ...values(3, 2)]);
-    const first = await delivered(listener(), only);
-    await commit([alarm(2), ...values(5, 12)]);
-    const second = await delivered(listener(), only);
-    expect(numbers([...first, ...second])).toEqual(Array.from({ length: 17 }, (_, n) => n + 1));
-    expect(epochs([...first, ...second])).toHaveLength(1);
-  });
-
   test("continue after a change of the filter", async () => {
     await commit([...values(0, 3), alarm(1)]);
     expect(numbers(await delivered(listener(), { filter: { kinds: ["tag-*"] } }))).toEqual([1, 2, 3]);
@@ -71,20 +61,6 @@ describe("the sequence numbers of a sink", () => {
     expect(unnumbered.map(({ sequence }) => sequence)).toEqual(Array(3).fill(undefined));
     await commit(values(3, 1));
     expect(numbers(await delivered(listener()))).toEqual([4]);
-  });
-
-  test("stay the same for an unsettled event that is offered again", async () => {
-    const sink = listener();
-    const take = sink.answer;
-    let times = 0;
-    sink.answer = async (batch, ...rest) => {
-      await take(batch, ...rest);
-      times += 1;
-      if (times === 1) throw new Retryable("away");
-      return times === 2 ? { rejected: [], retry: { from: 2, error: new Retryable("half") } } : { rejected: [] };
-    };
-    await commit(values(0, 4));
-    expect(numbers(await delivered(sink))).toEqual([1, 2, 3, 4, 1, 2, 3, 4, 3, 4]);
   });
 
   test("are used once each for events accepted early and for the other events of the batch, which are retried", async () => {
