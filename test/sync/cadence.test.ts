@@ -37,7 +37,6 @@ interface TrialClass {
   readonly name: string;
   readonly every: string;
   readonly tags: number;
-  readonly fresher?: boolean;
   readonly importance?: number;
 }
 
@@ -144,18 +143,6 @@ function planOf(classes: readonly TrialClass[]): PlanReport {
 }
 
 describe("live values at the interval `every` of their read class", () => {
-  test("arrive 11 times per tag in 330 s, 30 s apart, for 20 tags with every: 30s", async () => {
-    await readFor([{ name: "a", every: "30s", tags: 20 }], 330_000, "idle");
-    expect(emitted.size).toBe(20);
-    for (const times of emitted.values()) expect(Math.abs(times.length - 11)).toBeLessThanOrEqual(1);
-    expect(worstDeviation("a", 30, 3_000)).toBeLessThan(0.5);
-  });
-
-  test("are read more often with fresher: true, in free request slots, and each value is emitted", async () => {
-    await readFor([{ name: "a", every: "30s", tags: 20, fresher: true }], 330_000, "idle");
-    for (const times of emitted.values()) expect(times.length).toBeGreaterThan(100);
-  });
-
   test.each([
     [0.5, "idle", 0.5],
     [0.9, "idle", 0.5],

@@ -6,7 +6,6 @@ import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createWakeup } from "#src/core/runtime/waiting.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
-import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import type { createLiveReads, LiveReadOptions } from "#src/engine/sync/read/live-reads.ts";
 import { type StoredLeftOut, type StoredValue, syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
@@ -159,19 +158,6 @@ describe("a live reading of a tag", () => {
 });
 
 describe("requests for live values", () => {
-  test("contain 20 tags each and keep every interval while the intervals fit into the quota", async () => {
-    const { source, asked } = building(all(1));
-    await runReads(await startLiveReads(source, ids(100)), 240_000);
-    const bySubject = Map.groupBy(await emittedValues(), (event) => event.subject);
-    expect(bySubject.size).toBe(100);
-    for (const events of bySubject.values()) {
-      const times = events.map((event) => Date.parse(event.time));
-      for (const [i, time] of times.slice(1).entries()) expect(time - (times[i] ?? 0)).toBeLessThanOrEqual(63_000);
-    }
-    expect(asked.every((group) => group.length === 20)).toBe(true);
-    expect(asked.length).toBeLessThanOrEqual(28);
-  });
-
   test("after a restart, contain no tag before its interval has passed", async () => {
     const { source, asked } = building(all(1));
     await runReads(await startLiveReads(source, ids(40), [{ name: "all", every: "10m" }]), 10_000);
@@ -467,21 +453,6 @@ describe("the stale event of a tag that cannot be read", () => {
     expect(reasons).toEqual(["source-unavailable", "quarantined"]);
   });
 
-  test("is emitted when a changed class has a shorter interval, also while live reads are paused", async () => {
-    const { source } = building(all(20));
-    const reads = await startLiveReads(source, ids(3), [{ name: "all", every: "1h" }]);
-    await runReads(reads, 60_000);
-    const ended = new AbortController();
-    const watch = reads.watchStaleValues(ended.signal);
-    await clock.advance(1_000);
-    reads.changeClasses(ReadConfig.parse([{ name: "all", every: "30s" }]));
-    await clock.advance(5_000);
-    ended.abort(new OrderlyStop());
-    await watch;
-    const stale = (await emittedValues()).filter(({ data }) => data.quality === "stale");
-    expect(stale.map(({ data }) => data.tag.id).toSorted()).toEqual(ids(3));
-  });
-
   test("counts the age after a restart from the last emitted reading, not from a later reading that was only stored", async () => {
     await runReads(await startLiveReads(building(all(20)).source, ids(1)), 10_000);
     await clock.advance(35_000);
@@ -493,16 +464,6 @@ describe("the stale event of a tag that cannot be read", () => {
     const { source } = building(() => new Retryable("timeout"));
     const stale = await runWithStaleValues(await startLiveReads(source, ids(1)), 30_000);
     expect(stale.map(({ data }) => data.tag.id)).toEqual([id]);
-  });
-
-  test("is not emitted for a tag whose value is already bad", async () => {
-    const { source } = building((group) => ({ ...all(20)(group), "101": null }));
-    const reads = await startLiveReads(source, ids(3));
-    await runReads(reads, 30_000);
-    await clock.advance(600_000);
-    const stale = await runWithStaleValues(reads, 1_000);
-    expect(stale.map(({ data }) => data.tag.id).toSorted()).toEqual(["102", "103"]);
-    expect((await heldValues()).get("101")).toMatchObject({ quality: "bad" });
   });
 });
 

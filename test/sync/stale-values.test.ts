@@ -48,12 +48,6 @@ const tagsOf = (events: readonly Event<"tag-value">[]) => events.map(({ data }) 
 const lastByTag = (events: readonly Event<"tag-value">[]) => new Map(events.map((event) => [event.data.tag.id, event]));
 
 describe("a value that is too old", () => {
-  test("does not occur while the tags are read at their planned interval", async () => {
-    const virtual = await startWorker();
-    await virtual.clock.advance(20 * MINUTE);
-    expect(staleOnly(await values(virtual))).toEqual([]);
-  });
-
   test("becomes stale once, at its interval plus two slots, when the service is unavailable", async () => {
     const virtual = await startWorker();
     virtual.simulator.control.setFaults(UNAVAILABLE);
