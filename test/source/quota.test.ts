@@ -155,16 +155,15 @@ describe("pauses after a refusal", () => {
 });
 
 describe("one request counter for all endpoints, or three separate counters", () => {
-  const alternate = async (rig: Rig, separate: boolean) => {
-    const taken = { read: 0, history: 0, all: 0 };
+  const useSeparateCounters = async (rig: Rig) => {
+    const taken = { read: 0, history: 0 };
     for (let i = 0; i < 30; i += 1) {
       const endpoint = i % 5 === 4 ? "history" : "read";
       taken[endpoint] += 1;
-      taken.all += 1;
-      const remaining = 20 - Math.min(20, separate ? taken[endpoint] : taken.all);
+      const remaining = 20 - Math.min(20, taken[endpoint]);
       void rig.ask("live", endpoint, { endpoint, remaining });
       await rig.clock.advance(3_100);
-      if (rig.clock.monotonic() % 60_000 < 3_100) Object.assign(taken, { read: 0, history: 0, all: 0 });
+      if (rig.clock.monotonic() % 60_000 < 3_100) Object.assign(taken, { read: 0, history: 0 });
     }
   };
 
@@ -172,23 +171,17 @@ describe("one request counter for all endpoints, or three separate counters", ()
     const rig = createRig();
     await rig.quota.start();
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
-    await alternate(rig, true);
+    await useSeparateCounters(rig);
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["read", "write", "history"]);
     rig.quota.pauseRequests(2_000, "history");
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
-  });
-
-  test("keeps one counter if the service's counts rise together", async () => {
-    const rig = createRig();
-    await alternate(rig, false);
-    expect(rig.quota.status().buckets).toHaveLength(1);
   });
 
   test("moves waiting requests to the new counters when one counter becomes three", async () => {
     const rig = createRig();
     const waiting = Array.from({ length: 30 }, () => rig.ask("history", "waiting"));
     const answers = Promise.all(waiting);
-    await alternate(rig, true);
+    await useSeparateCounters(rig);
     expect(rig.quota.status().buckets).toHaveLength(3);
     await rig.clock.advance(200_000);
     expect(await answers).toHaveLength(30);

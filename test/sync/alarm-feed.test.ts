@@ -15,16 +15,6 @@ const emittedSince = (before: number) => {
 };
 
 describe("polls for alarms", () => {
-  test("a poll without changes sends one request for all sites", async () => {
-    const { control, clock, requests } = await started();
-    for (let i = 0; i < 20; i += 1) control.raiseAlarm({ siteId: 2 + (i % 3) });
-    await clock.advance(2 * MINUTE);
-    const before = requests.length;
-    await clock.advance(10 * MINUTE);
-    expect(activeQueries(before)).toHaveLength(20);
-    expect(requests.slice(before).filter(({ path }) => path.endsWith("/me"))).toHaveLength(0);
-  });
-
   test("every request for alarms has a status filter", async () => {
     const { control, clock, requests } = await started();
     const id = control.raiseAlarm({ siteId: 3 });
