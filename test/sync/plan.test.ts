@@ -152,14 +152,6 @@ describe("tags with a fixed read time", () => {
   const fixedCrowd = (count: number, ageMs: number, intervalMs: number, prefix = "x") =>
     crowd(count, ageMs, intervalMs, prefix).map((each) => ({ ...each, earliestAge: Number.POSITIVE_INFINITY }));
 
-  test("are read only in the last slot of their interval, and never earlier to fill a request", () => {
-    const early = fixed("early", 56_000, 60_000);
-    for (const eager of [false, true]) expect(groupOf([early], { ...RULES, isSpareSlot: eager })).toEqual([]);
-    expect(groupOf([fixed("due", 57_500, 60_000), early])).toEqual(["due"]);
-    expect(groupOf([tag("fresher", 57_500, 60_000), early], { ...RULES, isSpareSlot: true })).toEqual(["fresher"]);
-    expect(groupOf([fixed("due", 57_500, 60_000), fixed("new", null, 60_000)])).toEqual(["due", "new"]);
-  });
-
   test("are read with the tags of their own group when two groups are due in the same request slot", () => {
     const groups = [...fixedCrowd(20, 60_000, 60_000, "b"), ...fixedCrowd(20, 300_500, 300_000, "a")];
     expect(groupOf(groups).every((id) => id.startsWith("a"))).toBe(true);
