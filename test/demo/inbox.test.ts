@@ -6,7 +6,7 @@ import { Config } from "#src/app/config/config.ts";
 import { loadYamlConfig } from "#src/app/config/load.ts";
 import { type MessageInbox, startMessageInbox } from "#src/cli/demo/alarm-message-inbox.ts";
 import { acknowledgeNewAlarms } from "#src/cli/demo/broker-and-simulator.ts";
-import { startDemo } from "#src/cli/demo/single-worker-demo.ts";
+import { startDemo } from "#src/cli/demo/start-demo.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { absent } from "../real-servers.ts";

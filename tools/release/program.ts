@@ -17,7 +17,6 @@ const COPIED_FILES = [
   "CHANGELOG.md",
   "README.md",
   "SECURITY.md",
-  "config/demo-fleet.yaml",
   "config/demo.yaml",
   "config/example.yaml",
   "config/schema.json",

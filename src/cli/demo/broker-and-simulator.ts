@@ -3,12 +3,11 @@ import { type AddressInfo, createServer, type Socket } from "node:net";
 import { Aedes } from "aedes";
 import { type Clock, systemClock } from "../../core/runtime/clock.ts";
 import { runLoop } from "../../core/runtime/waiting.ts";
-import { isoUtc } from "../../core/values/iso-utc.ts";
 import { startSimulatorServer } from "../../simulator/server.ts";
 import { createSimulator, type Simulator, type SimulatorState } from "../../simulator/simulator.ts";
 import { findFreePort } from "../shell/free-port.ts";
 
-// MQTT broker and simulated monitoring services of both demos. They accept every client, so they use loopback only.
+// MQTT broker and simulated monitoring service of the demo. They accept every client, so they use loopback only.
 
 /** MQTT 3.1.1 broker without persistence, also for tests. */
 export async function startMqttBroker(options: { readonly port?: number } = {}) {
@@ -42,14 +41,14 @@ export async function startSimulatedService(options: {
   readonly epoch: string;
   readonly sites: number[];
   readonly port: number;
-  readonly state?: SimulatorState | null | undefined;
+  readonly state: SimulatorState | null;
 }) {
   const { epoch, port, sites, state } = options;
   const simulator = createSimulator(
     { epoch, speed: REPLAY_SPEED, sites, anchor: "next-alarm", loops_before: 1 },
     { now: () => systemClock.now() },
   );
-  if (state) simulator.importState(state);
+  if (state !== null) simulator.importState(state);
   const server = await startSimulatorServer(simulator, { port: await findFreePort(port) });
   const stopController = new AbortController();
   const acknowledgeTask = acknowledgeNewAlarms(simulator, systemClock, stopController.signal);
@@ -63,8 +62,6 @@ export async function startSimulatedService(options: {
     },
   };
 }
-
-export const currentSimulationEpoch = (): string => isoUtc(Math.floor(systemClock.now() / 1000) * 1000);
 
 /** Age at which the demo acknowledges an alarm; alarms of the demo last about 33 s. */
 const ALARM_ACKNOWLEDGE_DELAY_MS = 12_000;

@@ -10,7 +10,7 @@ import { FLEET_LEASE_TIMING } from "./lease-timing.ts";
 export interface FleetStatus extends ReturnType<typeof buildFleetStatus> {
   /** Name of the member that reports the status; null if the command line reads it from the database. */
   readonly self: string | null;
-  readonly takeovers: readonly SourceTakeover[];
+  readonly takeovers: Awaited<ReturnType<typeof readTakeovers>>;
   readonly database: (StateDatabaseDescription & { readonly name: string; readonly doubts: readonly string[] }) | null;
   readonly trouble: string | null;
 }
@@ -25,8 +25,6 @@ export interface MemberStatus
   readonly sources: number;
   readonly unreached: readonly string[];
 }
-
-export type SourceTakeover = Awaited<ReturnType<typeof readTakeovers>>[number];
 
 const MAX_SHOWN_TAKEOVERS = 100;
 

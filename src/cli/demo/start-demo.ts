@@ -5,12 +5,14 @@ import { loadYamlConfig } from "../../app/config/load.ts";
 import { createWorker } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemErrorCode } from "../../core/errors/local-machine-failure.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { valueOr } from "../../core/values/value-or.ts";
 import { SERVICE_TOKEN } from "../../simulator/options.ts";
 import type { SimulatorState } from "../../simulator/simulator.ts";
 import { findFreePort } from "../shell/free-port.ts";
 import { startMessageInbox } from "./alarm-message-inbox.ts";
-import { currentSimulationEpoch, startMqttBroker, startSimulatedService } from "./broker-and-simulator.ts";
+import { startMqttBroker, startSimulatedService } from "./broker-and-simulator.ts";
 import { DEMO_CONFIG_FILE, registerRunningDemo } from "./registry-of-running-demos.ts";
 
 /** Recorded sites of the demo: some with short intervals or many alarms, and the only one with a set-point. */
@@ -30,8 +32,8 @@ export async function startDemo({ folder }: { readonly folder: string }) {
   prepareDemoFolder(folder);
   const simulationFile = join(folder, "simulator.json");
   const savedSimulation = valueOr(() => JSON.parse(readFileSync(simulationFile, "utf8")) as SavedSimulation, null);
-  const epoch = savedSimulation?.epoch ?? currentSimulationEpoch();
-  const options = { epoch, sites: DEMO_SITE_IDS, port: PREFERRED_PORTS.service, state: savedSimulation?.state };
+  const epoch = savedSimulation?.epoch ?? isoUtc(Math.floor(systemClock.now() / 1000) * 1000);
+  const options = { epoch, sites: DEMO_SITE_IDS, port: PREFERRED_PORTS.service, state: savedSimulation?.state ?? null };
   const service = await startSimulatedService(options);
   const saveSimulation = () => {
     const simulation: SavedSimulation = { epoch, state: service.simulator.exportState() };
