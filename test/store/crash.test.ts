@@ -47,16 +47,3 @@ test("acknowledged commits and their documents survive kill -9, and the database
     next = found.size;
   }
 });
-
-test("the state folder is locked against other processes, and unlocked as soon as its worker is killed", async () => {
-  const folder = testFolder();
-  const { child, until } = committer(folder, 0);
-  await until(1);
-  await expect(openStore({ folder, clock: systemClock })).rejects.toThrow("Another worker uses");
-  const reader = await openStore({ folder, clock: systemClock, readOnly: true });
-  expect((await reader.outbox.latest(1)).length).toBe(1);
-  await reader.close();
-  child.kill("SIGKILL");
-  await once(child, "close");
-  await (await openStore({ folder, clock: systemClock })).close();
-});
