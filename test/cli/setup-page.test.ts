@@ -1,5 +1,4 @@
 import { existsSync, readFileSync, rmSync, statSync } from "node:fs";
-import { get } from "node:http";
 import { describe, expect, test } from "vitest";
 import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { absent } from "../real-servers.ts";
@@ -96,37 +95,3 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     );
   }, 120_000);
 });
-
-test("plenum run --setup rejects requests without the code, and requests of other pages and host names", async () => {
-  const { worker, url, code, cli } = await setUp();
-  const ask = (path: string, body: unknown, headers: Readonly<Record<string, string>> = {}) =>
-    fetch(`${url}${path}`, {
-      method: "POST",
-      headers: { "content-type": "application/json", "x-plenum": "status-page", ...headers },
-      body: JSON.stringify(body),
-    });
-  expect((await ask("/api/look", {})).status).toBe(401);
-  expect((await ask("/api/code", { code }, { origin: "https://evil.example" })).status).toBe(403);
-  expect((await ask("/api/code", { code }, { "x-plenum": "" })).status).toBe(403);
-  // DNS rebinding: another host name resolves to this machine.
-  expect(await fetchStatus(url, "evil.example")).toBe(403);
-  expect(await fetchStatus(url, new URL(url).host)).toBe(200);
-  const page = await fetch(url);
-  expect(page.headers.get("content-security-policy")).toMatch(/^default-src 'none'; script-src 'self'; /);
-  expect(page.headers.get("content-security-policy")).not.toMatch(/unsafe|\*|https?:/);
-  expect((await ask("/api/code", { code: 7 })).status).toBe(400);
-  expect((await ask("/api/code", { code: "x".repeat(40_000) })).status).toBe(413);
-  worker.signal("SIGINT");
-  const { code: exit } = await worker.ended;
-  expect(exit).not.toBe(75);
-  expect(existsSync(cli.path("plenum.yaml"))).toBe(false);
-});
-
-function fetchStatus(url: string, host: string): Promise<number | undefined> {
-  return new Promise((resolve, reject) => {
-    get(url, { headers: { host } }, (response) => {
-      response.resume();
-      resolve(response.statusCode);
-    }).once("error", reject);
-  });
-}

@@ -1,3 +1,4 @@
+import { get } from "node:http";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ConfigurationError } from "#src/app/config/config-problems.ts";
 import { draftConfiguration } from "#src/cli/running/write-first-configuration.ts";
@@ -84,7 +85,8 @@ describe("the server of the setup page", () => {
     for (const [path = "", type] of [...scripts, ...styles, ...otherFiles]) {
       const { status, headers } = await request(path);
       expect([status, headers.get("content-type")?.split(";")[0]], path).toEqual([200, type]);
-      expect(headers.get("content-security-policy"), path).toContain("default-src");
+      const policy = headers.get("content-security-policy");
+      expect(policy, path).toMatch(/^default-src 'none'; script-src 'self'; (?!.*(unsafe|\*|https?:))/);
     }
     expect((await request("/plenum.yaml")).status).toBe(404);
   });
@@ -115,7 +117,7 @@ describe("the server of the setup page", () => {
     await enterCode();
   });
 
-  test("rejects requests without the session key, and requests from another page", async () => {
+  test("rejects requests without the session key, and requests from another page or host name", async () => {
     const key = await enterCode();
     for (const path of ["/api/look", "/api/plan", "/api/write", "/api/start"]) {
       const { body, status } = await request(path, ADDRESS);
@@ -124,6 +126,11 @@ describe("the server of the setup page", () => {
       expect((await request(path, ADDRESS, { ...key, "x-plenum": "" })).status, path).toBe(403);
       expect((await request(path, ADDRESS, { ...key, origin: "https://evil.example" })).status, path).toBe(403);
     }
+    for (const headers of [{ "x-plenum": "" }, { origin: "https://evil.example" }])
+      expect((await request("/api/code", { code: server.code }, headers)).status).toBe(403);
+    // DNS rebinding: another host name resolves to this machine.
+    expect(await fetchStatus(server.url, "evil.example")).toBe(403);
+    expect(await fetchStatus(server.url, new URL(server.url).host)).toBe(200);
     expect((await request("/api/setup")).status).toBe(401);
     expect((await request("/api/setup", undefined, key)).status).toBe(200);
     expect([calls, starts]).toEqual([[], 0]);
@@ -258,3 +265,12 @@ describe("the server of the setup page", () => {
     await expect(request("/")).rejects.toThrow();
   });
 });
+
+function fetchStatus(url: string, host: string): Promise<number | undefined> {
+  return new Promise((resolve, reject) => {
+    get(url, { headers: { host } }, (response) => {
+      response.resume();
+      resolve(response.statusCode);
+    }).once("error", reject);
+  });
+}
