@@ -160,27 +160,6 @@ describe("an existing lake that the Parquet sink cannot continue", () => {
     });
   });
 
-  test("a table whose protocol version was raised stops the sink, and no event is lost", async () => {
-    const { engine, folder } = createDeltaEngine();
-    await engine.deliver(valueEvent(1));
-    const path = commitFile(folder, "value", 2);
-    const protocol = { minReaderVersion: 3, minWriterVersion: 7, writerFeatures: ["deletionVectors"] };
-    writeFileSync(path, `${JSON.stringify({ protocol })}\n`, { flag: "wx" });
-    engine.log.push(valueEvent(2), sampleEvent("audit-head"));
-    await engine.offer(10);
-    engine.pass(24 * HOUR_MS);
-    await expect(engine.tick()).rejects.toMatchObject({
-      kind: "config",
-      message: expect.stringMatching(/was raised to reader version 3 .*deletionVectors/),
-    });
-    expect(engine.cursor).toBe(1);
-    rmSync(path);
-    await engine.finish();
-    expect(engine.cursor).toBe(3);
-    expect(await rowsIn(folder, "value")).toHaveLength(2);
-    expect(await rowsIn(folder, "worker_event")).toHaveLength(1);
-  });
-
   test("a missing file that the Delta log lists stops the sink until the file is back", async () => {
     const { engine, folder } = createDeltaEngine();
     await engine.deliver(sampleEvent("tag-added"));
