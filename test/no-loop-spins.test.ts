@@ -97,7 +97,7 @@ describe.each(FAILURE_WAYS)("a worker whose state store %s on failure", (way) =>
       const shared = { sinks: configured, outbox: state.part, store, building, clock, log, metrics: createMetrics() };
       const dispatcher = createEventDispatcher(shared);
       const bounds = { maxBytes: 1e9, maxAgeMs: HOUR_MS, replayMs: HOUR_MS };
-      const pruning = createEventLogPruning({ ...shared, bounds, clockDoubt: createClockCheck({ clock, log }) });
+      const pruning = createEventLogPruning({ ...shared, bounds, clockCheck: createClockCheck({ clock, log }) });
       await dispatcher.start(new AbortController().signal);
       await pruning.start(new AbortController().signal);
       await clock.advance(5_000);

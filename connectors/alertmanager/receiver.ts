@@ -130,7 +130,7 @@ function buildAlert(incident: IncidentMessage, { labels, startsAt }: AlertIdenti
   const annotations: Readonly<Record<string, string>> = {
     summary: text.title,
     status: text.status,
-    description: [...fieldLines, ...text.list, ...text.curves].join("\n"),
+    description: [...fieldLines, ...text.list, ...text.timeSeriesLines].join("\n"),
     priority,
     started_at: startedAt,
     ended_at: endedAt ?? "",

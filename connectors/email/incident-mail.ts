@@ -53,7 +53,7 @@ function formatPlainText({ link, text }: IncidentMessage): string {
     `${cutMailText(text.status)}: ${cutMailText(text.title)}`,
     text.fields.map((field) => `${cutMailText(field.label)}: ${cutMailText(field.text)}`).join("\n"),
     text.list.map((entry) => `- ${cutMailText(entry)}`).join("\n"),
-    text.curves.map(cutMailText).join("\n"),
+    text.timeSeriesLines.map(cutMailText).join("\n"),
     link === null ? "" : `${cutMailText(text.linkText)}: ${link}`,
   ]
     .filter((section) => section !== "")
@@ -71,7 +71,7 @@ function formatHtml({ link, text }: IncidentMessage): string {
     `<p><strong>${escapeHtmlText(text.status)}</strong>: ${escapeHtmlText(text.title)}</p>`,
     `<table>${htmlTableRows.join("")}</table>`,
     ...(htmlListItems.length === 0 ? [] : [`<ul>${htmlListItems.join("")}</ul>`]),
-    ...(text.curves.length === 0 ? [] : [`<pre>${text.curves.map(escapeHtmlText).join("\n")}</pre>`]),
+    ...(text.timeSeriesLines.length === 0 ? [] : [`<pre>${text.timeSeriesLines.map(escapeHtmlText).join("\n")}</pre>`]),
     ...(link === null ? [] : [`<p><a href="${escapeHtmlText(link)}">${escapeHtmlText(text.linkText)}</a></p>`]),
     "</body></html>",
   ].join("\n");

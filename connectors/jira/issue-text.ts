@@ -5,7 +5,7 @@ const MAX_ISSUE_SUMMARY_LENGTH = 255;
 const MAX_ISSUE_BODY_LENGTH = 32_000;
 const MAX_INCIDENT_TEXT_LENGTH = 4_000;
 
-type IssueDescriptionContent = Pick<IncidentText, "status" | "fields" | "list" | "curves" | "linkText"> & {
+type IssueDescriptionContent = Pick<IncidentText, "status" | "fields" | "list" | "timeSeriesLines" | "linkText"> & {
   readonly href: string | null;
 };
 
@@ -29,7 +29,7 @@ export function renderDescription({ text, link }: Pick<IncidentMessage, "text" |
 
 export function renderComment({ text }: IncidentMessage, fieldLabels: readonly string[], format: TextFormat): unknown {
   const fields = text.fields.filter(({ label }) => fieldLabels.includes(label));
-  return renderDescription({ text: { ...text, fields, list: [], curves: [] }, link: null }, format);
+  return renderDescription({ text: { ...text, fields, list: [], timeSeriesLines: [] }, link: null }, format);
 }
 
 interface AdfNode {
@@ -46,14 +46,16 @@ interface AdfMark {
 
 /** Atlassian Document Format of Jira Cloud, whose text nodes cannot contain mentions, links or markup. */
 export const ADF_FORMAT: TextFormat = {
-  render({ status, fields, list, curves, linkText, href }) {
+  render({ status, fields, list, timeSeriesLines, linkText, href }) {
     const adfBlockNodes = [
       buildParagraph([buildAdfTextNode(status, { type: "strong" })]),
       buildAdfBulletList(
         fields.map((field) => [buildAdfTextNode(field.label, { type: "strong" }), ...buildAdfLineNodes(field.text)]),
       ),
       buildAdfBulletList(list.map((line) => [buildAdfTextNode(line)])),
-      curves.length === 0 ? null : { type: "codeBlock", content: [buildAdfTextNode(curves.join("\n"))] },
+      timeSeriesLines.length === 0
+        ? null
+        : { type: "codeBlock", content: [buildAdfTextNode(timeSeriesLines.join("\n"))] },
       href === null ? null : buildParagraph([buildAdfTextNode(linkText, { type: "link", attrs: { href } })]),
     ];
     return buildAdfDocument(adfBlockNodes.filter((node) => node !== null));
@@ -84,14 +86,16 @@ function buildAdfLineNodes(multilineText: string): readonly AdfNode[] {
 
 /** Wiki text of Jira Data Center. Characters that could be markup are written as numeric entities. */
 export const WIKI_FORMAT: TextFormat = {
-  render({ status, fields, list, curves, linkText, href }) {
+  render({ status, fields, list, timeSeriesLines, linkText, href }) {
     return [
       `*${escapeWikiMarkup(status)}*`,
       ...fields.map(
         ({ label, text }) => `* *${escapeWikiMarkup(label)}*: ${text.split("\n").map(escapeWikiMarkup).join("\\\\")}`,
       ),
       ...(list.length === 0 ? [] : ["", ...list.map((line) => `* ${escapeWikiMarkup(line)}`)]),
-      ...(curves.length === 0 ? [] : ["", "{noformat}", ...curves.map(disableNoformatMarkup), "{noformat}"]),
+      ...(timeSeriesLines.length === 0
+        ? []
+        : ["", "{noformat}", ...timeSeriesLines.map(disableNoformatMarkup), "{noformat}"]),
       ...(href === null ? [] : ["", `[${escapeWikiMarkup(linkText)}|${encodeLinkAddress(href)}]`]),
     ].join("\n");
   },

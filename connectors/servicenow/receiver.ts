@@ -131,12 +131,12 @@ export function formatDescription({ link, text }: IncidentMessage): string {
   return shortenUntilFits(
     text,
     MAX_DESCRIPTION_LENGTH,
-    ({ status, fields, list, curves, linkText }) =>
+    ({ status, fields, list, timeSeriesLines, linkText }) =>
       [
         status,
         ...formatFieldLines(fields),
         ...(list.length === 0 ? [] : ["", ...list.map((line) => `- ${disableWorkNoteMarkup(line)}`)]),
-        ...(curves.length === 0 ? [] : ["", ...curves.map(disableWorkNoteMarkup)]),
+        ...(timeSeriesLines.length === 0 ? [] : ["", ...timeSeriesLines.map(disableWorkNoteMarkup)]),
         ...(href === null ? [] : ["", `${linkText}: ${href}`]),
       ].join("\n"),
     (description) => description.length <= MAX_DESCRIPTION_LENGTH,

@@ -34,13 +34,19 @@ type SlackBlock =
 type PlainTextObject = ReturnType<typeof toPlainText>;
 type MrkdwnObject = ReturnType<typeof toMrkdwn>;
 
-export type TextLengths = Readonly<Record<"text" | "header" | "field" | "list" | "curves", number>>;
+export type TextLengths = Readonly<Record<"text" | "header" | "field" | "list" | "timeSeries", number>>;
 
 /** Maximum text lengths that Slack allows, or advises for `text`. */
-export const FULL_TEXT_LENGTHS: TextLengths = { text: 4_000, header: 150, field: 2_000, list: 3_000, curves: 3_000 };
+export const FULL_TEXT_LENGTHS: TextLengths = {
+  text: 4_000,
+  header: 150,
+  field: 2_000,
+  list: 3_000,
+  timeSeries: 3_000,
+};
 
 /** Shorter text lengths, used after Slack rejected a message as too large. */
-export const SHORT_TEXT_LENGTHS: TextLengths = { text: 300, header: 150, field: 150, list: 1_000, curves: 0 };
+export const SHORT_TEXT_LENGTHS: TextLengths = { text: 300, header: 150, field: 150, list: 1_000, timeSeries: 0 };
 
 /** Maximum label and text pairs in a section: Slack allows 10 fields, two per pair. */
 const MAX_FIELD_PAIRS = 5;
@@ -63,7 +69,7 @@ export function buildMessage(incident: IncidentMessage, sizes: TextLengths): Sla
       { type: "header", text: toPlainText(formatHeading(incident), sizes.header) },
       ...buildFieldSections(fields, sizes.field),
       ...buildListSection(list, sizes.list),
-      ...buildTimeSeriesSection(incident, sizes.curves),
+      ...buildTimeSeriesSection(incident, sizes.timeSeries),
       ...buildAlarmLinkBlock(incident),
     ],
   };
@@ -93,7 +99,7 @@ function buildListSection(list: readonly string[], maxLength: number): SlackBloc
 }
 
 function buildTimeSeriesSection({ text }: IncidentMessage, maxLength: number): SlackBlock[] {
-  const texts = listTextsWithFewerTimeSeries(text).map(({ curves }) => curves.join("\n"));
+  const texts = listTextsWithFewerTimeSeries(text).map(({ timeSeriesLines }) => timeSeriesLines.join("\n"));
   const fittingSeriesText = texts.find((seriesText) => escapeHtml(seriesText).length <= maxLength);
   return fittingSeriesText ? [{ type: "section", text: toPlainText(fittingSeriesText, maxLength) }] : [];
 }

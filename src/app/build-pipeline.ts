@@ -71,7 +71,7 @@ export interface PipelineOptions {
   readonly createReplacementSink?: CreateReplacementSink | undefined;
   readonly lease?: SourceLeaseContext | undefined;
   readonly clock: Clock;
-  readonly clockDoubt: ClockCheck;
+  readonly clockCheck: ClockCheck;
   readonly ticker: CronTicker;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -122,13 +122,13 @@ function countCommittedEvents(store: Store, metrics: Pick<Metrics, "eventsCommit
  *     └── sync ◄── source ◄── service ◄────┘
  */
 export async function buildPipeline(options: PipelineOptions) {
-  const { config, environment, transport, clock, clockDoubt, log, metrics, page, createReplacementSink, lease } =
+  const { config, environment, transport, clock, clockCheck, log, metrics, page, createReplacementSink, lease } =
     options;
   const { state } = config;
   const { store, storeWithTickets, groupCommit, commitFailure } = wrapStore(options.store, options, () =>
     listTicketSinkNames(sinks.built),
   );
-  const commonContext = { store, clock, clockDoubt, log, metrics };
+  const commonContext = { store, clock, clockCheck, log, metrics };
 
   const builtSources = Object.entries(config.sources).map(([name, entry]) =>
     buildSource({

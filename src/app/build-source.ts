@@ -13,10 +13,10 @@ export function buildSource(
   options: Pick<SourceOptions, "name" | "clock" | "log" | "metrics"> & {
     readonly entry: SourceConfigEntry;
     readonly store: Store;
-  } & OptionalFields<Pick<SourceOptions, "environment" | "transport" | "clockDoubt" | "checkBeforeRequest">> &
+  } & OptionalFields<Pick<SourceOptions, "environment" | "transport" | "clockCheck" | "checkBeforeRequest">> &
     OptionalFields<Pick<QuotaOptions, "maxTransitMs">>,
 ) {
-  const { name, entry, store, clock, metrics, environment, transport, clockDoubt, checkBeforeRequest, maxTransitMs } =
+  const { name, entry, store, clock, metrics, environment, transport, clockCheck, checkBeforeRequest, maxTransitMs } =
     options;
   const log = options.log.child({ source: name });
   const { requests_per_minute, polite, reserve_for_writes, separate_endpoints } = entry.quota;
@@ -31,7 +31,7 @@ export function buildSource(
   const sourceClient = createSource({
     ...{ name, config: entry, limiter: requestQuota, clock, metrics, log },
     ...(environment && { environment }),
-    ...(clockDoubt && { clockDoubt }),
+    ...(clockCheck && { clockCheck }),
     ...(checkBeforeRequest && { checkBeforeRequest }),
     ...(transport && { transport }),
   });

@@ -27,7 +27,7 @@ export type BuiltSourceSync = Awaited<ReturnType<typeof buildSourceSync>>;
 export async function buildSourceSync(
   options: Pick<SyncOptions, "store" | "clock" | "log" | "metrics" | "ticker"> & {
     readonly built: BuiltSource;
-    readonly clockDoubt: Pick<ClockCheck, "latestStep">;
+    readonly clockCheck: Pick<ClockCheck, "latestStep">;
     readonly groupCommit: GroupCommit;
     readonly state: StateConfig;
     readonly backPressure: Pick<BackPressure, "mayFetchHistory">;
@@ -63,7 +63,7 @@ export async function buildSourceSync(
   const historyDemand = createHistoryDemand();
   const historyPull = createHistoryPull({
     ...{ source, store, log, metrics, scope, historyDemand },
-    clock: createServiceClock(clock, () => source.clockSkewMs(), options.clockDoubt),
+    clock: createServiceClock(clock, () => source.clockSkewMs(), options.clockCheck),
     ...{ classes: entry.history, timeZone: entry.time_zone, valuesMax: settings.valuesMax },
     mayFetchHistory: backPressure.mayFetchHistory,
     knowsTagsOf: sourceSync.knowsTagsOfSite,

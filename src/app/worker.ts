@@ -65,7 +65,7 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
   const [latestEvent] = await openedStore.outbox.latest(1);
   const latestCommitMs = Date.parse(latestEvent?.committedAt ?? "1970-01-01T00:00:00Z");
   const clockCheck = createClockCheck({ clock, log, metrics, storedTimeMs: latestCommitMs });
-  const commonContext = { clock, clockDoubt: clockCheck, log, metrics };
+  const commonContext = { clock, clockCheck, log, metrics };
   const pageSettings = createStatusPageSettings(config, readPageCredentials(config.status, environment));
 
   let reloader: ConfigReloader | undefined;

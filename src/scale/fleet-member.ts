@@ -119,7 +119,7 @@ async function buildFleetMember(
     const { epoch, source } = lease;
     const heldSource = await runSource({
       ...{ lease, config, environment, database, describeDatabase, time, clock, log },
-      ...{ guards: writingGuards, clockDoubt: databaseClockCheck, fleet: fleetIdentity, ticker: scheduleTicker },
+      ...{ guards: writingGuards, clockCheck: databaseClockCheck, fleet: fleetIdentity, ticker: scheduleTicker },
     });
     const { pipeline } = heldSource;
     pipelines.set(source, pipeline);

@@ -24,7 +24,7 @@ const FAILED_START_STOP_TIMEOUT_MS = 1_000;
 
 /** Runs the pipeline of a leased source. Rejects with `OrderlyStop` when the lease ends meanwhile. */
 export async function runSource(
-  options: Pick<PipelineOptions, "config" | "environment" | "guards" | "clock" | "clockDoubt" | "ticker" | "log"> & {
+  options: Pick<PipelineOptions, "config" | "environment" | "guards" | "clock" | "clockCheck" | "ticker" | "log"> & {
     readonly lease: Lease;
     readonly fleet: string;
     readonly database: StateDatabase;
@@ -32,7 +32,7 @@ export async function runSource(
     readonly describeDatabase: () => Promise<StateDatabaseDescription>;
   },
 ) {
-  const { clock, clockDoubt, config, database, environment, lease, ticker, time } = options;
+  const { clock, clockCheck, config, database, environment, lease, ticker, time } = options;
   const { source } = lease;
   const { entry, sourceConfig } = reduceConfigToSource(config, source);
   const pipelineController = new AbortController();
@@ -68,7 +68,7 @@ export async function runSource(
 
   try {
     pipeline = await buildPipeline({
-      ...{ clock, clockDoubt, environment, log, ticker, guards: options.guards },
+      ...{ clock, clockCheck, environment, log, ticker, guards: options.guards },
       // Measure the lateness of polls from the takeover by this member.
       startedAtMs: clock.now(),
       config: sourceConfig,

@@ -9,7 +9,7 @@ export type TagValue = number | boolean | null;
 /** From `atMs` on, the tag keeps the value `held`; if `held` is null, the tag follows the recording again. */
 export interface TagValueOverride {
   readonly atMs: number;
-  readonly held: { readonly value: RawTagValue } | null;
+  readonly fixedValue: { readonly value: RawTagValue } | null;
 }
 
 export type Devices = ReturnType<typeof createSimulatedDevices>;
@@ -75,7 +75,7 @@ export function createSimulatedDevices(world: SimulatedSites, options: Simulator
 
   function computeTagValueAt(tag: Tag, atMs: number): RawTagValue {
     if (!isGatewayOnline(tag.gatewayId, atMs)) return null;
-    const tagOverride = overridesByTagId.get(tag.id)?.findLast((candidate) => candidate.atMs <= atMs)?.held;
+    const tagOverride = overridesByTagId.get(tag.id)?.findLast((candidate) => candidate.atMs <= atMs)?.fixedValue;
     return tagOverride ? tagOverride.value : findRecordedTagValue(tag, atMs);
   }
 
@@ -92,7 +92,8 @@ export function createSimulatedDevices(world: SimulatedSites, options: Simulator
       visitRecordedTagSamples(tag, fromMs, toMs, visit);
       return;
     }
-    const isTagOverrideInRange = ({ atMs, held }: TagValueOverride) => held !== null && atMs >= fromMs && atMs < toMs;
+    const isTagOverrideInRange = ({ atMs, fixedValue: held }: TagValueOverride) =>
+      held !== null && atMs >= fromMs && atMs < toMs;
     const tagWriteTimes = (tagOverrides ?? []).filter(isTagOverrideInRange).map(({ atMs }) => atMs);
     visitRecordedTagSamples(tag, fromMs, toMs, (atMs) => {
       for (let [writtenMs] = tagWriteTimes; writtenMs !== undefined && writtenMs <= atMs; [writtenMs] = tagWriteTimes) {
@@ -120,8 +121,8 @@ export function createSimulatedDevices(world: SimulatedSites, options: Simulator
     valueAt: computeTagValueAt,
     visitSamples: visitTagSamples,
     isGatewayOnline,
-    override: (tag: Tag, atMs: number, value: RawTagValue) => addTagOverride(tag, { atMs, held: { value } }),
-    release: (tag: Tag, atMs: number) => addTagOverride(tag, { atMs, held: null }),
+    override: (tag: Tag, atMs: number, value: RawTagValue) => addTagOverride(tag, { atMs, fixedValue: { value } }),
+    release: (tag: Tag, atMs: number) => addTagOverride(tag, { atMs, fixedValue: null }),
     setGatewayOnline(gatewayId: number, atMs: number, isOnline: boolean): void {
       if (isGatewayOnline(gatewayId, atMs) === isOnline) return;
       changesByGatewayId.set(gatewayId, [...(changesByGatewayId.get(gatewayId) ?? []), { atMs, online: isOnline }]);

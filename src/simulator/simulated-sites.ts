@@ -43,8 +43,8 @@ export function buildSites(recording: BuildingRecording, options: SimulatorOptio
     .filter(isSelectedSite)
     .map((site) => ({ ...site, span: measureSiteRecording(recording, site.id, speed) }));
   if (selectedSites.length === 0) throw new Error("The option sites names no site of the data folder.");
-  const siteRecordingSpans = selectedSites.map(({ span }) => span);
-  const timelineAnchorBySiteId = chooseTimelineAnchors(siteRecordingSpans, { epochMs, speed, anchor });
+  const siteRecordingRanges = selectedSites.map(({ span }) => span);
+  const timelineAnchorBySiteId = chooseTimelineAnchors(siteRecordingRanges, { epochMs, speed, anchor });
   const gatewayIdByHostId = new Map(recording.hosts.map((host) => [host.id, host.gateway_id]));
 
   const sites = new Map<number, Site>();
@@ -128,7 +128,7 @@ function measureSiteRecording(recording: BuildingRecording, siteId: number, spee
 }
 
 /** Lists a site's alarms. An alarm that is active when the recording ends is resolved at the end of the replay. */
-function buildSiteAlarmEpisodes(recording: BuildingRecording, span: SiteRecordingSpan, copy: number) {
+function buildSiteAlarmEpisodes(recording: BuildingRecording, span: SiteRecordingRange, copy: number) {
   return recording.alarms
     .filter((alarm) => alarm.siteId === span.id)
     .map((alarm) => ({
@@ -176,7 +176,7 @@ function computeReplayPassLengthMs(recordedMs: number, speed: number): number {
   return Math.ceil(recordedMs / passLengthUnitMs) * passLengthUnitMs;
 }
 
-type SiteRecordingSpan = ReturnType<typeof measureSiteRecording>;
+type SiteRecordingRange = ReturnType<typeof measureSiteRecording>;
 
 /** With the option `anchor: next-alarm`, a site's first alarm comes this long after the start. */
 const SECONDS_TO_FIRST_ALARM = 12;
@@ -189,7 +189,7 @@ const MIN_ALARM_POSITION_FRACTION = 0.25;
 
 /** Chooses the position in the recording at which each site starts, by site id. */
 function chooseTimelineAnchors(
-  sites: readonly SiteRecordingSpan[],
+  sites: readonly SiteRecordingRange[],
   { epochMs, speed, anchor }: { epochMs: number; speed: number; anchor: "weeks" | "start" | "next-alarm" },
 ): Map<number, number> {
   if (anchor === "start") return new Map(sites.map((site) => [site.id, 0]));
@@ -209,14 +209,14 @@ function chooseTimelineAnchors(
   return timelineAnchorBySiteId;
 }
 
-function weekAlignedPosition({ firstMs, lengthMs }: SiteRecordingSpan, epochMs: number, speed: number): number {
+function weekAlignedPosition({ firstMs, lengthMs }: SiteRecordingRange, epochMs: number, speed: number): number {
   const targetTimelinePosition = lengthMs * REPLAY_FRACTION_BEFORE_EPOCH;
   if (speed !== 1) return targetTimelinePosition;
   const msIntoWeek = (((epochMs - firstMs) % WEEK_MS) + WEEK_MS) % WEEK_MS;
   return Math.floor(targetTimelinePosition / WEEK_MS) * WEEK_MS + msIntoWeek;
 }
 
-function chooseBestAlarmEpisode({ episodes, lengthMs }: SiteRecordingSpan, speed: number): AlarmPositions | undefined {
+function chooseBestAlarmEpisode({ episodes, lengthMs }: SiteRecordingRange, speed: number): AlarmPositions | undefined {
   const laterAlarmEpisodes = episodes.filter(({ raisedMs }) => raisedMs >= lengthMs * MIN_ALARM_POSITION_FRACTION);
   const candidates = laterAlarmEpisodes.length > 0 ? laterAlarmEpisodes : episodes;
   return candidates.toSorted((a, b) => durationGap(a, speed) - durationGap(b, speed) || a.raisedMs - b.raisedMs)[0];

@@ -126,10 +126,10 @@ export async function createRig(options: RigOptions = {}) {
       commit: (change) => unlessKilled(auditStepOf(change) ?? "commit", () => store.commit(change)),
     };
     const quota = createQuota({ source: "main", clock, store: store.quotaStore });
-    const clockDoubt = createClockCheck({ clock, log });
+    const clockCheck = createClockCheck({ clock, log });
     const source = createSource({
       name: "main",
-      clockDoubt,
+      clockCheck,
       config: SourceConfig.parse({
         base_url: "http://localhost",
         token: { env: "TOKEN" },
@@ -158,7 +158,7 @@ export async function createRig(options: RigOptions = {}) {
       store: options.around?.(brokenIfKilled) ?? brokenIfKilled,
       guards: createFolderWritingGuards(folder),
       clock,
-      clockDoubt,
+      clockCheck,
       log,
       metrics,
     });

@@ -24,7 +24,7 @@ function pruning({ store, clock, lines }: DispatcherRig, doubt: () => ClockDiffe
     bounds,
     sinks: [{ name: "alarms", delivery: DeliveryConfig.parse({ filter: { kinds: ["alarm-*"] } }) }],
     clock,
-    clockDoubt: { deviation: doubt },
+    clockCheck: { deviation: doubt },
     log: pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) }),
     metrics,
   });

@@ -15,7 +15,7 @@ async function withValues(...how: Parameters<typeof createSinkTest>) {
 }
 
 const listSeries = (sinkTest: Awaited<ReturnType<typeof withValues>>) =>
-  sinkTest.board.notes.map(({ message: told }) => told.text.curves);
+  sinkTest.board.notes.map(({ message: told }) => told.text.timeSeriesLines);
 
 describe("the time series in an alarm message", () => {
   test("is sent with the first message of alarms of priority A and B only", async () => {
@@ -58,7 +58,9 @@ describe("the time series in an alarm message", () => {
     const [stored] = (await sinkTest.memory.all<StoredIncident>()).values();
     const message = sinkTest.board.notes[0]?.message;
     if (message === undefined) throw new Error("No message was sent.");
-    expect(computeMessageDigest({ ...message, text: { ...message.text, curves: ["a"] } })).toBe(stored?.told?.digest);
+    expect(computeMessageDigest({ ...message, text: { ...message.text, timeSeriesLines: ["a"] } })).toBe(
+      stored?.told?.digest,
+    );
   });
 
   test.each(["same", "findable", "another"] as const)(
@@ -70,11 +72,11 @@ describe("the time series in an alarm message", () => {
       await sinkTest.clock.advance(600_000);
       await sinkTest.store.commit({ events: [tagReading(TAG, START + 600_000, 16)] });
       await sinkTest.offer(alarm.retriggered(10));
-      const now = sinkTest.board.notes.at(-1)?.message.text.curves ?? [];
+      const now = sinkTest.board.notes.at(-1)?.message.text.timeSeriesLines ?? [];
       expect(now[0]).toBe("Values until 2026-11-02 13:10:00 +01:00");
       expect(now[1]).toMatch(/ 16–21.4 °C, last 16, 3 h$/);
       await sinkTest.offer(alarm.acknowledged(11));
-      expect(sinkTest.board.notes.at(-1)?.message.text.curves).toEqual(now);
+      expect(sinkTest.board.notes.at(-1)?.message.text.timeSeriesLines).toEqual(now);
     },
   );
 
@@ -99,9 +101,11 @@ describe("the time series in an alarm message", () => {
   test("is omitted when no values are stored, and from the message of a gateway", async () => {
     const emptyTest = createSinkTest();
     await emptyTest.offer(sampleAlarm(1).raised());
-    expect(emptyTest.board.notes[0]?.message.text.curves).toEqual([]);
+    expect(emptyTest.board.notes[0]?.message.text.timeSeriesLines).toEqual([]);
     const sinkTest = await withValues(createNoticeBoard("same"));
     await sinkTest.offer(sampleAlarm(1, { behind: "7" }).raised(), sampleAlarm(2, { behind: "7" }).raised());
-    expect(sinkTest.board.notes.map(({ message: told }) => [told.kind, told.text.curves])).toEqual([["gateway", []]]);
+    expect(sinkTest.board.notes.map(({ message: told }) => [told.kind, told.text.timeSeriesLines])).toEqual([
+      ["gateway", []],
+    ]);
   });
 });

@@ -367,7 +367,7 @@ describe("the time series of an alarm", () => {
   async function createSeriesSinks(boards: readonly NoticeBoard[], options?: readonly object[]) {
     const sinks = createSinks(boards, options);
     await storeTagValues(sinks.store, START);
-    const listSeries = () => boards.map(({ notes }) => notes[0]?.message.text.curves);
+    const listSeries = () => boards.map(({ notes }) => notes[0]?.message.text.timeSeriesLines);
     return { ...sinks, listSeries, readTimeSeries: vi.spyOn(sinks.building, "timeSeries") };
   }
   const expectSeries = (time: string, line: unknown) => [`Values until 2026-11-02 ${time} +01:00`, line];

@@ -220,7 +220,7 @@ test("jira: wiki text escapes markup and keeps names searchable", () => {
     status: "Active",
     fields: [{ label: "Site", text: "VS1-GT11_a -gone- _it_\nh1. [~ola]" }],
     list: ["- one | two"],
-    curves: ["[~ola] &#1; {noformat} VS1 ▁\u00a0█"],
+    timeSeriesLines: ["[~ola] &#1; {noformat} VS1 ▁\u00a0█"],
     linkText: "Open",
     href: "https://plenum.example.com/?a=[b]|c",
   });

@@ -178,7 +178,7 @@ describe("slack: size limits", () => {
         title: text.replaceAll("\n", " "),
         fields: Array.from({ length: 12 }, () => ({ label: text.slice(0, 1_000), text })),
         list: Array.from({ length: 21 }, () => text),
-        curves: [],
+        timeSeriesLines: [],
         linkText: text,
       });
       const message = buildMessage(long, sizes);

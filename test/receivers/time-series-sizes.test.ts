@@ -13,9 +13,9 @@ const HEADING = "Values until 2026-11-02 07:15:04 +01:00";
 const seriesLine = (n: number, name = `VS1-GT${n}`) => `${name} ▇▆▅▄\u00a0\u00a0▁▁ 18.2–21.4 °C, last 18.2, 3 h`;
 const twentyLines = (name?: string) => [HEADING, ...Array.from({ length: 20 }, (_, n) => seriesLine(n, name))];
 
-const withSeries = (incident: IncidentMessage, curves: readonly string[]): IncidentMessage => ({
+const withSeries = (incident: IncidentMessage, timeSeriesLines: readonly string[]): IncidentMessage => ({
   ...incident,
-  text: { ...incident.text, curves },
+  text: { ...incident.text, timeSeriesLines },
 });
 const withDescription = (length: number): IncidentMessage => {
   const { text, ...incident } = alarmMessage();
@@ -31,9 +31,9 @@ const formatWith = (name: FormatName) => (incident: IncidentMessage) => {
 const asText = (body: unknown) => (typeof body === "string" ? body : JSON.stringify(body));
 
 test("withFewerTimeSeries drops time series from the end, and the heading with the last series", () => {
-  const texts = listTextsWithFewerTimeSeries({ curves: [HEADING, "a", "b"] });
-  expect(texts.map(({ curves }) => curves)).toEqual([[HEADING, "a", "b"], [HEADING, "a"], []]);
-  expect(listTextsWithFewerTimeSeries({ curves: [] })).toEqual([{ curves: [] }]);
+  const texts = listTextsWithFewerTimeSeries({ timeSeriesLines: [HEADING, "a", "b"] });
+  expect(texts.map(({ timeSeriesLines }) => timeSeriesLines)).toEqual([[HEADING, "a", "b"], [HEADING, "a"], []]);
+  expect(listTextsWithFewerTimeSeries({ timeSeriesLines: [] })).toEqual([{ timeSeriesLines: [] }]);
 });
 
 const FIELDS = Array.from({ length: 7 }, () => ({ label: "Description", text: "x".repeat(3_990) }));

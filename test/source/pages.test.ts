@@ -139,7 +139,7 @@ describe("endless lists", () => {
           nowMs += queuedMs + ownMs;
           const meta = { current_page: page, per_page: 500 };
           const body = envelope([alarmRecord(`a${page}`)], meta, { next: `?page=${page + 1}` });
-          return { answer: { envelope: body, sample: "" }, queuedMs };
+          return { reply: { envelope: body, sample: "" }, queuedMs };
         },
       };
     };
@@ -246,7 +246,7 @@ describe("empty objects and lists in the form that PHP sends", () => {
     const trial = trialSource(() => reply(200, body));
     const listing = await readPages(trial.source.tags({ siteId: 1 }, never()), { idOf: (tag) => tag.id });
     expect(listing).toMatchObject({ complete: false, count: 1, total: null });
-    expect(listing.complete ? [] : listing.shown).toHaveLength(1);
+    expect(listing.complete ? [] : listing.readItems).toHaveLength(1);
   });
 
   it("without links and counts: the client requests pages until a page is not full", async () => {

@@ -175,7 +175,7 @@ describe("bodies that are too large", () => {
     const url = await service((_request, response) => {
       response.writeHead(200, { "content-length": String(1024 ** 3) }).write("[");
     });
-    const message = "The answer is larger than 65536 bytes.";
+    const message = "The response is larger than 65536 bytes.";
     expect(await failureAt(url, { max_body_bytes: 65_536 })).toMatchObject({ kind: "malformed", message });
   });
 

@@ -23,7 +23,7 @@ import {
   recordNoLog,
   recordPastRefusal,
   recordRefusal,
-  retractNoLogAnswers,
+  retractNoLogReplies,
   type SeriesRules,
   type SettledHistoryPoints,
   settleNewRange,
@@ -81,7 +81,7 @@ describe("a history ledger after random responses and refusals", () => {
             nowMs += waitMs;
             if (kind === "asleep") continue;
             if (kind === "scope-lost") {
-              ledger = retractNoLogAnswers(ledger, isoUtc(nowMs - HOUR_MS), false);
+              ledger = retractNoLogReplies(ledger, isoUtc(nowMs - HOUR_MS), false);
               ledger = { ...ledger, state: "following" };
               continue;
             }
@@ -256,9 +256,9 @@ describe("retries of refused history", () => {
 
 describe("the history gaps of a series", () => {
   const nowMs = at(0) + MINUTE_MS;
-  const describeGaps = (ledger: StoredLedger, { outOfSight = {}, silences = false } = {}) => {
+  const describeGaps = (ledger: StoredLedger, { missing = {}, silences = false } = {}) => {
     const series = seriesWith(ledger, RULES);
-    const located = { ...series.siteTag, ...outOfSight };
+    const located = { ...series.siteTag, ...missing };
     return listHistoryGaps([{ ...series, siteTag: located }], { open: [], paused: false }, nowMs, { silences }).map(
       ({ why, from, said }) => [why, from, said],
     );
@@ -277,7 +277,7 @@ describe("the history gaps of a series", () => {
 
   test("the list of gaps contains series of sites out of scope, without a log, and not yet requested", () => {
     const outOfScope = ["out-of-scope", targetStart(nullLedger), null];
-    expect(describeGaps(nullLedger, { outOfSight: { outOfSight: "site" } })).toEqual([outOfScope]);
+    expect(describeGaps(nullLedger, { missing: { missing: "site" } })).toEqual([outOfScope]);
     expect(describeGaps(recordNoLog(nullLedger, "404", START))).toEqual([["no-log", targetStart(nullLedger), "404"]]);
     expect(describeGaps({ ...followed, state: "unproven" })).toEqual([["unproven", targetStart(followed), null]]);
     const refusedLedger = recordRefusal({ ...followed, state: "unproven" }, "403", START);

@@ -11,7 +11,7 @@ import {
   recordNoLog,
   recordPastRefusal,
   recordRefusal,
-  retractNoLogAnswers,
+  retractNoLogReplies,
   type SeriesRules,
   settleNewRange,
 } from "#src/engine/sync/history/ledger.ts";
@@ -255,6 +255,6 @@ test("a refusal that an older version stored without a count is not counted: the
 test("withdrawing a missing-log reply moves the watermark back to the reply's range for meter totals, not for measurements", () => {
   const spans = toStoredRanges([{ ...RANGE, why: "no-log", at: isoUtc(START) }]);
   const ledger: StoredLedger = { ...LEDGER, watermark: isoUtc(START), spans };
-  expect(retractNoLogAnswers(ledger, isoUtc(START), true).watermark).toBe(isoUtc(RANGE.fromMs));
-  expect(retractNoLogAnswers(ledger, isoUtc(START), false).watermark).toBe(isoUtc(START));
+  expect(retractNoLogReplies(ledger, isoUtc(START), true).watermark).toBe(isoUtc(RANGE.fromMs));
+  expect(retractNoLogReplies(ledger, isoUtc(START), false).watermark).toBe(isoUtc(START));
 });

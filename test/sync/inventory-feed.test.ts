@@ -20,7 +20,7 @@ const counts = () => {
 };
 
 async function inSight(...from: Parameters<typeof loadRequestableTags>) {
-  return (await loadRequestableTags(...from)).filter(({ outOfSight }) => outOfSight === undefined);
+  return (await loadRequestableTags(...from)).filter(({ missing }) => missing === undefined);
 }
 
 const gatewayOfSite = (siteId: number) =>

@@ -45,13 +45,13 @@ describe("reading all pages of a list", () => {
   ])("returns an incomplete list with its records when %s", async (_what, pages, totals) => {
     const listing = await readPages(list(pages, totals), { idOf });
     expect(listing).toMatchObject({ complete: false });
-    expect(listing.complete ? [] : listing.shown?.map(idOf)).toEqual([...new Set(pages.flat())]);
+    expect(listing.complete ? [] : listing.readItems?.map(idOf)).toEqual([...new Set(pages.flat())]);
   });
 
   test("returns an incomplete list without records when the list ends early or exceeds the page limit", async () => {
-    expect(await readPages(cutList(3), { idOf })).toMatchObject({ complete: false, shown: null });
+    expect(await readPages(cutList(3), { idOf })).toMatchObject({ complete: false, readItems: null });
     const long = list([["1"], ["2"], ["3"]], [3]);
-    expect(await readPages(long, { idOf, maxPages: 2 })).toMatchObject({ complete: false, shown: null, count: 2 });
+    expect(await readPages(long, { idOf, maxPages: 2 })).toMatchObject({ complete: false, readItems: null, count: 2 });
   });
 
   test.each([1, 2, 3])("throws the error of a failing page %i", async (at) => {
@@ -78,6 +78,6 @@ describe("reading a list twice", () => {
     const readings = [list([["1", "2"], ["4"]], [3]), list([["2", "3"], ["4"]], [3])];
     const listing = await readTwice(() => readings.shift() ?? list([], [0]), steady);
     expect(listing.complete).toBe(false);
-    expect(listing.complete ? [] : listing.shown?.map(idOf).sort()).toEqual(["1", "2", "3", "4"]);
+    expect(listing.complete ? [] : listing.readItems?.map(idOf).sort()).toEqual(["1", "2", "3", "4"]);
   });
 });

@@ -67,7 +67,7 @@ function randomUpdate(random: SeededRandom, nowMs: number): (schedule: TagSchedu
     [4, (schedule) => schedule.requestEnded(some)],
     [1, (schedule) => schedule.setQuarantine(one, nowMs + 60_000)],
     [1, (schedule) => some.forEach((id) => void schedule.setQuarantine(id, null))],
-    [1, (schedule) => void schedule.updateStretchFactors(3_000, share, 0)],
+    [1, (schedule) => void schedule.updateOverloadFactors(3_000, share, 0)],
   ];
   return random.pick(updates.flatMap(([weight, update]) => Array.from({ length: weight }, () => update)));
 }

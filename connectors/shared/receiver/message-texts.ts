@@ -141,7 +141,7 @@ export function buildIncidentText(incident: Incident, phrases: MessagePhrases, t
       ...members.shown.map((member) => formatMemberLine(member, phrases, formatLocalTime)),
       ...(hiddenMemberCount > 0 ? [toOneLine(fillPlaceholders(phrases.more, { count: hiddenMemberCount }))] : []),
     ],
-    curves: [],
+    timeSeriesLines: [],
     linkText: toOneLine(phrases.openPage),
   };
 }
@@ -208,9 +208,11 @@ export function toOneLine(text: string): string {
 }
 
 /** Returns copies of a text with fewer and fewer time series, from all to none. The last copy has no heading. */
-export function listTextsWithFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text: T): readonly T[] {
-  const shorterTexts = text.curves.slice(1).map((_, n) => ({ ...text, curves: text.curves.slice(0, n + 2) }));
-  return [...shorterTexts.toReversed(), { ...text, curves: [] }];
+export function listTextsWithFewerTimeSeries<T extends Pick<IncidentText, "timeSeriesLines">>(text: T): readonly T[] {
+  const shorterTexts = text.timeSeriesLines
+    .slice(1)
+    .map((_, n) => ({ ...text, timeSeriesLines: text.timeSeriesLines.slice(0, n + 2) }));
+  return [...shorterTexts.toReversed(), { ...text, timeSeriesLines: [] }];
 }
 
 /** Minimum length of a shortened text in UTF-16 units. Shorter texts are omitted. */
@@ -227,7 +229,7 @@ export function shortenUntilFits<T>(
     const renderedMessage = render(shortenTexts(textWithFewerTimeSeries, maxLength));
     if (isShortEnough(renderedMessage)) return renderedMessage;
   }
-  const textWithoutTimeSeries = { ...text, curves: [] };
+  const textWithoutTimeSeries = { ...text, timeSeriesLines: [] };
   for (let length = maxLength / 2; length > MIN_SHORTENED_TEXT_LENGTH; length /= 2) {
     const renderedMessage = render(shortenTexts(textWithoutTimeSeries, Math.floor(length)));
     if (isShortEnough(renderedMessage)) return renderedMessage;
@@ -242,7 +244,7 @@ function shortenTexts(text: IncidentText, maxLength: number): IncidentText {
     status: shortenLabel(text.status),
     fields: text.fields.map((field) => ({ label: shortenLabel(field.label), text: cutText(field.text, maxLength) })),
     list: text.list.map((line) => cutText(line, maxLength)),
-    curves: text.curves,
+    timeSeriesLines: text.timeSeriesLines,
     linkText: shortenLabel(text.linkText),
   };
 }

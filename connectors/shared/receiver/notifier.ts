@@ -257,7 +257,7 @@ function wasCertainlyNotExecuted(error: unknown): boolean {
 
 /** Digest of the visible text. Changes of event id, change name or time series alone need no message. */
 export function computeMessageDigest({ text, status, priority, link }: IncidentMessage): string {
-  const { curves: _, ...visibleText } = text;
+  const { timeSeriesLines: _, ...visibleText } = text;
   return hash("sha256", JSON.stringify([visibleText, status, priority, link]), "base64url");
 }
 

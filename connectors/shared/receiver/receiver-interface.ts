@@ -65,7 +65,7 @@ export interface IncidentText {
   readonly fields: readonly { readonly label: string; readonly text: string }[];
   readonly list: readonly string[];
   /** Time series: a heading and one line per tag, for a fixed-width font. Dropped first when space is short. */
-  readonly curves: readonly string[];
+  readonly timeSeriesLines: readonly string[];
   readonly linkText: string;
 }
 

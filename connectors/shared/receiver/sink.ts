@@ -104,7 +104,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   const buildIncidentMessage = (stored: StoredIncident): IncidentMessage => {
     const incident = toIncident(getIncidentKey(stored), stored, ledger ?? new Map(), config.status_url);
     const incidentText = getCachedIncidentText(building, incident, messagePhrases, building.timeZone(stored.source));
-    return { ...incident, text: { ...incidentText, curves: stored.curves?.lines ?? [] } };
+    return { ...incident, text: { ...incidentText, timeSeriesLines: stored.curves?.lines ?? [] } };
   };
   const addTimeSeries = createTimeSeriesText(config, messagePhrases, context);
   const { call } = rateLimitedCalls;

@@ -99,7 +99,7 @@ export function buildSlackMessage({ link, text }: IncidentMessage) {
   const sections: SlackSection[] = [];
   for (let firstField = 0; firstField < fieldTexts.length; firstField += SLACK_MAX_FIELDS)
     sections.push({ type: "section", fields: fieldTexts.slice(firstField, firstField + SLACK_MAX_FIELDS) });
-  for (const textLines of [text.list, text.curves])
+  for (const textLines of [text.list, text.timeSeriesLines])
     if (textLines.length > 0)
       sections.push({ type: "section", text: toSlackPlainText(textLines.join("\n"), SLACK_MAX_SECTION) });
   // Use a link, because Slack shows a warning when a user clicks a button that the app does not handle.
@@ -191,7 +191,7 @@ function buildDiscordEmbed({ link, status }: IncidentMessage, text: IncidentText
     title: escapeMarkdown(formatHeading(text)),
     color: status === "resolved" ? 0x2e_a0_43 : status === "unknown" ? 0x80_80_80 : 0xd7_3a_49,
     fields: text.fields.map(({ label, text }) => ({ name: escapeMarkdown(label), value: escapeMarkdown(text) })),
-    description: [...text.list, ...text.curves].map(escapeMarkdown).join("\n") || undefined,
+    description: [...text.list, ...text.timeSeriesLines].map(escapeMarkdown).join("\n") || undefined,
     url: link ?? undefined,
   };
 }
@@ -241,7 +241,9 @@ function buildGoogleChatCard({ key, link }: IncidentMessage, text: IncidentText)
     ...text.fields.map((field) => ({
       decoratedText: { topLabel: field.label, text: html(field.text), wrapText: true },
     })),
-    ...[text.list, text.curves].filter(({ length }) => length > 0).map((lines) => toParagraph(html(lines.join("\n")))),
+    ...[text.list, text.timeSeriesLines]
+      .filter(({ length }) => length > 0)
+      .map((lines) => toParagraph(html(lines.join("\n")))),
     ...(link === null ? [] : [buildButton(link)]),
   ];
   return {
@@ -295,7 +297,7 @@ function buildAdaptiveCard({ link, status }: IncidentMessage, text: IncidentText
       ...text.fields.map((field) =>
         buildTextRuns([{ text: `${field.label}: `, weight: "Bolder" }, { text: field.text }]),
       ),
-      ...[...text.list, ...text.curves].map((line) => buildTextRuns([{ text: line }])),
+      ...[...text.list, ...text.timeSeriesLines].map((line) => buildTextRuns([{ text: line }])),
     ],
     actions: link === null ? undefined : [{ type: "Action.OpenUrl", title: text.linkText, url: link }],
     msteams: { width: "full" },

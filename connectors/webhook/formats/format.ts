@@ -91,7 +91,7 @@ export function formatBody(text: IncidentText, escapeText: (text: string) => str
   return [
     ...text.fields.map(({ label, text }) => `${escapeText(label)}: ${escapeText(text)}`),
     ...text.list.map(escapeText),
-    ...text.curves.map(escapeText),
+    ...text.timeSeriesLines.map(escapeText),
   ].join("\n");
 }
 

@@ -118,7 +118,7 @@ function buildPagerDutyTrigger(incident: IncidentMessage): Record<string, unknow
       custom_details: {
         ...collectFieldTexts(text, PAGERDUTY_MAX_DETAIL),
         alarms: cutTextLines(text.list),
-        values: cutTextLines(text.curves),
+        values: cutTextLines(text.timeSeriesLines),
       },
     },
     client: "Plenum",

@@ -64,9 +64,16 @@ type FieldReader = (name: string) => unknown;
 
 export function createTemplateFieldReader(incident: IncidentMessage, reference: IncidentReference | null): FieldReader {
   const { text } = incident;
-  const { title, list, curves, status: statusText } = text;
+  const { title, list, timeSeriesLines, status: statusText } = text;
   const place = reference && { id: getJsonMember(reference.ref, "id"), ticket: reference.ticket, link: reference.link };
-  const texts = { title, heading: formatHeading(text), text: formatBody(text), statusText, list, curves };
+  const texts = {
+    title,
+    heading: formatHeading(text),
+    text: formatBody(text),
+    statusText,
+    list,
+    curves: timeSeriesLines,
+  };
   const fieldTree = { ...incident, ...texts, place };
   return (name) => name.split(".").reduce<unknown>(getJsonMember, fieldTree) ?? null;
 }
@@ -259,7 +266,7 @@ function parseIncidentReference(template: TemplateConfig, json: unknown): Incide
   const id = readValueAt(template.id);
   if (template.id !== undefined && typeof id !== "number" && (typeof id !== "string" || id === "")) {
     const hint = "It was opened there. Set the path right; until then it would be opened once more each time.";
-    throw new ConfigError(`The answer to the opening holds no id at ${template.id}.`, { field: "template.id", hint });
+    throw new ConfigError(`The response to \`open\` has no id at ${template.id}.`, { field: "template.id", hint });
   }
   const ticket = toText(readValueAt(template.ticket));
   const link = toText(readValueAt(template.link));

@@ -21,9 +21,9 @@ export function createCheckReport(locateOption: LocateOption) {
   const results: CheckResult[] = [];
   return {
     results,
-    about(what: string) {
+    about(topic: string) {
       const add = (result: CheckResult["result"], detail: string, path?: OptionPath) =>
-        void results.push({ what, result, detail, place: path && locateOption(path) });
+        void results.push({ what: topic, result, detail, place: path && locateOption(path) });
       return {
         add,
         ok: (detail: string) => add("ok", detail),

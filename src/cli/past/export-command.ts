@@ -100,7 +100,7 @@ function buildExportRequest(
     throw new InvalidArgumentError(`No interval of ${resolution} has closed since --from; the first will by itself.`);
   const select = buildTagSelection(tagIds, options);
   const order = { from: firstIntervalStart, to: end, resolution, select, askedAt: isoUtc(nowMs), doneAt: null };
-  return { order, asked: JSON.stringify([source, from.text, to.text, resolution, select]) };
+  return { backfillRequest: order, requestText: JSON.stringify([source, from.text, to.text, resolution, select]) };
 }
 
 async function refuseSharedQuota({ folder, postgres }: Config["state"], signal: AbortSignal): Promise<void> {

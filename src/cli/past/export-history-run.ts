@@ -29,8 +29,8 @@ import { refuseUnknownIds } from "../shell/refuse-unknown-ids.ts";
 import { formatProgressBar, listBackfills, pauseBackfills } from "./backfill-command.ts";
 
 export interface ExportRequest {
-  readonly order: StoredBackfill;
-  readonly asked: string;
+  readonly backfillRequest: StoredBackfill;
+  readonly requestText: string;
 }
 
 export interface ExportRun {
@@ -131,7 +131,7 @@ async function writeExportedDays(run: ExportRun, { store, start }: Worker, reque
 }
 
 async function findUnknownIdError({ request, source }: ExportRun, store: Store): Promise<ConfigError | null> {
-  const { ids = [], sites = [] } = TagSelection.parse(request.order.select);
+  const { ids = [], sites = [] } = TagSelection.parse(request.backfillRequest.select);
   try {
     await refuseUnknownIds(store, [source], "tag", ids);
     await refuseUnknownIds(store, [source], "site", sites.map(String));
@@ -158,14 +158,14 @@ async function useExportWorker<T>(
 /** Stores the export request; a resumed export returns the request of its first run. */
 async function storeExportRequest(run: ExportRun, store: Store): Promise<StoredBackfill> {
   const request = await store.document<ExportRequest>(EXPORT_DOCUMENT_SET, "request");
-  if (request !== undefined && request.asked !== run.request.asked)
+  if (request !== undefined && request.requestText !== run.request.requestText)
     throw new ConfigError(`Another export was begun in ${run.folder}, and is not complete.`, {
       hint: "Repeat that one with the same options, or name another folder.",
     });
   if (request === undefined)
     await store.commit({ documents: [{ set: EXPORT_DOCUMENT_SET, put: [["request", run.request]] }] });
   await pauseBackfills(store, run.source, false);
-  return (request ?? run.request).order;
+  return (request ?? run.request).backfillRequest;
 }
 
 async function refuseTokenWithoutTags({ signal, source }: ExportRun, worker: Worker): Promise<void> {

@@ -57,7 +57,7 @@ export function createCommandIntake(options: {
   readonly estimateCost: EstimateCost;
   readonly clock: Clock;
   readonly clockSkewMs: (source: string) => number | null;
-  readonly clockDoubt: Pick<ClockCheck, "latestStep">;
+  readonly clockCheck: Pick<ClockCheck, "latestStep">;
   readonly dispatch: (accepted: AcceptedCommand) => void;
   readonly onSecondApproval: (source: string) => void;
   readonly countOutcome: (outcome: string, reason: string | null) => void;
@@ -124,7 +124,7 @@ export function createCommandIntake(options: {
       maxPerHour: config().max_per_hour,
       maxRestoreAfterMs: config().max_restore_after,
       clockSkewMs: source === null ? null : options.clockSkewMs(source),
-      clockStep: options.clockDoubt.latestStep(),
+      clockStep: options.clockCheck.latestStep(),
       entry: allowedTag,
       storedTag: isTagAllowed ? await options.buildingReader.tag(source, request.tagId) : undefined,
       tokenInfo: isTagAllowed ? await options.buildingReader.tokenInfo(source) : undefined,

@@ -84,7 +84,7 @@ export interface CommandEnd {
   readonly before?: TagValue;
   readonly readBack?: TagValue;
   readonly rehearsal?: boolean;
-  readonly answer?: string;
+  readonly senderMessage?: string;
 }
 
 export function tagKey({ source, tagId }: { readonly source: string; readonly tagId: string }): string {

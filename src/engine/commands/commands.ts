@@ -51,11 +51,11 @@ export async function createWriteCommandService(options: {
   readonly around?: RuleSet;
   readonly approvedConfig?: CommandsConfig;
   readonly clock: Clock;
-  readonly clockDoubt: Pick<ClockCheck, "latestStep">;
+  readonly clockCheck: Pick<ClockCheck, "latestStep">;
   readonly log: Log;
   readonly metrics: Metrics;
 }) {
-  const { around = {}, clock, clockDoubt, guards, log, metrics, store } = options;
+  const { around = {}, clock, clockCheck, guards, log, metrics, store } = options;
   const { killSwitch } = guards;
   let currentConfig = options.config;
   const config = () => currentConfig;
@@ -97,7 +97,7 @@ export async function createWriteCommandService(options: {
   const countOutcome = (outcome: string, reason: string | null) =>
     metrics.commands.inc({ outcome, reason: reason ?? "none" });
   const dispatch = (accepted: AcceptedCommand) => sourceWriters.get(accepted.command.source)?.writer.add(accepted);
-  const findClockRefusal = (source: Source) => checkClocksForWriting(source.clockSkewMs(), clockDoubt.latestStep());
+  const findClockRefusal = (source: Source) => checkClocksForWriting(source.clockSkewMs(), clockCheck.latestStep());
   const isSourceClockTrusted = (source: Source) => source.clockSkewMs() !== null && findClockRefusal(source) === null;
   function isClockTrusted(name: string): boolean {
     const sourceWriter = sourceWriters.get(name);
@@ -149,7 +149,7 @@ export async function createWriteCommandService(options: {
     refusalReporter,
     killSwitch,
     clock,
-    clockDoubt,
+    clockCheck,
     dispatch,
     countOutcome,
     ...{ findWritingRefusal: blockers.findRefusal, locks, estimateCost: estimateMessageCost },

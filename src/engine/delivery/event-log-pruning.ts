@@ -19,7 +19,7 @@ export interface EventLogPruningOptions {
   readonly sinks: readonly { readonly name: string; readonly delivery: DeliveryConfig }[];
   readonly clock: Clock;
   /** Events do not age while the wall clock may be wrong. */
-  readonly clockDoubt: Pick<ClockCheck, "deviation">;
+  readonly clockCheck: Pick<ClockCheck, "deviation">;
   readonly space?: Pick<LogSpaceMonitor, "check">;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -41,7 +41,7 @@ export function createEventLogPruning(options: EventLogPruningOptions) {
 
   async function pruneEventLog(): Promise<number> {
     const nowMs = clock.monotonic();
-    const workerRunningMs = options.clockDoubt.deviation() === null ? Math.min(nowMs - lastPrunedMs, MAX_RUN_MS) : 0;
+    const workerRunningMs = options.clockCheck.deviation() === null ? Math.min(nowMs - lastPrunedMs, MAX_RUN_MS) : 0;
     const { gaps } = await outbox.prune({ ...bounds, wanted: isEventWantedBySink, ranMs: workerRunningMs });
     lastPrunedMs = nowMs;
     for (const { sink, reason, count, firstTime, lastTime } of gaps) {

@@ -93,9 +93,9 @@ export function createRestartWatch(options: {
 
   async function queryServerInstance(lastId: string | null, signal: AbortSignal) {
     const checkTimeoutController = new AbortController();
-    const serverAnswerController = new AbortController();
+    const queryEndController = new AbortController();
     const anyAbort = AbortSignal.any([signal, checkTimeoutController.signal]);
-    const timeoutTimer = sleepFor(clock, CHECK_TIMEOUT_MS, serverAnswerController.signal, signal).then((isTimeUp) => {
+    const timeoutTimer = sleepFor(clock, CHECK_TIMEOUT_MS, queryEndController.signal, signal).then((isTimeUp) => {
       if (isTimeUp) checkTimeoutController.abort(new Error("no answer in time"));
     });
     try {
@@ -104,7 +104,7 @@ export function createRestartWatch(options: {
       log.debug({ sink: name, err: error }, "the server does not state whether it was restarted");
       return null;
     } finally {
-      serverAnswerController.abort(WAIT_ENDED_EARLY);
+      queryEndController.abort(WAIT_ENDED_EARLY);
       await timeoutTimer;
     }
   }

@@ -35,7 +35,7 @@ export interface SourceOptions {
   readonly transport?: Transport;
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly random?: () => number;
-  readonly clockDoubt?: ClockCheck;
+  readonly clockCheck?: ClockCheck;
   readonly checkBeforeRequest?: CheckBeforeRequest;
 }
 
@@ -52,7 +52,7 @@ export function createSource(options: SourceOptions): Source {
     options.transport === undefined
       ? createHttpTransport(config, openProxy(config.proxy, clock, environment))
       : { send: options.transport, close: async () => {} };
-  const clockCheck = options.clockDoubt ?? createClockCheck({ clock, log });
+  const clockCheck = options.clockCheck ?? createClockCheck({ clock, log });
   const clockSkew = createClockSkew({ clock, clockCheck, source: name, metrics, log });
   const readMonotonicClock = checkBeforeRequest === undefined ? createMonotonicClockReader(clock) : undefined;
   const listRateLimit = createListRateLimit(config.quota.list_requests_per_minute, clock, readMonotonicClock);
@@ -124,8 +124,8 @@ export function createSource(options: SourceOptions): Source {
       isLoggedSeries: !isTotal,
       onSlotOffered,
     } as const;
-    const { answer } = await requestSender.tags(historyRequest, lane, signal);
-    return { ids: chosenContent().ids, answer };
+    const { reply } = await requestSender.tags(historyRequest, lane, signal);
+    return { ids: chosenContent().ids, reply };
   }
 
   return {
@@ -154,8 +154,8 @@ export function createSource(options: SourceOptions): Source {
     async read(tagIds, lane, signal) {
       const { chosenContent, onSlotOffered } = resolveRequestContent(tagIds, checkTagIds);
       const readTagsRequest = { endpoint: "read", query: () => tagReadQuery(chosenContent()), onSlotOffered } as const;
-      const { answer, latencyMs } = await requestSender.tags(readTagsRequest, lane, signal);
-      return { ...tagValueReader.parseReadings(answer, chosenContent()), receivedAtMs: clock.now(), latencyMs };
+      const { reply, latencyMs } = await requestSender.tags(readTagsRequest, lane, signal);
+      return { ...tagValueReader.parseReadings(reply, chosenContent()), receivedAtMs: clock.now(), latencyMs };
     },
     async write(prepareWrites, signal) {
       let ids: string[] = [];
@@ -167,26 +167,26 @@ export function createSource(options: SourceOptions): Source {
         return { tags: writes.map(({ tagId, value }) => ({ tag_id: tagId, value })) };
       };
       try {
-        const { answer } = await requestSender.tags({ endpoint: "write", body: buildWriteBody }, "write", signal);
-        return tagValueReader.parseReadings(answer, ids).readings;
+        const { reply } = await requestSender.tags({ endpoint: "write", body: buildWriteBody }, "write", signal);
+        return tagValueReader.parseReadings(reply, ids).readings;
       } catch (error) {
         if (!(error instanceof NothingToWriteError)) throw error;
         return [];
       }
     },
     async history(query, lane, signal) {
-      const { answer, ids } = await requestHistory(query, false, lane, signal);
-      return tagValueReader.parseLogs(answer, ids);
+      const { reply, ids } = await requestHistory(query, false, lane, signal);
+      return tagValueReader.parseLogs(reply, ids);
     },
     async totals(query, lane, signal) {
-      const { answer, ids } = await requestHistory(query, true, lane, signal);
-      return tagValueReader.parseTotals(answer, ids);
+      const { reply, ids } = await requestHistory(query, true, lane, signal);
+      return tagValueReader.parseTotals(reply, ids);
     },
     async me(signal) {
-      const { answer } = await requestSender.requestList({ endpoint: "me" }, signal);
-      const tokenInfo = parsers.tokenInfo(answer.envelope.data);
+      const { reply } = await requestSender.requestList({ endpoint: "me" }, signal);
+      const tokenInfo = parsers.tokenInfo(reply.envelope.data);
       if (tokenInfo !== null) return tokenInfo;
-      throw new Malformed("The token information lacks the abilities or the sites.", answer.sample);
+      throw new Malformed("The token information lacks the abilities or the sites.", reply.sample);
     },
     health: requestSender.health,
     quota: () => limiter.status(),

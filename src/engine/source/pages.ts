@@ -27,9 +27,9 @@ interface ListRequest<T> {
 }
 
 interface ListPageReply {
-  readonly answer: DecodedReply;
+  readonly reply: DecodedReply;
   readonly queuedMs: number;
-  readonly reuseOrParse?: <R>(answer: DecodedReply, parse: () => readonly R[]) => readonly R[];
+  readonly reuseOrParse?: <R>(reply: DecodedReply, parse: () => readonly R[]) => readonly R[];
 }
 
 const LIST_PAGES_MAX = 1_000;
@@ -184,14 +184,14 @@ function pagePositionKey(position: PagePosition): string {
 }
 
 function parseListPage<T>(
-  { answer, reuseOrParse }: ListPageReply,
+  { reply, reuseOrParse }: ListPageReply,
   list: ListRequest<T>,
   pageNumber: number,
   pageSize: number,
 ) {
-  const { links, meta, data } = answer.envelope;
+  const { links, meta, data } = reply.envelope;
   const rawRecords = parseRecordList(data);
-  const malformedListError = (problem: string) => new Malformed(`The list of ${list.name} ${problem}.`, answer.sample);
+  const malformedListError = (problem: string) => new Malformed(`The list of ${list.name} ${problem}.`, reply.sample);
   if (rawRecords === null) throw malformedListError("has no list of records");
   const parseRecords = () =>
     rawRecords.flatMap((record, index): readonly (T | UnreadableRecord)[] => {
@@ -201,13 +201,13 @@ function parseListPage<T>(
       if (list.allowsMissingRecords === true) return [new UnreadableRecord(record)];
       throw malformedListError(`has no usable id in record ${index + 1} of page ${pageNumber}`);
     });
-  const parsedRows = reuseOrParse === undefined ? parseRecords() : reuseOrParse(answer, parseRecords);
+  const parsedRows = reuseOrParse === undefined ? parseRecords() : reuseOrParse(reply, parseRecords);
   const items = parsedRows.filter((row) => !(row instanceof UnreadableRecord)) as T[];
   const unreadableRecords = parsedRows.flatMap((row) => (row instanceof UnreadableRecord ? row.recordText : []));
   const { total, current_page, last_page, per_page } = isRecord(meta) ? meta : {};
   const currentPageNumber = parseCount(current_page);
   if (currentPageNumber !== null && currentPageNumber !== pageNumber)
-    throw endlessListError(list, `answered page ${currentPageNumber} when asked for page ${pageNumber}`, answer.sample);
+    throw endlessListError(list, `answered page ${currentPageNumber} when asked for page ${pageNumber}`, reply.sample);
   const lastPage = parseCount(last_page);
   const next = isRecord(links) ? links.next : undefined;
   const nextLink = typeof next === "string" && next !== "" ? next : null;
@@ -295,7 +295,7 @@ export function createListPageCache(countUnusualField: CountUnusualField) {
           cachedPage = previousCachedPage?.hash === replyHash ? previousCachedPage : undefined;
           return cachedPage === undefined ? null : { envelope: cachedPage.envelope, sample: "" };
         },
-        reuseOrParse<T>(answer: DecodedReply, parse: () => readonly T[]): readonly T[] {
+        reuseOrParse<T>(reply: DecodedReply, parse: () => readonly T[]): readonly T[] {
           if (cachedPage !== undefined) {
             for (const field of cachedPage.unusualFields) countUnusualField(field);
             storeCachedPage(key, cachedPage);
@@ -304,7 +304,7 @@ export function createListPageCache(countUnusualField: CountUnusualField) {
           unusualFields = [];
           try {
             const records = parse();
-            const { links, meta } = answer.envelope;
+            const { links, meta } = reply.envelope;
             storeCachedPage(key, {
               hash: replyHash,
               envelope: { data: [], links, meta },

@@ -156,7 +156,7 @@ export function decodeReply(
     if (status === 401 || status === 403 || status === 429 || status >= 500)
       throw buildServiceFailure(status, [], undefined, reply, context);
     const unusableReplyReason = parsed.ok ? "it is no JSON object" : parsed.reason;
-    const message = `The answer to ${context.endpoint} (HTTP ${status}) cannot be used: ${unusableReplyReason}.`;
+    const message = `The response to ${context.endpoint} (HTTP ${status}) cannot be used: ${unusableReplyReason}.`;
     throw new Malformed(message, bodySample());
   }
 
@@ -164,7 +164,7 @@ export function decodeReply(
   const errors = parseServiceErrors(replyEnvelope.errors);
   if (errors.length > 0 || status >= 400) throw createFailureFromErrors(reply, context, replyEnvelope, errors);
   if (!Object.hasOwn(replyEnvelope, "data"))
-    throw new Malformed(`The answer to ${context.endpoint} has neither data nor errors.`, bodySample());
+    throw new Malformed(`The response to ${context.endpoint} has neither data nor errors.`, bodySample());
   return {
     envelope: replyEnvelope,
     // The sample is computed on demand, because masking the secrets of every reply would cost more than parsing it.

@@ -39,7 +39,7 @@ function defaultListRequestLane(endpoint: ListPageRequest["endpoint"]): ListLane
 }
 
 export interface ServiceReply {
-  readonly answer: DecodedReply;
+  readonly reply: DecodedReply;
   readonly latencyMs: number;
   readonly queuedMs: number;
 }
@@ -144,7 +144,7 @@ export function createRequestSender(options: {
       const decodedReply = cachedReply ?? decodeReply(reply, buildReplyContext(endpoint, clock), parsedHistory);
       maintenance.endWait();
       longRequestPauses.noteReply(limit.scope(), startedMs);
-      return { answer: decodedReply, latencyMs: recordRequestLatency(endpoint, "ok", startedMs), startedMs };
+      return { reply: decodedReply, latencyMs: recordRequestLatency(endpoint, "ok", startedMs), startedMs };
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       const failure = asFailure(error);
@@ -200,7 +200,7 @@ export function createRequestSender(options: {
         (slotTime) => sendRequest(call, limit, slotTime, signal),
         isFirstAttempt,
       );
-      return { answer: httpReply.answer, latencyMs: httpReply.latencyMs, queuedMs: httpReply.startedMs - requestedMs };
+      return { reply: httpReply.reply, latencyMs: httpReply.latencyMs, queuedMs: httpReply.startedMs - requestedMs };
     };
     try {
       return await attemptRequestInSlot(true);

@@ -299,15 +299,15 @@ export function createTagValueReader(
 ) {
   const tagsWithTextValues = new Set<string>();
 
-  function groupRecordsByTag(answer: DecodedReply, requestedIds: readonly string[]): readonly RecordsOfTag[] {
-    const replyRecords = parseRecordList(answer.envelope.data);
-    if (replyRecords === null) throw new Malformed("The data of a tag reply are no list.", answer.sample);
+  function groupRecordsByTag(reply: DecodedReply, requestedIds: readonly string[]): readonly RecordsOfTag[] {
+    const replyRecords = parseRecordList(reply.envelope.data);
+    if (replyRecords === null) throw new Malformed("The data of a tag reply are no list.", reply.sample);
     const requestedTagIds = new Set(requestedIds);
     const recordsByTagId = new Map<string, RecordsOfTag>();
     for (const record of replyRecords) {
       const tag = parseTag(record);
       if (tag === null || !isRecord(record))
-        throw new Malformed("A tag reply has a record without a usable id.", answer.sample);
+        throw new Malformed("A tag reply has a record without a usable id.", reply.sample);
       const earlierRecordsOfTag = recordsByTagId.get(tag.id);
       if (earlierRecordsOfTag !== undefined || !requestedTagIds.has(tag.id)) countUnusualField("tag.id");
       if (earlierRecordsOfTag !== undefined) earlierRecordsOfTag.records.push(record);
@@ -327,14 +327,11 @@ export function createTagValueReader(
   }
 
   return {
-    parseReadings(
-      answer: DecodedReply,
-      requestedIds: readonly string[],
-    ): Pick<TagReadReply, "readings" | "unreadTags"> {
+    parseReadings(reply: DecodedReply, requestedIds: readonly string[]): Pick<TagReadReply, "readings" | "unreadTags"> {
       const tagReadings: TagReading[] = [];
       const tagIdsWithTextValues: string[] = [];
       const valueFaults = new Map<string, string>();
-      for (const { tag, records } of groupRecordsByTag(answer, requestedIds)) {
+      for (const { tag, records } of groupRecordsByTag(reply, requestedIds)) {
         const { id, displayName, description, unit } = tag;
         const rawTagValues = records.map((record) => record.value);
         const [value, ...others] = rawTagValues.map(parseTagValue);
@@ -360,9 +357,9 @@ export function createTagValueReader(
         unreadTags: requestedIds.filter((id) => !readTagIds.has(id)).map(describeUnreadTag),
       };
     },
-    parseLogs(answer: DecodedReply, requestedIds: readonly string[]): TagLog[] {
+    parseLogs(reply: DecodedReply, requestedIds: readonly string[]): TagLog[] {
       const tagIdsWithTextValues: string[] = [];
-      const tagLogs = groupRecordsByTag(answer, requestedIds).map(({ tag, records: [first, ...others] }): TagLog => {
+      const tagLogs = groupRecordsByTag(reply, requestedIds).map(({ tag, records: [first, ...others] }): TagLog => {
         const series = parseLoggedSeries(first.measurements);
         const isSameTagLog = (other: TagReplyRecord) =>
           series !== null && parseLoggedSeries(other.measurements)?.isSameAs(series);
@@ -380,9 +377,9 @@ export function createTagValueReader(
       reportTextValues(tagIdsWithTextValues);
       return tagLogs;
     },
-    parseTotals(answer: DecodedReply, requestedIds: readonly string[]): TagTotal[] {
+    parseTotals(reply: DecodedReply, requestedIds: readonly string[]): TagTotal[] {
       const tagIdsWithTextValues: string[] = [];
-      const tagTotals = groupRecordsByTag(answer, requestedIds).map(({ tag, records }): TagTotal => {
+      const tagTotals = groupRecordsByTag(reply, requestedIds).map(({ tag, records }): TagTotal => {
         const [total, ...others] = records.map(parseTagTotal);
         const rawTagTotals = records.map(({ value, measurements }) => value ?? measurements);
         if (total !== undefined && others.every((other) => other === total)) {

@@ -149,7 +149,7 @@ function createReplyReceiver(maxBytes: number, checkBeforeSend: (() => void) | u
 
   function createTooLargeError(): Malformed {
     const hint = "Raise max_body_bytes, or ask for less at a time.";
-    return new Malformed(`The answer is larger than ${maxBytes} bytes.`, "", { hint });
+    return new Malformed(`The response is larger than ${maxBytes} bytes.`, "", { hint });
   }
 
   function allocateReplyBody(): void {
@@ -210,9 +210,13 @@ function createReplyReceiver(maxBytes: number, checkBeforeSend: (() => void) | u
 function rejectCompressedBody(headers: TransportReply["headers"]): void {
   const bodyEncoding = headers["content-encoding"];
   if (bodyEncoding === undefined || /^\s*(identity)?\s*$/i.test(bodyEncoding)) return;
-  throw new Malformed(`The answer is compressed (${bodyEncoding.slice(0, 40)}) although that was not asked for.`, "", {
-    hint: "Let the proxy in between pass the header Accept-Encoding: identity unchanged.",
-  });
+  throw new Malformed(
+    `The response is compressed (${bodyEncoding.slice(0, 40)}), which the request does not accept.`,
+    "",
+    {
+      hint: "Let the proxy in between pass the header Accept-Encoding: identity unchanged.",
+    },
+  );
 }
 
 function joinHttpHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): TransportReply["headers"] {

@@ -51,7 +51,7 @@ function suggestCronExpression(text: string): string | null {
   const durationMs = parseDuration(text.replace(/^@?every +(?=[a-z])/i, "1 ").replace(/^@?every +/i, ""));
   if (durationMs === null) return null;
   const [second, minute, hour] = [durationMs / 1_000, durationMs / 60_000, durationMs / 3_600_000];
-  const dividesEvenly = (count: number, whole: number) => Number.isInteger(count) && count > 0 && whole % count === 0;
+  const dividesEvenly = (count: number, total: number) => Number.isInteger(count) && count > 0 && total % count === 0;
   if (hour === 24) return "0 0 * * *";
   if (dividesEvenly(hour, 24)) return hour === 1 ? "0 * * * *" : `0 */${hour} * * *`;
   if (dividesEvenly(minute, 60)) return minute === 1 ? "* * * * *" : `*/${minute} * * * *`;

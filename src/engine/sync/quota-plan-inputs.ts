@@ -68,7 +68,7 @@ export async function loadPlanFacts(store: Store, settings: PlanSettings, clock:
     store.documents<StoredValue>(documentSet("value", source)),
     store.documents<StoredAlarm>(documentSet("alarm", source)),
   ]);
-  const tags = history.tags.filter(({ outOfSight }) => outOfSight === undefined);
+  const tags = history.tags.filter(({ missing }) => missing === undefined);
   return buildPlanFacts(settings, {
     ...{ basis: "state", sites: sites.length, nowMs: clock.now(), live, history: { ...history, tags } },
     silentIds: new Set([...values].filter(([, { nulls = 0 }]) => nulls >= NULLS_UNTIL_TAG_SILENT).map(([id]) => id)),

@@ -11,7 +11,7 @@ export type Listing<T> =
   | {
       readonly complete: false;
       readonly reason: string;
-      readonly shown: readonly T[] | null;
+      readonly readItems: readonly T[] | null;
       readonly count: number;
       readonly total: number | null;
       /** `pages`: the list's pages never lead to its end. `trouble`: a later page failed and may succeed next time. */
@@ -47,7 +47,7 @@ export async function readPages<T>(
   const incomplete = (reason: string, keepsItems: boolean, brokenBy?: "pages" | "trouble") => ({
     complete: false as const,
     reason,
-    shown: keepsItems ? [...itemsById.values()] : null,
+    readItems: keepsItems ? [...itemsById.values()] : null,
     count: itemsById.size,
     total,
     ...(brokenBy === undefined ? {} : { brokenBy }),
@@ -99,7 +99,7 @@ export function lacksOnlyUnreadableRecords<T>(listing: Listing<T>): boolean {
 }
 
 export function listItems<T>(listing: Listing<T>): readonly T[] {
-  return listing.complete ? listing.items : (listing.shown ?? []);
+  return listing.complete ? listing.items : (listing.readItems ?? []);
 }
 
 /** Reads a fast-changing list of several pages twice: records move between pages, so both readings must agree. */
@@ -112,13 +112,15 @@ export async function readTwice<T>(
   if (!firstReading.complete || (firstReading.pages === 1 && options.alwaysTwice !== true)) return firstReading;
   const reread = await readPages(read(), options);
   if (!reread.complete)
-    return reread.shown === null ? reread : { ...reread, shown: joinItemsById(firstReading.items, reread.shown, idOf) };
+    return reread.readItems === null
+      ? reread
+      : { ...reread, readItems: joinItemsById(firstReading.items, reread.readItems, idOf) };
   const { items } = firstReading;
   const areItemsIdentical = items.length === reread.items.length && items.every((item, n) => item === reread.items[n]);
   if (areItemsIdentical || fingerprint(items, compareKeyOf) === fingerprint(reread.items, compareKeyOf)) return reread;
-  const shown = joinItemsById(items, reread.items, idOf);
+  const joinedItems = joinItemsById(items, reread.items, idOf);
   const reason = "Two readings of the list differ.";
-  return { complete: false, reason, shown, count: shown.length, total: reread.items.length };
+  return { complete: false, reason, readItems: joinedItems, count: joinedItems.length, total: reread.items.length };
 }
 
 /** Joins two readings of a list. Later records win. Records only in the earlier reading stay: they may have moved. */

@@ -220,7 +220,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
 
   async function sendInRequestSlot(slot: SpentRequestSlot, request: QuotaRequest): Promise<unknown> {
     let isSent = false;
-    let isAnswered = false;
+    let hasReply = false;
     try {
       const slotTakenAt = await requestStore.saveBeforeSend(slot);
       request.signal.throwIfAborted();
@@ -228,15 +228,15 @@ export function createRateLimiter(options: RateLimiterOptions) {
       runningSlots.add(slot);
       startReadyRequests();
       const result = await request.task(slotTakenAt);
-      isAnswered = true;
+      hasReply = true;
       return result;
     } catch (error) {
-      isAnswered = isSent && isReplyError(error);
+      hasReply = isSent && isReplyError(error);
       throw error;
     } finally {
       runningSlots.delete(slot);
       if (!isSent) spentRequestSlots.drop(slot);
-      if (isAnswered) {
+      if (hasReply) {
         slot.countedByMs = Math.min(slot.countedByMs, clock.monotonic());
         statedLimitTracker.noteReply();
       }

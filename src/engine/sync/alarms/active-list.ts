@@ -95,19 +95,20 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
     async read(listOptions: ListOptions): Promise<ActiveAlarmList> {
       const followedSites = [...(configuredSites ?? scope.known() ?? storedSites.keys().map(Number))];
       isOnlyOneSiteFollowed = followedSites.length === 1;
-      const wholeList = await readAlarmsOfAllSites(listOptions);
+      const completeList = await readAlarmsOfAllSites(listOptions);
       // If alarm records lack a site id, only lists of single sites show to which site each alarm belongs.
-      const haveSiteIds = wholeList === null || listItems(wholeList).every((alarm) => alarm.site.id !== 0);
+      const haveSiteIds = completeList === null || listItems(completeList).every((alarm) => alarm.site.id !== 0);
       const pageDistrustReason = listPageTrust.distrustReason();
-      wasListedPerSite = wholeList === null || pageDistrustReason !== null || !haveSiteIds;
-      if (wholeList !== null && (!wasListedPerSite || followedSites.length === 0)) {
+      wasListedPerSite = completeList === null || pageDistrustReason !== null || !haveSiteIds;
+      if (completeList !== null && (!wasListedPerSite || followedSites.length === 0)) {
         return {
-          listed: listItems(wholeList).filter((alarm) => isFollowed(alarm.site.id)),
-          coverage: (siteId) => (isFollowed(siteId) ? (haveSiteIds ? determineCoverage(wholeList) : "moving") : "none"),
-          isConfirmed: listOptions.readsTwice || !wholeList.complete || wholeList.pages === 1,
+          listed: listItems(completeList).filter((alarm) => isFollowed(alarm.site.id)),
+          coverage: (siteId) =>
+            isFollowed(siteId) ? (haveSiteIds ? determineCoverage(completeList) : "moving") : "none",
+          isConfirmed: listOptions.readsTwice || !completeList.complete || completeList.pages === 1,
           failures: new Map(),
           remarks: [],
-          ...collectListFaults([wholeList]),
+          ...collectListFaults([completeList]),
         };
       }
       const nextSitesToList = takeNextSitesToList(followedSites);
@@ -127,7 +128,8 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
         failures,
         reasons,
         remarks: [...distrustRemarks, ...siteReadings.flatMap(({ remark }) => remark ?? [])],
-        unreadable: wholeList === null ? unreadable : [...unreadable, ...collectListFaults([wholeList]).unreadable],
+        unreadable:
+          completeList === null ? unreadable : [...unreadable, ...collectListFaults([completeList]).unreadable],
       };
     },
   };
@@ -179,5 +181,5 @@ function collectListFaults(lists: readonly Listing<Alarm>[]): Pick<ActiveAlarmLi
 
 function determineCoverage(listing: Listing<Alarm> | undefined): ListCoverage {
   if (listing?.complete === true) return "complete";
-  return listing === undefined || listing.shown === null ? "none" : "moving";
+  return listing === undefined || listing.readItems === null ? "none" : "moving";
 }

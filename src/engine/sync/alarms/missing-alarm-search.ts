@@ -50,17 +50,17 @@ interface AlarmSearchOptions {
 
 export async function searchMissingAlarms(absentAlarms: readonly StoredAlarm[], options: AlarmSearchOptions) {
   const siteSearchResults: Awaited<ReturnType<typeof searchSiteAlarms>>[] = [];
-  const answeredAlarmIds = new Set<string>();
+  const finishedAlarmIds = new Set<string>();
   const failures = await forEachSite(absentAlarms, options.signal, async (siteId, alarms) => {
     if (options.isTimeOver()) return;
-    for (const { alarm } of alarms) answeredAlarmIds.add(alarm.id);
+    for (const { alarm } of alarms) finishedAlarmIds.add(alarm.id);
     siteSearchResults.push(await searchSiteAlarms(siteId, alarms, options));
   });
   return {
     found: siteSearchResults.flatMap(({ found }) => found),
     searched: new Set(siteSearchResults.flatMap(({ searched }) => [...searched])),
     failures,
-    answered: answeredAlarmIds,
+    finishedIds: finishedAlarmIds,
   };
 }
 
@@ -75,7 +75,7 @@ export function joinSearchResults(
     found: finishedSearches.flatMap(({ found }) => found),
     searched: ids.intersection(new Set(finishedSearches.flatMap(({ searched }) => [...searched]))),
     failures: new Map(finishedSearches.flatMap(({ failures }) => [...failures])),
-    postponed: ids.difference(new Set(finishedSearches.flatMap(({ answered }) => [...answered]))),
+    postponed: ids.difference(new Set(finishedSearches.flatMap(({ finishedIds: answered }) => [...answered]))),
   };
 }
 

@@ -309,7 +309,7 @@ async function searchAbsentAlarms(
     finishInTime(state, name, () => searchMissingAlarms(absent, searchSettings), endMs);
   const hasUnfinishedSearch = state.unfinishedWork.has(name);
   const firstSearch = await search(visibleAlarms);
-  const unansweredAlarms = visibleAlarms.filter(({ alarm }) => firstSearch?.answered.has(alarm.id) === false);
+  const unansweredAlarms = visibleAlarms.filter(({ alarm }) => firstSearch?.finishedIds.has(alarm.id) === false);
   if (!hasUnfinishedSearch || unansweredAlarms.length === 0) return joinSearchResults([firstSearch], visibleAlarms);
   return joinSearchResults([firstSearch, await search(unansweredAlarms)], visibleAlarms);
 }

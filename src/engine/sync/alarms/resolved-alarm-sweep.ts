@@ -158,13 +158,13 @@ export function createResolvedAlarmSweep(pollContext: PollContext, runSerially: 
     const endMs = Math.max(...readings.map(({ latestMs }) => latestMs ?? Number.NEGATIVE_INFINITY));
     const lastWatermarkMs = parseUtcMs(lastSweep?.watermark ?? null) ?? 0;
     const watermarkMs = Math.max(Math.min(endMs, nowMs), Math.min(lastWatermarkMs, nowMs + settings.resolved_overlap));
-    const wasWholeListRead = readings.every((reading) => reading.isOrderKnown);
+    const wasCompleteListRead = readings.every((reading) => reading.isOrderKnown);
     const listOrders = new Set(readings.filter(({ pages }) => pages > 1).map(({ newestFirstBy }) => newestFirstBy));
     const [order = null] = listOrders;
     return {
       watermark: watermarkMs > 0 ? isoUtc(watermarkMs) : at,
-      newestFirstBy: wasWholeListRead ? (listOrders.size === 1 ? order : null) : (lastSweep?.newestFirstBy ?? null),
-      wholeAt: wasWholeListRead || lastSweep === undefined ? at : lastSweep.wholeAt,
+      newestFirstBy: wasCompleteListRead ? (listOrders.size === 1 ? order : null) : (lastSweep?.newestFirstBy ?? null),
+      wholeAt: wasCompleteListRead || lastSweep === undefined ? at : lastSweep.wholeAt,
     };
   }
 

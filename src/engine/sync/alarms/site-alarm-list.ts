@@ -69,16 +69,19 @@ export function createSiteListReader(
   ): Promise<Listing<Alarm>> {
     const listName = describeAlarmList(siteId, part);
     if (!isAlarmListSplit(listName)) {
-      const wholeListing = await readList({ siteId, ...part }, listOptions, { maxPages: MAX_SITE_ALARM_PAGES, twice });
-      if (wholeListing.complete || wholeListing.brokenBy === undefined) {
+      const completeListing = await readList({ siteId, ...part }, listOptions, {
+        maxPages: MAX_SITE_ALARM_PAGES,
+        twice,
+      });
+      if (completeListing.complete || completeListing.brokenBy === undefined) {
         if ((failuresByList.get(listName)?.splitAtMs ?? null) !== null)
           log.info({ list: listName }, "a list of alarms can be read completely again");
         failuresByList.delete(listName);
-        return wholeListing;
+        return completeListing;
       }
-      if (!noteListFailure(listName, part.priority !== undefined, wholeListing)) {
-        if (wholeListing.failure !== undefined) throw wholeListing.failure;
-        return wholeListing;
+      if (!noteListFailure(listName, part.priority !== undefined, completeListing)) {
+        if (completeListing.failure !== undefined) throw completeListing.failure;
+        return completeListing;
       }
     }
     const firstPage = await readList({ siteId, ...part }, listOptions, { maxPages: 1, twice: false });
@@ -140,7 +143,7 @@ async function joinAlarmListParts(
 }
 
 function incompleteList(reason: string, shownAlarms: readonly Alarm[], total: number | null): Listing<Alarm> {
-  return { complete: false, reason, shown: shownAlarms, count: shownAlarms.length, total };
+  return { complete: false, reason, readItems: shownAlarms, count: shownAlarms.length, total };
 }
 
 function splitAlarmListPart(part: ListPart): readonly ListPart[] {

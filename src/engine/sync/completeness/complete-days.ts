@@ -147,14 +147,14 @@ export function countEmittedPoints(
 export interface SeriesState {
   readonly ledger: StoredLedger;
   readonly rules: SeriesRules;
-  readonly siteTag: { readonly outOfSight?: "site" | "tag" };
+  readonly siteTag: { readonly missing?: "site" | "tag" };
 }
 
 export const historyStart = ({ wished, since }: StoredLedger): number => Math.min(parseTime(wished), parseTime(since));
 
 /** False for tags that the service no longer lists, and for series that only `plenum backfill` requested. */
 export function isHistoryWanted({ rules, siteTag }: Pick<SeriesState, "rules" | "siteTag">): boolean {
-  return siteTag.outOfSight !== "tag" && Number.isFinite(rules.everyMs);
+  return siteTag.missing !== "tag" && Number.isFinite(rules.everyMs);
 }
 
 /** UTC day numbers between which a series has no gap. Ends are exclusive; infinity means no limit. */
@@ -201,7 +201,9 @@ function computeGaplessDays(ledger: StoredLedger, rules: SeriesRules, isTotal: b
   const fetchedTimeRanges = fetchedRanges(ledger.spans);
   const fetchedDays = completeDaysAtWatermark(fetchedTimeRanges);
   const isRefusalFinal = ({ times = 0 }) => times >= REFUSALS_UNTIL_FINAL;
-  const finalRefusedRanges = toRanges(ledger.spans).filter((span) => span.why === "refused" && isRefusalFinal(span));
+  const finalRefusedRanges = toRanges(ledger.spans).filter(
+    (ledgerRange) => ledgerRange.why === "refused" && isRefusalFinal(ledgerRange),
+  );
   const finalDays = completeDaysAtWatermark(mergeTimeRanges([...fetchedTimeRanges, ...finalRefusedRanges]));
   const isRefused = ledger.refusal !== null && isRefusalFinal(ledger.refusal);
   const lateDataUntilDay = isRefused || isTotal ? MAX_DAY : findLateDataUntilDay(ledger, rules);

@@ -105,7 +105,7 @@ function pendingBucketsReason(
   watermarkMs: number,
   nowMs: number,
 ): WaitingSeries["why"] {
-  if (siteTag.outOfSight === "site") return "out-of-scope";
+  if (siteTag.missing === "site") return "out-of-scope";
   if (ledger.state === "unproven") return "unproven";
   if (watermarkMs >= toMs) return "backfill";
   const bucketsClosedUntilMs = closedUntilMs(rules, nowMs);

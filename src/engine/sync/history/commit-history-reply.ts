@@ -188,8 +188,8 @@ export function createHistoryReplySettlement(options: {
         const unreadableRanges = findUnreadableRanges(record, range, previousLedger, isRetryOfRefusedRange);
         const allLogPoints = TagPoints.fromMeasurements(record.measurements);
         const points = selectReadablePoints(allLogPoints.sortedByTime(), unreadableRanges);
-        const learnRanges = (answeredRanges: readonly LedgerRange[]) =>
-          addUnreadableRanges(previousLedger, answeredRanges, unreadableRanges, isRetryOfRefusedRange, nowMs);
+        const learnRanges = (fetchedRanges: readonly LedgerRange[]) =>
+          addUnreadableRanges(previousLedger, fetchedRanges, unreadableRanges, isRetryOfRefusedRange, nowMs);
         const responsePoints = unreadableRanges === null ? allLogPoints : points;
         const learnedRanges = isFollowing ? [] : learnRanges(rangesFromPoints(responsePoints, range, previousLedger));
         for (const rangePart of isFollowing ? [range] : splitRangeByPoints(points, range, rules.resolution)) {

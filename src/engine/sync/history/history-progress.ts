@@ -180,10 +180,9 @@ function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillReques
       openGaps = openGaps.flatMap((gap) => subtractRanges(gap, [range]));
     }
   };
-  for (const span of toRanges(ledger.spans))
-    if (span.why === "refused") assignReason(span.reason ?? "refused", [span], span);
-  if (siteTag.outOfSight !== undefined)
-    assignReason(siteTag.outOfSight === "site" ? "out-of-scope" : "not-listed", openGaps);
+  for (const ledgerRange of toRanges(ledger.spans))
+    if (ledgerRange.why === "refused") assignReason(ledgerRange.reason ?? "refused", [ledgerRange], ledgerRange);
+  if (siteTag.missing !== undefined) assignReason(siteTag.missing === "site" ? "out-of-scope" : "not-listed", openGaps);
   if (state !== "following") {
     const why = state === "unproven" && refusal !== null ? "refused" : state;
     if (openGaps.length === 0 && historyGaps.length === 0) addGap(why, null, refusal ?? {});
@@ -193,8 +192,9 @@ function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillReques
   assignReason("ordered", requestedRanges);
   assignReason("backfill", pastRanges);
   assignReason("between", openGaps);
-  for (const span of toRanges(ledger.spans))
-    if (span.why === "no-log" || (silences && span.why === "null")) addGap(span.why, span, span);
+  for (const ledgerRange of toRanges(ledger.spans))
+    if (ledgerRange.why === "no-log" || (silences && ledgerRange.why === "null"))
+      addGap(ledgerRange.why, ledgerRange, ledgerRange);
   return historyGaps.toSorted((a, b) => ((a.from ?? "") < (b.from ?? "") ? -1 : 1));
 }
 

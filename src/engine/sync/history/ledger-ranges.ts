@@ -238,12 +238,15 @@ export function findUnreadableRanges(
   const foundRanges = unreadable.timesMs === null ? [range] : mergeTimeRanges(bucketRanges);
   // Plenum has emitted the readable points of an `emitted` range: keep it unreadable, so they are not emitted twice.
   const emittedRanges = toRanges(ledger.spans).filter(
-    (span) =>
+    (ledgerRange) =>
       isRetry &&
-      span.emitted === true &&
-      foundRanges.some((unreadableRange) => doTimeRangesOverlap(unreadableRange, span)),
+      ledgerRange.emitted === true &&
+      foundRanges.some((unreadableRange) => doTimeRangesOverlap(unreadableRange, ledgerRange)),
   );
-  const ranges = mergeTimeRanges([...foundRanges, ...emittedRanges.flatMap((span) => clipRange(span, range))]);
+  const ranges = mergeTimeRanges([
+    ...foundRanges,
+    ...emittedRanges.flatMap((ledgerRange) => clipRange(ledgerRange, range)),
+  ]);
   return ranges.length === 0 ? null : { ranges, message: formatUnreadableMessage(unreadable.said) };
 }
 
@@ -278,20 +281,23 @@ export function addUnreadableRanges(
   const maxJoinGapMs = IGNORED_SILENCE_MAX_MS[ledger.resolution];
   const unreadableLedgerRanges = ranges.map((range): LedgerRange => {
     const widenedRange = { fromMs: range.fromMs - maxJoinGapMs, toMs: range.toMs + maxJoinGapMs };
-    const overlappingRanges = earlierUnreadableRanges.filter((span) => doTimeRangesOverlap(span, range));
+    const overlappingRanges = earlierUnreadableRanges.filter((ledgerRange) => doTimeRangesOverlap(ledgerRange, range));
     const nearbyRange =
-      overlappingRanges.at(-1) ?? earlierUnreadableRanges.findLast((span) => doTimeRangesOverlap(span, widenedRange));
+      overlappingRanges.at(-1) ??
+      earlierUnreadableRanges.findLast((ledgerRange) => doTimeRangesOverlap(ledgerRange, widenedRange));
     if (nearbyRange !== undefined && !(isRetry && overlappingRanges.length > 0)) {
       const { emitted: _emitted, ...refusal } = nearbyRange;
       // Points were emitted only within the earlier unreadable range, so a separate range is not marked `emitted`.
       return { ...(overlappingRanges.includes(nearbyRange) ? nearbyRange : refusal), ...range };
     }
-    const refusalCount = Math.max(0, ...overlappingRanges.map((span) => span.times ?? 0));
-    const emittedRangeMark = overlappingRanges.some((span) => span.emitted === true) ? { emitted: true as const } : {};
+    const refusalCount = Math.max(0, ...overlappingRanges.map((ledgerRange) => ledgerRange.times ?? 0));
+    const emittedRangeMark = overlappingRanges.some((ledgerRange) => ledgerRange.emitted === true)
+      ? { emitted: true as const }
+      : {};
     const refusal = nextRefusal(refusalCount, unreadable.message, nowMs);
     return { ...range, why: "refused", reason: "unreadable", ...refusal, ...emittedRangeMark };
   });
-  return [...learnedRanges.flatMap((span) => rangePartsOutside(span, ranges)), ...unreadableLedgerRanges];
+  return [...learnedRanges.flatMap((ledgerRange) => rangePartsOutside(ledgerRange, ranges)), ...unreadableLedgerRanges];
 }
 
 const doTimeRangesOverlap = (a: TimeRange, b: TimeRange): boolean => a.fromMs < b.toMs && a.toMs > b.fromMs;

@@ -137,7 +137,7 @@ export function settleNewRange(
   range: TimeRange,
   emitted: EmittedValuesByTime,
   nowMs: number,
-  learnRanges: (answeredRanges: readonly LedgerRange[]) => readonly LedgerRange[] = (answeredRanges) => answeredRanges,
+  learnRanges: (fetchedRanges: readonly LedgerRange[]) => readonly LedgerRange[] = (answeredRanges) => answeredRanges,
 ): SettledHistoryPoints {
   const { fromMs } = range;
   const newPoints = new TagPoints();
@@ -224,14 +224,14 @@ export interface LedgerGapPart extends TimeRange {
 
 export function listLedgerGapParts(ledger: StoredLedger, range: TimeRange, nowMs: number): readonly LedgerGapPart[] {
   const ledgerGaps = findGaps(ledger, range);
-  const refusedRanges = toRanges(ledger.spans).filter((span) => !isFetched(span));
+  const refusedRanges = toRanges(ledger.spans).filter((ledgerRange) => !isFetched(ledgerRange));
   const dueRefusedRanges = refusedRanges.filter(({ againAt }) => againAt === undefined || parseTime(againAt) <= nowMs);
   return ledgerGaps
     .flatMap((gap): readonly LedgerGapPart[] => [
       ...subtractRanges(gap, refusedRanges).map((part) => ({ ...part, isSingle: false })),
-      ...dueRefusedRanges.flatMap((span) => {
-        const unreadableMark = isUnreadableRange(span) ? { unreadable: true as const } : {};
-        return clipRange(span, gap).map((part) => ({ ...part, isSingle: true, ...unreadableMark }));
+      ...dueRefusedRanges.flatMap((ledgerRange) => {
+        const unreadableMark = isUnreadableRange(ledgerRange) ? { unreadable: true as const } : {};
+        return clipRange(ledgerRange, gap).map((part) => ({ ...part, isSingle: true, ...unreadableMark }));
       }),
     ])
     .toSorted((a, b) => a.fromMs - b.fromMs);
@@ -253,9 +253,9 @@ function retainedFromMs(ledger: StoredLedger, rules: SeriesRules): number {
 /** Number of times the wait for a tag without a log doubles: 1, 2, 4, 8, 16 and 32 days. */
 const NO_LOG_WAIT_DOUBLINGS_MAX = 5;
 
-function noLogWaitMs(refusalCount: number, wasEverAnswered: boolean): number {
+function noLogWaitMs(refusalCount: number, hadLog: boolean): number {
   // A tag that had a log may soon have one again, so short waits come first.
-  const longWaits = wasEverAnswered ? refusalCount - HISTORY_REFUSAL_WAITS_MS.length : refusalCount;
+  const longWaits = hadLog ? refusalCount - HISTORY_REFUSAL_WAITS_MS.length : refusalCount;
   return longWaits < 1 ? refusalWaitMs(refusalCount) : DAY_MS * 2 ** Math.min(NO_LOG_WAIT_DOUBLINGS_MAX, longWaits - 1);
 }
 
@@ -280,9 +280,9 @@ export function recordPastRefusal(
   nowMs: number,
 ): StoredLedger {
   const overlappingRefusals = toRanges(ledger.spans).filter(
-    (span) => !isFetched(span) && clipRange(span, range).length > 0,
+    (ledgerRange) => !isFetched(ledgerRange) && clipRange(ledgerRange, range).length > 0,
   );
-  const refusalCount = Math.max(0, ...overlappingRefusals.map((span) => span.times ?? 0));
+  const refusalCount = Math.max(0, ...overlappingRefusals.map((ledgerRange) => ledgerRange.times ?? 0));
   const refusedRange: LedgerRange = { ...range, why: "refused", ...nextRefusal(refusalCount, message, nowMs) };
   return { ...ledger, spans: mergeIntoLedgerRanges(ledger.spans, [refusedRange], ledger.resolution) };
 }
@@ -301,7 +301,7 @@ function hadSeriesLog({ spans }: StoredLedger): boolean {
 }
 
 /** Turns "no log" responses since a time into gaps: the service also sends them for tags that the token cannot see. */
-export function retractNoLogAnswers(ledger: StoredLedger, retractSince: string, isTotal: boolean): StoredLedger {
+export function retractNoLogReplies(ledger: StoredLedger, retractSince: string, isTotal: boolean): StoredLedger {
   const isRetracted = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= retractSince;
   const ledgerRanges = toRanges(ledger.spans);
   const firstRetracted = ledgerRanges.find(isRetracted);

@@ -67,7 +67,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const learnedSize = createLearnedRequestSize(store, source.name, requestSizeLimits, clock);
   const sourceState = { store, clock, source: source.name };
   const registry = createHistorySeriesRegistry({ ...sourceState, log, scope, classes, timeZone });
-  const isSeriesVisible = ({ siteTag }: Series) => siteTag.outOfSight !== "tag" && scope.sees(siteTag.siteId);
+  const isSeriesVisible = ({ siteTag }: Series) => siteTag.missing !== "tag" && scope.sees(siteTag.siteId);
   const discovery = createTagLogDiscovery(registry, isSeriesVisible);
   const { knowsTagsOf = () => true } = options;
   const finalizedDays = createFinalizedDays({ ...sourceState, series: registry.getAll, knowsTagsOf });

@@ -22,7 +22,7 @@ import {
   createLedger,
   findGaps,
   hasSeriesNoLog,
-  retractNoLogAnswers,
+  retractNoLogReplies,
   type SeriesRules,
 } from "./ledger.ts";
 import { toRanges } from "./ledger-ranges.ts";
@@ -131,7 +131,7 @@ export function createHistorySeriesRegistry(options: {
       const siteLastSeenAt = siteSeenTimes.get(siteId) ?? "";
       if (earliestSeenAt === null || siteLastSeenAt < earliestSeenAt) earliestSeenAt = siteLastSeenAt;
       for (const series of siteSeries) {
-        const ledger = retractNoLogAnswers(series.ledger, siteLastSeenAt, series.total);
+        const ledger = retractNoLogReplies(series.ledger, siteLastSeenAt, series.total);
         if (ledger === series.ledger) continue;
         // Change the ledger before the commit, so that a reply that arrives meanwhile uses the new ledger.
         series.ledger = ledger;

@@ -299,7 +299,7 @@ function absenceUntilRemovalMs({ config, source }: PollContext): number {
 export async function readInventoryList<T extends WithId>(read: () => AsyncIterable<ListPage<T>>): Promise<Listing<T>> {
   const listOptions = { idOf: (item: T) => String(item.id) };
   const firstReading = await readPages(read(), listOptions);
-  if (firstReading.complete || firstReading.shown === null) return firstReading;
+  if (firstReading.complete || firstReading.readItems === null) return firstReading;
   return readPages(read(), listOptions);
 }
 

@@ -8,7 +8,7 @@ export interface SiteTag {
   readonly siteId: number;
   readonly systemIds: readonly string[];
   /** Set while the service no longer lists the tag or its site, but may list it again. */
-  readonly outOfSight?: "site" | "tag";
+  readonly missing?: "site" | "tag";
 }
 
 export function tagInventorySets(source: string): readonly string[] {
@@ -35,7 +35,7 @@ export async function loadRequestableTags(store: Store, source: string): Promise
     if (siteId === null || !siteAbsence.has(siteId) || !isRequestableTagId(id)) continue;
     const tagWithSite = { tag, siteId, systemIds: tagSystems.get(id)?.systemIds ?? NO_SYSTEM_IDS };
     const missingObject = siteAbsence.get(siteId) === true ? "site" : missingSince !== null ? "tag" : null;
-    requestableTags.push(missingObject === null ? tagWithSite : { ...tagWithSite, outOfSight: missingObject });
+    requestableTags.push(missingObject === null ? tagWithSite : { ...tagWithSite, missing: missingObject });
   }
   requestableTags.sort((a, b) => compareTagIds(a.tag.id, b.tag.id));
   requestableTagsCache.set(tags, { versions: inventorySetVersions, tags: requestableTags });

@@ -346,14 +346,14 @@ function chooseIsolatedTagGroup(
     const isSlotFree = !isSlotNeeded && !(isUnread && worstOrdinaryTagAge === Number.POSITIVE_INFINITY);
     const timing = group[0]?.[1].timing ?? null;
     const isLastSlot = rows.some((row) => tagUrgencies.slotsLeft[row] === 0);
-    const isSoonDue = !isSlotNeeded && maxAge >= MIN_EARLY_READ_AGE;
+    const isDueNext = !isSlotNeeded && maxAge >= MIN_EARLY_READ_AGE;
     const isPunctualGroupDue =
-      timing === "punctual" && !isUnread && ((isLastSlot && maxAge >= worstOrdinaryTagAge) || isSoonDue);
+      timing === "punctual" && !isUnread && ((isLastSlot && maxAge >= worstOrdinaryTagAge) || isDueNext);
     // In a spare slot, read the oldest values, and find slow tags before the next interval is due.
     const { relativeAge } = tagUrgencies;
     const isReadable = rows.some((row) => (relativeAge[row] as number) >= (earliestReadAge[row] as number));
     const isOldestGroup =
-      rules.isSpareSlot && isReadable && isSoonDue && maxAge >= worstOrdinaryTagAge && timing !== "patient";
+      rules.isSpareSlot && isReadable && isDueNext && maxAge >= worstOrdinaryTagAge && timing !== "patient";
     const mayDisplace = !isSlotNeeded || rules.mayDisplace !== false;
     const isStarving = maxAge >= STARVING_RELATIVE_AGE && !isUnread && timing !== "patient" && mayDisplace;
     const isGroupDue = maxAge >= 1 || (isLastSlot && timing !== "patient");

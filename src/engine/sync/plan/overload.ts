@@ -42,14 +42,14 @@ export function computeQuotaOverload(
   const totalDemand = sumDemand(classes, () => 1);
   const firmClasses = classes.filter((readClass) => readClass.firm);
   const areFirmIntervalsKept = sumDemand(firmClasses, () => 1) <= Math.min(MAX_FIRM_CLASSES_SHARE, liveQuotaShare);
-  const classFactor = (stretchScale: number) => (readClass: ReadClassDemand) =>
-    readClass.firm && areFirmIntervalsKept ? 1 : 1 + (stretchScale - 1) / readClass.importance;
+  const classFactor = (overloadScale: number) => (readClass: ReadClassDemand) =>
+    readClass.firm && areFirmIntervalsKept ? 1 : 1 + (overloadScale - 1) / readClass.importance;
   const wasStretched = factorsBefore.values().some((factor) => factor > 1);
   const fitsQuota = totalDemand <= (wasStretched ? liveQuotaShare * (1 - STRETCH_CHANGE_MIN) : liveQuotaShare);
-  const stretchScale = fitsQuota
+  const overloadScale = fitsQuota
     ? 1
     : findSmallestScale((candidate) => sumDemand(classes, classFactor(candidate)), liveQuotaShare);
-  const factors = new Map(classes.map((readClass) => [readClass.name, classFactor(stretchScale)(readClass)]));
+  const factors = new Map(classes.map((readClass) => [readClass.name, classFactor(overloadScale)(readClass)]));
   return { demand: totalDemand, factors: keepSimilarFactors(factorsBefore, factors) };
 }
 
@@ -78,16 +78,16 @@ function keepSimilarFactors(factorsBefore: ReadonlyMap<string, number>, neededFa
  */
 export function requestsPerSlot(
   { tags, everyMs, fresher }: ReadClassDemand,
-  stretchFactor: number,
+  overloadFactor: number,
   slotMs: number,
   tagsPerRequest: number,
   expectedReplyMs = 0,
 ): number {
-  const slotsPerInterval = (everyMs * stretchFactor) / slotMs;
+  const slotsPerInterval = (everyMs * overloadFactor) / slotMs;
   const wholeSlots = Math.floor(
-    slotsPerInterval - expectedReplyMs / slotMs - (stretchFactor > 1 ? STRETCHED_INTERVAL_JITTER_SLOTS : 0),
+    slotsPerInterval - expectedReplyMs / slotMs - (overloadFactor > 1 ? STRETCHED_INTERVAL_JITTER_SLOTS : 0),
   );
-  return tags / (Math.max(1, fresher || stretchFactor > 1 ? wholeSlots : slotsPerInterval) * tagsPerRequest);
+  return tags / (Math.max(1, fresher || overloadFactor > 1 ? wholeSlots : slotsPerInterval) * tagsPerRequest);
 }
 
 function findSmallestScale(demandAt: (scale: number) => number, quotaShare: number): number {

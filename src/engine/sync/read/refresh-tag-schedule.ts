@@ -34,7 +34,7 @@ export function createScheduleRefresh(
   const inventory = { scheduledVersions: null as string | null, checkedVersions: null as string | null, tagCount: 0 };
   let scheduleRefreshedAtMs = Number.NEGATIVE_INFINITY;
   let overload: QuotaOverload | null = null;
-  let loggedStretchFactor = 1;
+  let loggedOverloadFactor = 1;
   let publishedFreshness = { publishedAtMs: Number.NEGATIVE_INFINITY, classes: [] as readonly string[] };
 
   function findReadQuotaBucket() {
@@ -57,7 +57,7 @@ export function createScheduleRefresh(
       schedule.startFreshnessMinute();
       scheduleRefreshedAtMs = clock.monotonic();
     }
-    overload = schedule.updateStretchFactors(sustainedSlotMs(), quotaShare(), expectedReplyMs(pacedSlotMs()));
+    overload = schedule.updateOverloadFactors(sustainedSlotMs(), quotaShare(), expectedReplyMs(pacedSlotMs()));
     const promisedMs = (readClass: ReadConfig[number]) =>
       readClass.every * (overload?.factors.get(readClass.name) ?? 1) + pacedSlotMs();
     staleValues.intervalsChanged(new Map(classes.map((readClass) => [readClass.name, promisedMs(readClass)])));
@@ -96,7 +96,7 @@ export function createScheduleRefresh(
     const watchedTags = tags.flatMap((siteTag) => {
       const readClass = findReadClass(siteTag);
       // Tags of an invisible site stay scheduled, so that they are due as soon as the token sees the site.
-      return readClass === undefined || siteTag.outOfSight === "tag" ? [] : [{ ...siteTag, readClass }];
+      return readClass === undefined || siteTag.missing === "tag" ? [] : [{ ...siteTag, readClass }];
     });
     await yieldIfManyObjects(watchedTags.length);
     const nowMs = clock.monotonic();
@@ -128,14 +128,14 @@ export function createScheduleRefresh(
 
   /** Logs an overload once when it begins or changes by a fifth, and once when it ends. */
   function logOverload({ demand: neededRequestsPerSlot, factors }: QuotaOverload): void {
-    const stretchFactor = Math.max(1, ...factors.values());
+    const overloadFactor = Math.max(1, ...factors.values());
     const isOverloadUnchanged =
-      loggedStretchFactor === 1
-        ? stretchFactor === 1
-        : stretchFactor !== 1 && Math.abs(stretchFactor / loggedStretchFactor - 1) <= 0.2;
+      loggedOverloadFactor === 1
+        ? overloadFactor === 1
+        : overloadFactor !== 1 && Math.abs(overloadFactor / loggedOverloadFactor - 1) <= 0.2;
     if (isOverloadUnchanged) return;
-    loggedStretchFactor = stretchFactor;
-    if (stretchFactor === 1) log.info({ demand: neededRequestsPerSlot }, "the live reads fit into the quota again");
+    loggedOverloadFactor = overloadFactor;
+    if (overloadFactor === 1) log.info({ demand: neededRequestsPerSlot }, "the live reads fit into the quota again");
     else {
       const logFields = { demand: neededRequestsPerSlot, factors: Object.fromEntries(factors) };
       log.warn(logFields, "the live reads need more requests than the quota: intervals are extended");

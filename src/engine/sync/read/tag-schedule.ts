@@ -39,7 +39,7 @@ export type TagSchedule = ReturnType<typeof createTagSchedule>;
 export function createTagSchedule(context: TagScheduleContext) {
   let scheduledTags = new Map<string, ScheduledTag>();
   let quarantinedTagIds = new Set<string>();
-  let stretchFactors: ReadonlyMap<string, number> = new Map();
+  let overloadFactors: ReadonlyMap<string, number> = new Map();
   const siteRequestedMs = new Map<number, number>();
   /** Largest age in ms at which a newer value replaced a value, by read class: in this minute and in the last one. */
   let replacedAgesMs = { now: new Map<string, number>(), before: new Map<string, number>() };
@@ -67,9 +67,9 @@ export function createTagSchedule(context: TagScheduleContext) {
     return { sites: siteStates, siteStateOf };
   }
   const stretchedIntervalMsOf = ({ watched: { readClass } }: ScheduledTag) =>
-    readClass.every * (stretchFactors.get(readClass.name) ?? 1);
+    readClass.every * (overloadFactors.get(readClass.name) ?? 1);
   const earliestAgeOf = ({ watched: { readClass } }: ScheduledTag) =>
-    readClass.fresher ? 0 : earliestStretchedReadAge(stretchFactors.get(readClass.name) ?? 1);
+    readClass.fresher ? 0 : earliestStretchedReadAge(overloadFactors.get(readClass.name) ?? 1);
   const intervalMsOf = (tag: ScheduledTag, { isGatewayOffline }: SiteState) =>
     backOffInterval(stretchedIntervalMsOf(tag), tag.nullCount, isGatewayOffline && !tag.repliesWhileOffline);
   const countsForFreshness = (tag: ScheduledTag, { isVisible }: SiteState) =>
@@ -276,7 +276,7 @@ export function createTagSchedule(context: TagScheduleContext) {
       });
     },
 
-    recordReading(id: string, answer: "value" | "null" | "absent", nowMs: number): void {
+    recordReading(id: string, outcome: "value" | "null" | "absent", nowMs: number): void {
       changeScheduledTags([id], (tag) => {
         const { name } = tag.watched.readClass;
         const site = readSiteState(tag.watched.siteId);
@@ -287,8 +287,8 @@ export function createTagSchedule(context: TagScheduleContext) {
           tag.lastReadMs !== null && !tag.watched.readClass.on_change && !startsInterval(tag, nowMs, tag.lastReadMs);
         if (!isExtraReading) tag.intervalFirstReadMs = nowMs;
         tag.lastReadMs = nowMs;
-        tag.repliesWhileOffline = answer === "value" && site.isGatewayOffline;
-        if (answer === "value") tag.nullCount = 0;
+        tag.repliesWhileOffline = outcome === "value" && site.isGatewayOffline;
+        if (outcome === "value") tag.nullCount = 0;
         else if (nowMs - tag.lastNullMs >= stretchedIntervalMsOf(tag) / 2) {
           tag.nullCount += 1;
           tag.lastNullMs = nowMs;
@@ -324,7 +324,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     },
     quarantinedIds: (): readonly string[] => [...quarantinedTagIds],
 
-    updateStretchFactors(slotMs: number, quotaShare: number, replyMs: number) {
+    updateOverloadFactors(slotMs: number, quotaShare: number, replyMs: number) {
       const counts = new Map<WatchedTag["readClass"], number>();
       const { siteStateOf } = createSiteStateCache();
       for (const tag of scheduledTags.values()) {
@@ -334,8 +334,8 @@ export function createTagSchedule(context: TagScheduleContext) {
         counts.set(readClass, (counts.get(readClass) ?? 0) + stretchedIntervalMsOf(tag) / intervalMsOf(tag, site));
       }
       const demands = [...counts].map(([readClass, tags]) => ({ ...readClass, tags, everyMs: readClass.every }));
-      const overload = computeQuotaOverload(demands, slotMs, TAGS_PER_REQUEST, quotaShare, replyMs, stretchFactors);
-      stretchFactors = overload.factors;
+      const overload = computeQuotaOverload(demands, slotMs, TAGS_PER_REQUEST, quotaShare, replyMs, overloadFactors);
+      overloadFactors = overload.factors;
       grid.wallOffsetMs = context.wallOffsetMs();
       if (Math.abs(slotMs / grid.slotMs - 1) > SLOT_CHANGE_MIN) grid.slotMs = 60_000 / Math.round(60_000 / slotMs);
       assignTagPhases();
