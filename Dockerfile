@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
-# Pin all stages to a digest of a patched tag when you build for production, and say of which commit it is:
+# For production, pin all stages to the digest of a patched tag and pass the commit:
 #   docker build --build-arg COMMIT="$(git rev-parse HEAD)" -t plenum .
-# `npm run container:real` builds this file with buildah and tries what it makes.
+# `npm run container:real` builds this file with buildah and tests the image.
 FROM node:24-trixie-slim AS program
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
@@ -25,7 +25,7 @@ ARG COMMIT=
 LABEL org.opencontainers.image.title="Plenum" \
       org.opencontainers.image.revision=$COMMIT \
       org.opencontainers.image.description="Building-automation monitoring to MQTT, InfluxDB, webhooks and files, and guarded tag writes back in"
-# As in the start script `plenum`: compiled code is kept, freed memory is given back.
+# Stores compiled code and returns freed memory to the system, like the start script `plenum`.
 ENV NODE_ENV=production \
     NODE_COMPILE_CACHE=/app/.cache/plenum \
     MALLOC_ARENA_MAX=1 \
@@ -36,10 +36,11 @@ COPY --from=dependencies /app/package.json ./
 # Every copy must contain the licences of third parties.
 COPY --from=program /app/THIRD-PARTY-NOTICES.md /app/sbom.cdx.json ./
 COPY --from=program /app/program program
-# Pages and the readings of the demo lie beside the sources.
+# Web pages and the readings of the demo are in the source folders.
 COPY src src
 COPY config config
-# Node.js keeps compiled code for each user apart, so it is made as the one who runs it; later nobody writes here.
+# Compiles the program as user 10001, because Node.js stores compiled code per user. Then makes the folder read-only for
+# that user.
 RUN mkdir -p /var/lib/plenum /app/.cache/plenum \
  && chown 10001:10001 /var/lib/plenum /app/.cache/plenum && chmod 0700 /var/lib/plenum \
  && setpriv --reuid=10001 --regid=10001 --clear-groups node --input-type=module -e 'for (const name of (await import("node:fs")).readdirSync("program")) if (name !== "main.js") await import(`/app/program/${name}`)' \
@@ -48,5 +49,5 @@ USER 10001:10001
 VOLUME /var/lib/plenum
 EXPOSE 9850
 HEALTHCHECK --interval=60s --timeout=5s --start-period=20s CMD ["node", "program/main.js", "status", "--probe", "--config", "/etc/plenum/plenum.yaml"]
-# Not `npm start`: npm would swallow the SIGTERM that asks for a graceful stop.
+# Runs node directly, because npm would not forward the SIGTERM for a graceful stop.
 CMD ["node", "--min-semi-space-size=4", "--max-semi-space-size=4", "--heap-growing-percent=20", "--no-parallel-scavenge", "--no-allocation-site-pretenuring", "program/main.js", "run", "--config", "/etc/plenum/plenum.yaml"]

@@ -274,7 +274,7 @@ describe("the first command after an installation", () => {
     [
       "the installation fails",
       'case "$1" in --version) echo 10.8.2 ;; *) echo "what npm says"; exit 1 ;; esac',
-      "\nwhat npm says\nThe installation failed; the lines above say why. ",
+      "\nwhat npm says\nThe installation failed; the lines above show the reason. ",
     ],
   ])("prints one sentence to standard error only if %s", (_, npm, sentence) => {
     const { stderr, ...other } = runOn({ node: pretend("20.20.2"), npm }, folder(), "./plenum", ["demo"]);
@@ -301,7 +301,7 @@ describe("the first command after an installation", () => {
     return { said, ended, says: (text: string) => vi.waitFor(() => expect(said.stderr).toContain(text), SOON) };
   }
   const SOON = { timeout: 30_000 };
-  const WAITS = "Another command is installing what Plenum needs; waiting until it is done …\n";
+  const WAITS = "Another command is installing Plenum's packages; waiting until it has finished …\n";
 
   test("installs once if two start together: the second waits for the first", async () => {
     const cwd = folder();
@@ -352,9 +352,7 @@ describe("the first command after an installation", () => {
     cpSync(join(ROOT, "plenum"), join(cwd, "plenum"));
     const { status, stderr } = spawnSync("./plenum", ["demo"], { cwd, encoding: "utf8" });
     expect(status).toBe(1);
-    expect(stderr).toMatch(
-      /^These are Plenum's sources, .* `npm run release` makes of them \(docs\/install\.md\)\.\n$/,
-    );
+    expect(stderr).toMatch(/^These are Plenum's sources, .* `npm run release` builds \(docs\/install\.md\)\.\n$/);
   });
 });
 

@@ -201,5 +201,5 @@ describe("the version of Plenum", () => {
 
 test("rejects a release without a section in CHANGELOG.md", () => {
   expect(changesOf("# C\n\n## 2.0.0 – x\n\nnew\n\n## 1.0.0\n\nold\n", "2.0.0")).toBe("## 2.0.0 – x\n\nnew\n");
-  expect(() => changesOf("# C\n\n## 1.0.0\n", "2.0.0")).toThrow("CHANGELOG.md has no part “## 2.0.0”");
+  expect(() => changesOf("# C\n\n## 1.0.0\n", "2.0.0")).toThrow("CHANGELOG.md has no section “## 2.0.0”");
 });

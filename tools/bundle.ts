@@ -12,30 +12,30 @@ export const BUNDLED_MAIN = "main.js";
 /** Node.js stores compiled code for `./plenum` here, in a subfolder per version. */
 const COMPILE_CACHE = "node_modules/.cache/plenum";
 
-/** A file of its own, because it loads at the first use; see `src/cli/shell/prevent-second-undici.ts`. */
+/** Package in a separate file of the bundle, loaded at its first use; see `src/cli/shell/prevent-second-undici.ts`. */
 const UNDICI = "undici";
 
 const DAY_MS = 86_400_000;
 
-/** Stays a package: it reads files of its own, and has parts built for one platform. */
+/** Package that is not bundled, because it reads files from its own folder and has builds for each platform. */
 const KAFKA = "@platformatic/kafka";
 
-/** Packages that use their own path for features that Plenum does not use, such as threads and mocks. */
+/** Bundled packages that use their own path only for features that Plenum does not use, such as threads and mocks. */
 const PATH_DEPENDENT_PACKAGES = ["node-cron", "pino", "thread-stream", "undici"];
 
-/** Writes the bundle into `target`. It runs from the folder `at` of a copy of the project, next to `src` and `config`. */
-export async function bundle(root: string, target: string, at = BUNDLE): Promise<void> {
+/** Writes the bundle into `target`. `runFolder`: path below the project folder from which the bundle will run. */
+export async function bundle(root: string, target: string, runFolder = BUNDLE): Promise<void> {
   const startTime = new Date();
   const build = await rolldown({
     cwd: root,
     input: { main: join(root, "src/cli/main.ts"), [UNDICI]: UNDICI },
     external: [KAFKA],
     platform: "node",
-    // Names of source files are comments in the bundle and must not depend on the machine.
+    // The bundle contains the paths of source files as comments, which must not depend on the machine.
     resolve: { symlinks: false },
-    plugins: [keepSourcePaths(join(root, at))],
+    plugins: [keepSourcePaths(join(root, runFolder))],
     onLog(_level, { code, message }) {
-      // A package may evaluate code that it generates.
+      // Some packages evaluate generated code, so this warning is not an error.
       if (code !== "EVAL") throw new Error(message);
     },
   });
@@ -51,29 +51,29 @@ export async function bundle(root: string, target: string, at = BUNDLE): Promise
   for (const chunk of chunks) rejectPathDependentPackage(chunk);
   // The main file comes last, so a command that starts now finds all others.
   for (const { fileName, code } of chunks.toSorted((a, b) => Number(isMain(a)) - Number(isMain(b)))) {
-    // Other processes may build the same file.
-    const unfinished = join(target, `${fileName}.${process.pid}`);
-    writeFileSync(unfinished, escapeBeyondLatin1(code));
-    // A source that was changed during the build is newer than the bundle.
-    utimesSync(unfinished, startTime, startTime);
-    renameSync(unfinished, join(target, fileName));
+    // The name contains the process id, because another process may build the same file.
+    const temporaryFile = join(target, `${fileName}.${process.pid}`);
+    writeFileSync(temporaryFile, escapeNonAscii(code));
+    // With the start time, `./plenum` notices sources that changed during the build.
+    utimesSync(temporaryFile, startTime, startTime);
+    renameSync(temporaryFile, join(target, fileName));
   }
-  // A running older bundle still loads some of its files.
+  // Keeps recent files, because a running worker may still load files of its older bundle.
   removeOldFiles(target, new Set(chunks.map(({ fileName }) => fileName)));
 }
 
 export async function build(root: string): Promise<void> {
   const target = join(root, BUNDLE);
   mkdirSync(target, { recursive: true });
-  // Without a type, Node.js would parse every file once more to find out.
+  // Declares the module type; otherwise Node.js parses every file twice to detect it.
   writeFileSync(join(target, "package.json"), '{"type":"module"}\n');
   await bundle(root, target);
-  // Each bundle has its own compiled code, some 5 MB, which Node.js creates again when needed.
+  // Deletes compiled code of older bundles, about 5 MB each; Node.js compiles again what it needs.
   for (const folder of existsSync(join(root, COMPILE_CACHE)) ? readdirSync(join(root, COMPILE_CACHE)) : [])
     removeOldFiles(join(root, COMPILE_CACHE, folder), new Set());
 }
 
-/** Removes files that are older than a day. */
+/** Deletes files that are older than a day and not in `currentFiles`. */
 function removeOldFiles(folder: string, currentFiles: ReadonlySet<string>): void {
   for (const name of readdirSync(folder)) {
     const path = join(folder, name);
@@ -84,7 +84,7 @@ function removeOldFiles(folder: string, currentFiles: ReadonlySet<string>): void
 
 const isMain = ({ fileName }: OutputChunk) => fileName === BUNDLED_MAIN;
 
-/** Keeps `import.meta.url` of each source, because modules look for files in their own folder. */
+/** Makes `import.meta.url` point to the original source, because modules look for files in their own folder. */
 function keepSourcePaths(folder: string): Plugin {
   return {
     name: "in-place",
@@ -102,26 +102,26 @@ function keepSourcePaths(folder: string): Plugin {
   };
 }
 
-/** A package in the bundle would not find the files in its own folder. */
+/** Throws for a module that depends on its own path, because it would not find its files from the bundle. */
 function rejectPathDependentPackage({ modules }: OutputChunk): void {
   for (const [id, { code }] of Object.entries(modules)) {
     const [, name] = /.*node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(id.replaceAll("\\", "/")) ?? [];
     if (name === undefined && /import\.meta\.(?:dirname|filename)/.test(code ?? ""))
-      throw new Error(`${id} says where it lies by import.meta.dirname: say it by import.meta.url.`);
+      throw new Error(`${id} uses import.meta.dirname or import.meta.filename: use import.meta.url.`);
     if (name === undefined || PATH_DEPENDENT_PACKAGES.includes(name)) continue;
     if (/import\.meta\.|__dirname|__filename/.test(code ?? ""))
-      throw new Error(`${name} looks for files beside its own (${id}): name it as external in tools/bundle.ts.`);
+      throw new Error(`${name} depends on its own path (${id}): add it to "external" in tools/bundle.ts.`);
   }
 }
 
-/** V8 stores a text with any character beyond Latin-1 in two bytes per character, so this escapes those characters. */
-function escapeBeyondLatin1(code: string): string {
+/** Escapes all characters except ASCII, because V8 needs two bytes per character for a text with any beyond Latin-1. */
+function escapeNonAscii(code: string): string {
   const escaped = (unit: string) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
   return code.replaceAll(/\P{ASCII}+/gu, (text) => text.split("").map(escaped).join(""));
 }
 
 if (import.meta.main) {
   const root = join(import.meta.dirname, "..");
-  const [at] = process.argv.slice(2);
-  await (at === undefined ? build(root) : bundle(root, join(root, at), at));
+  const [folder] = process.argv.slice(2);
+  await (folder === undefined ? build(root) : bundle(root, join(root, folder), folder));
 }

@@ -1,8 +1,8 @@
 // @ts-check
 "use strict";
 /**
- * Requirements of the host, so that npm can install the Node.js that Plenum runs under. All files `tools/*.cjs` run under
- * the Node.js of the host, which may be ten years old: they keep to the JavaScript of 2015 and to `require`.
+ * Versions of Node.js and npm that the host needs to install Plenum. All files `tools/*.cjs` run under the host's Node.js,
+ * which may be ten years old: they use only the JavaScript of 2015 and `require`.
  */
 
 /**

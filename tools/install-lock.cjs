@@ -6,7 +6,7 @@ const { join } = require("path");
 /** File with the id of the installing process. It is outside `node_modules`, which npm empties; git ignores it. */
 const LOCK_FILE = ".installing";
 
-/** Longer than any installation. After this time the lock is abandoned, because a process id may be used again. */
+/** A lock older than this (15 minutes) is abandoned, even if a process has its id: the system reuses process ids. */
 const MAX_INSTALL_MS = 900000;
 const RETRY_INTERVAL_MS = 200;
 
@@ -81,7 +81,7 @@ function isOwnerRunning(lock, owner) {
     if (owner !== "") process.kill(Number(owner), 0);
     return true;
   } catch (error) {
-    // The process of another user causes EPERM.
+    // EPERM: a process of another user has this id.
     return errorCode(error) === "EPERM";
   }
 }

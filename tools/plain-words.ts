@@ -5,21 +5,21 @@ import { parseArgs } from "node:util";
 import packages from "../src/packages.json" with { type: "json" };
 
 /**
- * Finds prose that breaks mechanical rules of our writing style in comments, Markdown and titles of commits.
+ * Finds phrases in comments, Markdown and commit titles that break the mechanical rules of the writing style.
  *
  *   npm run words                      counts per package and page
  *   npm run words -- FILE…             findings in these files
- *   npm run words -- --write           write today's counts to test/words/allowed.json
- *   npm run words -- --titles [RANGE]  findings in titles of commits, by default all after `titlesAfter` of that file
+ *   npm run words -- --write           write the current counts to test/words/allowed.json
+ *   npm run words -- --titles [RANGE]  findings in commit titles, by default all after `titlesAfter` of that file
  */
 
 const ROOT = join(import.meta.dirname, "..");
 export const ALLOWED_FILE = "test/words/allowed.json";
 
 export interface Allowed {
-  /** Commit; later titles are checked. */
+  /** Commit id; titles of later commits are checked. */
   readonly titlesAfter: string;
-  /** Findings that a package or a page may have. */
+  /** Allowed number of findings by package or page. */
   readonly findings: Counts;
 }
 
@@ -53,7 +53,7 @@ const BANNED: readonly (readonly [pattern: string, advice: string])[] = [
   ["wish|wishes|wished", "target, requested interval"],
 ];
 
-/** "What is read is stored." */
+/** Matches a clause as the subject, such as "What is read is stored." */
 const CLAUSE_AS_SUBJECT = /(?:^|[.!?]\s+)What\s+(?:is|are|was|were)\b/g;
 
 const POOR_START = /^(?:What|Whether\s+it|That|Of|With\s+these|Whoever|Nobody|Where)\b/;
@@ -85,7 +85,7 @@ function findingsInPassage({ line, text }: Passage): readonly Finding[] {
     .toSorted((a, b) => a.line - b.line);
 }
 
-/** Blocks, consecutive lines as one comment, and comments behind code. */
+/** Returns block comments, line comments (consecutive lines are one comment) and comments behind code. */
 function commentsIn(program: string): readonly Passage[] {
   const found: { line: number; end: number; text: string }[] = [];
   const lines = program.split("\n");
@@ -114,7 +114,7 @@ function commentsIn(program: string): readonly Passage[] {
   return found;
 }
 
-/** Keeps the line numbers, without code, comments and addresses of links. */
+/** Blanks out code, comments and link targets of a page; line numbers stay the same. */
 function proseOfPage(page: string): string {
   const blank = (part: string) => part.replaceAll(/[^\n]/g, " ");
   return page
@@ -124,7 +124,7 @@ function proseOfPage(page: string): string {
     .replaceAll(/\]\([^)\n]*\)/g, blank);
 }
 
-/** Package of `src/packages.json`, `tools`, or one page. */
+/** Returns the name under which findings of a file are counted: package of `src/packages.json`, `tools`, or page. */
 export function entryOf(file: string): string {
   if (file.endsWith(".md")) return file;
   const owners = packages.filter(({ package: path }) => file === path || file.startsWith(`${path}/`));
@@ -138,7 +138,7 @@ export function checkedFiles(): readonly string[] {
     encoding: "utf8",
   });
   const isProgram = (file: string) => /^(?:src|connectors|tools)\/.*\.(?:ts|mjs|cjs)$/.test(file);
-  // The licences of others keep their words.
+  // Licence texts must not be changed.
   const isPage = (file: string) => file.endsWith(".md") && !/(?:LICENCES|THIRD-PARTY-NOTICES)\.md$/.test(file);
   return listed.split("\n").filter((file) => isProgram(file) || isPage(file));
 }
@@ -159,13 +159,13 @@ function findingsOf(file: string): readonly string[] {
   try {
     text = readFileSync(join(ROOT, file), "utf8");
   } catch {
-    // Git still lists a file that was deleted and not committed.
+    // Git lists a deleted file until the deletion is committed.
     return [];
   }
   return findingsIn(file, text).map(({ line, words, advice }) => `${file}:${line} “${words}”: ${advice}`);
 }
 
-/** One sentence for each entry whose findings differ from the list. */
+/** Returns a message for each package or page whose number of findings differs from the allowed number. */
 export function differences(found: ReadonlyMap<string, readonly string[]>, allowed: Counts): readonly string[] {
   const entries = new Set([...found.keys(), ...Object.keys(allowed)]);
   return [...entries].toSorted().flatMap((entry) => {
@@ -174,10 +174,10 @@ export function differences(found: ReadonlyMap<string, readonly string[]>, allow
     if (findings.length === permitted) return [];
     if (findings.length < permitted)
       return [
-        `${entry} has ${findings.length} findings and ${permitted} in ${ALLOWED_FILE}: lower the number (npm run words -- --write).`,
+        `${entry} has ${findings.length} findings, ${ALLOWED_FILE} allows ${permitted}: lower the number (npm run words -- --write).`,
       ];
     return [
-      `${entry} has ${findings.length} findings and may have ${permitted}: reword what you wrote.\n${findings.join("\n")}`,
+      `${entry} has ${findings.length} findings, ${ALLOWED_FILE} allows ${permitted}: reword these passages.\n${findings.join("\n")}`,
     ];
   });
 }
@@ -185,18 +185,18 @@ export function differences(found: ReadonlyMap<string, readonly string[]>, allow
 const TITLE_LENGTH = 72;
 const NO_VERB =
   /^(?:A|An|The|This|That|These|Those|It|Its|We|Our|What|Who|Where|When|If|In|On|At|Of|For|With|No|Not|Nobody|Now)$/;
-/** Verbs that end like a participle or a third person and are neither. */
+/** Imperatives that end with -ed, -ing or -s. */
 const IMPERATIVE =
   /^(?:.*(?:eed|ss|us)|Embed|Shed|Wed|Bed|Bring|String|Ring|Ping|Sing|Swing|Spring|Alias|Canvas|Bias)$/;
 
-/** Checks the length, the words, and that the first word is an imperative. */
+/** Returns what is wrong with a commit title: its length, a banned phrase, or no imperative at the start. */
 export function titleFindings(title: string): readonly string[] {
   const first = /^\S+/.exec(title)?.[0] ?? "";
   const isInflected = /(?:ed|ing|s)$/.test(first) && !IMPERATIVE.test(first);
   return [
-    ...(title.length > TITLE_LENGTH ? [`has ${title.length} characters, at most ${TITLE_LENGTH} fit`] : []),
+    ...(title.length > TITLE_LENGTH ? [`has ${title.length} characters, the maximum is ${TITLE_LENGTH}`] : []),
     ...(!/^[A-Z][a-z]+$/.test(first) || NO_VERB.test(first) || isInflected
-      ? [`begins with “${first}”: begin with a verb in the imperative`]
+      ? [`starts with “${first}”: start with a verb in the imperative`]
       : []),
     ...findingsInPassage({ line: 1, text: title }).map(({ words, advice }) => `“${words}”: ${advice}`),
   ];
@@ -206,7 +206,7 @@ function readAllowed(): Allowed {
   return JSON.parse(readFileSync(join(ROOT, ALLOWED_FILE), "utf8"));
 }
 
-/** A shallow clone may lack the first commit; then only the last one counts. */
+/** Returns the range of commits to check; only the last commit if a shallow clone lacks `titlesAfter`. */
 function newCommits(): string {
   const { titlesAfter } = readAllowed();
   try {
@@ -245,12 +245,12 @@ if (import.meta.main) {
     options: { write: { type: "boolean" }, titles: { type: "boolean" } },
     allowPositionals: true,
   });
-  const say = (lines: readonly string[]) => process.stdout.write(lines.map((line) => `${line}\n`).join(""));
+  const print = (lines: readonly string[]) => process.stdout.write(lines.map((line) => `${line}\n`).join(""));
   if (values.write === true) writeAllowedCounts();
   else if (values.titles === true) {
     const found = badTitles(positionals[0] ?? newCommits());
-    say(found);
+    print(found);
     if (found.length > 0) process.exitCode = 1;
-  } else if (positionals.length > 0) say(positionals.flatMap(findingsOf));
-  else say(formatCounts());
+  } else if (positionals.length > 0) print(positionals.flatMap(findingsOf));
+  else print(formatCounts());
 }

@@ -1,8 +1,8 @@
 // @ts-check
 "use strict";
 /**
- * Installs what is missing and finds the Node.js that Plenum runs under. Called by itself (by the script `plenum`) it
- * prints the path of that Node.js; whatever else there is to say goes to standard error.
+ * Installs missing packages and finds the Node.js that Plenum runs under. As a command (of the script `plenum`) it prints
+ * the path of that Node.js on standard output, and messages on standard error.
  */
 const { spawnSync } = require("child_process");
 const { existsSync, statSync } = require("fs");
@@ -27,7 +27,7 @@ function isInstalled(requiresCurrent) {
 }
 
 /**
- * The npm that runs this script, else the one on the path; its output goes where `output` says.
+ * Runs the npm that started this script, or otherwise the npm on PATH.
  * @param {readonly string[]} args
  * @param {import("child_process").StdioOptions} stdio
  */
@@ -42,12 +42,12 @@ function npm(args, stdio) {
 
 /**
  * @param {{ readonly requiresCurrent: boolean }} options
- * @returns {{ readonly installed: boolean } | { readonly failure: string }} `installed`: by this process, just now
+ * @returns {{ readonly installed: boolean } | { readonly failure: string }} `installed`: true if this call installed packages
  */
 function installMissing({ requiresCurrent }) {
   if (isInstalled(requiresCurrent)) return { installed: false };
   const reportWait = () =>
-    process.stderr.write("Another command is installing what Plenum needs; waiting until it is done …\n");
+    process.stderr.write("Another command is installing Plenum's packages; waiting until it has finished …\n");
   return withInstallLock(ROOT, reportWait, () => {
     if (isInstalled(requiresCurrent)) return { installed: false };
     const failure = install();
@@ -62,10 +62,10 @@ function install() {
   if (version === null) return `${REQUIREMENTS}, and npm does not run here: install it from https://nodejs.org.`;
   const failure = describeUnsupportedHost({ node: process.versions.node, npm: version });
   if (failure !== null) return failure;
-  process.stderr.write("Installing what Plenum needs (once, about half a minute) …\n");
+  process.stderr.write("Installing Plenum's packages (once, about half a minute) …\n");
   // Output of npm goes to standard error: a command of Plenum may print data on standard output.
   if (npm(["ci", "--no-progress"], ["ignore", 2, 2]).status === 0) return null;
-  return "The installation failed; the lines above say why. Check the network and run this command again.";
+  return "The installation failed; the lines above show the reason. Check the network and run this command again.";
 }
 
 /**
@@ -90,10 +90,10 @@ function main() {
     process.exitCode = 1;
     return;
   }
-  // The script `plenum` explains the bundle, and runs the sources if there is none.
+  // Builds the bundle, which starts sooner. Without a bundle, the script `plenum` runs the sources.
   if (prepared.installed && spawnSync(prepared.path, [join(__dirname, "bundle.ts")], { stdio: "ignore" }).status !== 0)
     process.stderr.write(
-      "Plenum runs its sources, a little slower than their bundle: `npm run build` says what is wrong.\n",
+      "Plenum could not build its bundle and runs the sources, which is a little slower. `npm run build` shows the reason.\n",
     );
   process.stdout.write(`${prepared.path}\n`);
 }

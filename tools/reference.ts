@@ -38,6 +38,6 @@ if (import.meta.main) {
     mkdirSync(dirname(path), { recursive: true });
     writeFileSync(path, await text());
   }
-  // Modules of the command line keep a process awake.
+  // Modules of the command line keep timers running, which would keep the process from ending.
   process.exit();
 }

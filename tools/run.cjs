@@ -1,8 +1,8 @@
 // @ts-check
 "use strict";
 /**
- * `node tools/run.cjs tsc -p tsconfig.json` and `node tools/run.cjs src/cli/main.ts run`: runs a command of an installed
- * package, a file, or Node.js with options under the Node.js that the project pins. All npm scripts go through here.
+ * Runs a command of an installed package, a file, or Node.js with options, under the Node.js that the project pins:
+ * `node tools/run.cjs tsc -p tsconfig.json`, `node tools/run.cjs src/cli/main.ts run`. All npm scripts use it.
  */
 const { spawn } = require("child_process");
 const { readFileSync } = require("fs");
@@ -17,7 +17,7 @@ function readJson(path) {
 }
 
 /**
- * The file of a command, by the packages that package.json names: links and batch files differ with npm and system.
+ * Returns the file of a command from the packages in package.json, because links and batch files of npm differ by system.
  * @param {string} command
  * @returns {string | null}
  */
@@ -32,13 +32,16 @@ function findCommandFile(command) {
   return null;
 }
 
-/** npm's own scripts are a developer's; without npm somebody merely starts Plenum (plenum.cmd). */
+/** True in an npm script, which developers use; false in plenum.cmd, which users use. */
 const IS_NPM_SCRIPT = process.env.npm_lifecycle_event !== undefined;
 
-/** @param {string} path of Node.js: what the command starts by the name `node` is to be the same. */
+/**
+ * Puts the pinned Node.js first on PATH, so that the command's own `node` calls use it too.
+ * @param {string} path path of Node.js
+ */
 function createEnvironment(path) {
   const env = Object.assign({}, process.env, IS_NPM_SCRIPT ? {} : { NODE_COMPILE_CACHE: COMPILE_CACHE });
-  // Windows writes it "Path", and keeps whichever it finds first.
+  // Reuses the existing spelling: Windows writes "Path", and a second spelling could be ignored.
   const key = Object.keys(env).find((name) => name.toUpperCase() === "PATH") || "PATH";
   env[key] = [dirname(path), env[key]].join(delimiter);
   return env;
@@ -52,7 +55,7 @@ function fail(failure) {
 
 /** @param {readonly string[]} args */
 function main(args) {
-  // A developer decides when to install again; for users the packages always match the lock file.
+  // Updates outdated packages for users; developers run `npm ci` themselves.
   const prepared = prepare({ requiresCurrent: !IS_NPM_SCRIPT });
   if ("failure" in prepared) return fail(prepared.failure);
   const command = args[0] || "";
@@ -65,7 +68,7 @@ function main(args) {
   child.on("error", (error) => fail(`${prepared.path} does not start: ${error.message}`));
   for (const signal of /** @type {const} */ (["SIGTERM", "SIGINT", "SIGHUP"])) {
     process.on(signal, () => {
-      // A terminal tells all its processes by itself, and a second Ctrl-C would mean “at once”.
+      // A terminal sends Ctrl-C to the child too, and a second signal would end the worker at once.
       if (signal === "SIGTERM" || !process.stdin.isTTY) child.kill(signal);
     });
   }

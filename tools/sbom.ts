@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Embedded, type ShippedPackage, shippedPackages } from "./shipped.ts";
 
-/** `npm run sbom` writes the shipped packages (CycloneDX 1.6). The same lock file gives the same text, without a time. */
+/** `npm run sbom` writes the list of shipped packages (CycloneDX 1.6). It has no time, so it depends on the lock file only. */
 
 export const SBOM = "sbom.cdx.json";
 
@@ -46,7 +46,7 @@ function componentOf({ name, version, licence, integrity, embedded }: ShippedPac
     name: short ?? name,
     version,
     scope: "required",
-    // sha512 is SHA-512 in CycloneDX.
+    // CycloneDX writes SHA-512 where npm writes sha512.
     hashes: [
       {
         alg: algorithm.toUpperCase().replace(/^SHA/, "SHA-"),

@@ -45,9 +45,9 @@ LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
 OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
 SOFTWARE.`;
 
-/** By the package and version that was inspected; inspect each new version. */
+/** Embedded code by inspected package and version; inspect each new version again. */
 const EMBEDDED_CODE: Readonly<Record<string, readonly Embedded[]>> = {
-  // `preact/standalone` is htm and Preact together; only htm's licence is in the package.
+  // `htm/preact/standalone` contains Preact, but the package contains only htm's licence.
   "htm@3.1.1": [
     {
       name: "preact",
@@ -61,7 +61,7 @@ interface Locked {
   readonly version?: string;
   readonly integrity?: string;
   readonly license?: string;
-  /** npm installs such a package on some machines only. */
+  /** `os` and `cpu`: npm installs the package only on these platforms. */
   readonly os?: readonly string[];
   readonly cpu?: readonly string[];
   readonly dependencies?: Readonly<Record<string, string>>;
@@ -70,13 +70,13 @@ interface Locked {
 }
 type Lock = Readonly<Record<string, Locked>>;
 
-/** `npm sbom --omit dev` of npm 11 leaves out what a development dependency needs as well, such as yaml. */
+/** Lists the packages from the lock file: `npm sbom --omit dev` of npm 11 omits packages that a development package needs too. */
 export function shippedPackages(root: string): readonly ShippedPackage[] {
   const lock = (JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8")) as { packages: Lock }).packages;
   const lockKeys = new Set<string>();
-  const visit = (place: string, names: readonly string[]) => {
+  const visit = (dependent: string, names: readonly string[]) => {
     for (const name of names) {
-      const found = lockKeyOf(lock, place, name);
+      const found = lockKeyOf(lock, dependent, name);
       if (found === null || lockKeys.has(found)) continue;
       lockKeys.add(found);
       visit(found, dependenciesOf(lock[found]));
@@ -84,47 +84,49 @@ export function shippedPackages(root: string): readonly ShippedPackage[] {
   };
   visit("", Object.keys(lock[""]?.dependencies ?? {}));
 
-  // Packages that need different versions have their own copies.
+  // The lock file can contain several copies of one version; each is listed once.
   const all = new Map<string, ShippedPackage>();
-  for (const place of lockKeys) {
-    const one = describePackage(root, lock, place);
+  for (const lockKey of lockKeys) {
+    const one = describePackage(root, lock, lockKey);
     all.set(`${one.name}@${one.version}`, one);
   }
   for (const inspected of Object.keys(EMBEDDED_CODE)) {
     const name = inspected.slice(0, inspected.lastIndexOf("@"));
     const other = [...all.keys()].find((key) => key.startsWith(`${name}@`) && key !== inspected);
     if (other === undefined) continue;
-    throw new Error(`Look into ${other} for embedded code, as was done for ${inspected} (tools/shipped.ts).`);
+    throw new Error(
+      `Inspect ${other} for embedded code, and replace ${inspected} in EMBEDDED_CODE (tools/shipped.ts).`,
+    );
   }
   return [...all].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, one]) => one);
 }
 
-function describePackage(root: string, lock: Lock, place: string): ShippedPackage {
-  const { version = "", integrity = "", license, os, cpu } = lock[place] ?? {};
-  const name = place.slice(place.lastIndexOf("node_modules/") + "node_modules/".length);
+function describePackage(root: string, lock: Lock, lockKey: string): ShippedPackage {
+  const { version = "", integrity = "", license, os, cpu } = lock[lockKey] ?? {};
+  const name = lockKey.slice(lockKey.lastIndexOf("node_modules/") + "node_modules/".length);
   const key = `${name}@${version}`;
-  // A package for some machines is listed from the lock file, so that every machine has the same list.
+  // Describes a platform package from the lock file, so that every platform has the same list.
   const isPlatformSpecific = os !== undefined || cpu !== undefined;
-  const installed = isPlatformSpecific ? { version, license } : manifestAt(join(root, place));
+  const installed = isPlatformSpecific ? { version, license } : manifestAt(join(root, lockKey));
   if (installed?.version !== version) {
-    throw new Error(`${key} is not installed as package-lock.json has it; run npm ci.`);
+    throw new Error(`The installed ${name} differs from ${key} in package-lock.json; run npm ci.`);
   }
-  const needs = dependenciesOf(lock[place]).flatMap((needed) => {
-    const found = lockKeyOf(lock, place, needed);
+  const needs = dependenciesOf(lock[lockKey]).flatMap((needed) => {
+    const found = lockKeyOf(lock, lockKey, needed);
     return found === null ? [] : [`${needed}@${lock[found]?.version}`];
   });
   return {
     name,
     version,
-    licence: typeof installed.license === "string" ? installed.license : "no licence that it names",
+    licence: typeof installed.license === "string" ? installed.license : "unknown",
     integrity,
     needs: needs.toSorted(),
-    texts: licenceTexts(join(root, isPlatformSpecific ? findDependentOf(lock, name) : place)),
+    texts: licenceTexts(join(root, isPlatformSpecific ? findDependentOf(lock, name) : lockKey)),
     embedded: EMBEDDED_CODE[key] ?? [],
   };
 }
 
-/** npm installs peers. Peers that are not installed are not in the lock file. */
+/** Returns names of dependencies. Peers count, because npm installs them; the lock file has no uninstalled peers. */
 function dependenciesOf(locked: Locked | undefined): readonly string[] {
   return Object.keys({
     ...locked?.dependencies,
@@ -133,11 +135,11 @@ function dependenciesOf(locked: Locked | undefined): readonly string[] {
   });
 }
 
-/** Key in the lock file of the package that Node.js would find. */
+/** Returns the lock file's key of the package that Node.js finds for an import of `name` in the package `from`. */
 function lockKeyOf(lock: Lock, from: string, name: string): string | null {
   for (let folder = from; ; folder = folder.slice(0, Math.max(0, folder.lastIndexOf("/node_modules/")))) {
-    const place = folder === "" ? `node_modules/${name}` : `${folder}/node_modules/${name}`;
-    if (place in lock) return place;
+    const key = folder === "" ? `node_modules/${name}` : `${folder}/node_modules/${name}`;
+    if (key in lock) return key;
     if (folder === "") return null;
   }
 }
@@ -150,14 +152,14 @@ function manifestAt(folder: string): { readonly version?: unknown; readonly lice
   }
 }
 
-/** Key of the package that installs this one on some machines; it contains the licence. */
+/** Returns the lock file's key of the package that requires a platform package, and that contains its licence. */
 function findDependentOf(lock: Lock, name: string): string {
-  const place = Object.keys(lock).find((each) => lock[each]?.optionalDependencies?.[name] !== undefined);
-  if (place === undefined) throw new Error(`Nothing in package-lock.json asks for ${name}; run npm install.`);
-  return place;
+  const dependent = Object.keys(lock).find((each) => lock[each]?.optionalDependencies?.[name] !== undefined);
+  if (dependent === undefined) throw new Error(`No package in package-lock.json requires ${name}; run npm install.`);
+  return dependent;
 }
 
-/** Some packages have their licence at the end of the README. */
+/** Returns the licence files, or otherwise the licence section of the README. */
 function licenceTexts(folder: string): readonly LicenceText[] {
   const files = licenceFiles(folder);
   if (files.length > 0) return files;

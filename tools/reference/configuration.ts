@@ -1,7 +1,7 @@
 import { stringify } from "yaml";
 import { anchor, code, page, table } from "./markdown.ts";
 
-/** Every option in the JSON schema of the configuration. */
+/** Generates the page of all configuration options, from the JSON schema. */
 
 export const CONFIGURATION_FILE = "docs/reference/configuration.md";
 
@@ -27,14 +27,14 @@ export interface Schema {
 }
 
 export interface Option {
-  /** `sinks.*.file.folder`: `*` is a name of one's own, `[]` an entry of a list. */
+  /** Such as `sinks.*.file.folder`: `*` is a name that the user chooses, `[]` an entry of a list. */
   readonly path: string;
   readonly type: string;
   readonly default: string;
   readonly about: string;
 }
 
-/** Sections; another part of the file is a row in the section around it. */
+/** Sections of the page. All other options are rows of the section around them. */
 const SECTIONS: readonly (readonly [path: string, isEachOf?: true])[] = [
   ["state"],
   ["log"],
@@ -74,7 +74,7 @@ export function configurationText(schema: Schema): string {
   );
 }
 
-/** In the order of the schema. */
+/** Returns all options in the order of the schema. */
 export function optionsOf(schema: Schema, path = ""): readonly Option[] {
   if (isSecret(schema)) return [];
   const inner = [schema, ...alternatives(schema)];
@@ -111,7 +111,7 @@ function alternatives(schema: Schema): readonly Schema[] {
   return [...anyOf, ...oneOf, ...allOf].flatMap((each) => [each, ...alternatives(each)]);
 }
 
-/** `{file: …}` or `{env: …}`. */
+/** True for a secret reference: `{file: …}` or `{env: …}`. */
 function isSecret({ anyOf = [] }: Schema): boolean {
   const keys = anyOf.flatMap(({ properties = {} }) => Object.keys(properties));
   return keys.length === 2 && keys.includes("file") && keys.includes("env");
@@ -140,7 +140,7 @@ function typeText(schema: Schema): string {
 
 const FORMATS: Readonly<Record<string, string>> = { ipv4: "IPv4 address", ipv6: "IPv6 address" };
 
-/** Without the bounds of whole numbers as such. */
+/** Describes the range of a number. Omits the bounds that every safe integer has. */
 function rangeText({ minimum, maximum, exclusiveMinimum }: Schema): string {
   const explicitBound = (bound: number | undefined) =>
     bound === undefined || Math.abs(bound) === Number.MAX_SAFE_INTEGER ? null : bound;
@@ -174,13 +174,12 @@ function withExamples({ examples = [], title }: Schema, about: string): string {
   return `${about} Such as ${shown}.`;
 }
 
-/** A connector is a property of a sink with several options or none. */
+/** Returns the names of the connectors: properties of a sink that are objects without a default. */
 function connectorsIn(schema: Schema): readonly string[] {
   const sinks = schema.properties?.sinks?.additionalProperties;
   if (typeof sinks !== "object") return [];
   const { properties = {} } = sinks;
   return Object.entries(properties).flatMap(([name, value]) =>
-    // A connector has no default.
     value.default === undefined && (value.type === "object" || alternatives(value).some(isObject)) ? [name] : [],
   );
 }
@@ -198,7 +197,7 @@ function rowOf({ path, type, default: defaultValue, about }: Option, section: st
   return [`<a id="${optionAnchor(path)}"></a>${code(short)}`, type, defaultValue, about];
 }
 
-/** `sources.*.quota.polite` is at `#sources-quota-polite`. */
+/** Returns the anchor of an option: `sources-quota-polite` for `sources.*.quota.polite`. */
 export function optionAnchor(path: string): string {
   return path.replaceAll(".*", "").replaceAll("[]", "").replaceAll(".", "-");
 }

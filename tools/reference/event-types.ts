@@ -1,13 +1,13 @@
 import { join } from "node:path";
 import { API, type Checker, type Symbol as TsSymbol, type Type } from "typescript/unstable/sync";
 
-/** Reads the types of events and their docstrings by the type checker. */
+/** Reads the types of events and their docstrings with the type checker. */
 
 export interface Field {
-  /** `lastGood.time`, `tickets[].link`. */
+  /** Such as `lastGood.time` or `tickets[].link`. */
   readonly name: string;
   readonly optional: boolean;
-  /** `number or null`, `list of Measurement`. */
+  /** Such as `number or null` or `list of Measurement`. */
   readonly type: string;
   /** Names of shapes in the type. */
   readonly shapes: readonly string[];
@@ -23,7 +23,7 @@ export interface Shape {
 export interface KindType {
   readonly kind: string;
   readonly about: string;
-  /** Several for a union. */
+  /** Several if the type is a union. */
   readonly forms: readonly Shape[];
 }
 
@@ -35,7 +35,7 @@ export interface EventTypes {
 
 const EVENT_FILE = "src/core/model/event.ts";
 
-/** Starts the compiler, which takes some seconds. */
+/** Reads all event types. Starts the compiler, which takes some seconds. */
 export function eventTypes(root: string): EventTypes {
   const api = new API({ cwd: root });
   try {
@@ -43,7 +43,7 @@ export function eventTypes(root: string): EventTypes {
     const project = api.updateSnapshot({ openProjects: [configFile] }).getProject(configFile);
     const file = project?.program.getSourceFile(join(root, EVENT_FILE));
     const module = file && project?.checker.getSymbolAtLocation(file);
-    if (project === undefined || module === undefined) throw new Error(`The compiler knows no ${EVENT_FILE}.`);
+    if (project === undefined || module === undefined) throw new Error(`The compiler does not find ${EVENT_FILE}.`);
     return createReader(project.checker, module).read();
   } finally {
     api.close();
@@ -56,13 +56,13 @@ function createReader(checker: Checker, module: TsSymbol) {
 
   function getDeclaredType(name: string): Type {
     const symbol = declared.get(name);
-    if (symbol === undefined) throw new Error(`${EVENT_FILE} exports no ${name}.`);
+    if (symbol === undefined) throw new Error(`${EVENT_FILE} does not export ${name}.`);
     return checker.getDeclaredTypeOfSymbol(symbol);
   }
 
   function getType(symbol: TsSymbol): Type {
     const type = checker.getTypeOfSymbol(symbol);
-    if (type === undefined) throw new Error(`The compiler knows no type of ${symbol.name}.`);
+    if (type === undefined) throw new Error(`The compiler finds no type of ${symbol.name}.`);
     return type;
   }
 
@@ -85,7 +85,7 @@ function createReader(checker: Checker, module: TsSymbol) {
     };
   }
 
-  /** A shape without a name adds its own fields. */
+  /** Returns a property as a field, followed by the fields of its type if that has no name. */
   function buildFields(symbol: TsSymbol, prefix: string): readonly Field[] {
     const name = prefix + symbol.name;
     const described = describeType(getType(symbol));
@@ -169,7 +169,7 @@ const OPTIONAL = 16_777_216;
 
 const TYPE_NAMES: Readonly<Record<string, string>> = { string: "text", undefined: "", unknown: "anything" };
 
-/** `true or false` is a boolean, and null comes last. */
+/** Joins types with "or", null last; `true or false` becomes `boolean`. */
 function alternatives(texts: readonly string[]): string {
   const known = new Set(texts.filter((text) => text !== ""));
   if (known.has("true") && known.delete("false")) {

@@ -13,7 +13,7 @@ import { Secret } from "../../src/core/runtime/log.ts";
 import type { EventTypes, Field, KindType, Shape } from "./event-types.ts";
 import { anchor, code, fenced, json, page, table } from "./markdown.ts";
 
-/** Every kind of event with the documentation of its type, an example, and the example at each connector. */
+/** Generates the page of all event kinds: fields, an example, and the form of the example at each connector. */
 
 export const EVENTS_FILE = "docs/reference/events.md";
 

@@ -1,9 +1,9 @@
-/** Escapes the text for one row of a table. */
+/** Escapes a text for a cell of a table. */
 export function cell(text: string): string {
   return text.replaceAll("|", "\\|").replace(/\s+/g, " ").trim();
 }
 
-/** Uses a longer fence for a text with backticks. */
+/** Formats a text as code, with more backticks if the text contains some. */
 export function code(text: string): string {
   const runs = (text.match(/`+/g) ?? []).map(({ length }) => length);
   if (runs.length === 0) return `\`${text}\``;
@@ -20,7 +20,7 @@ export function fenced(language: string, text: string): string {
   return `\`\`\`${language}\n${text}\n\`\`\``;
 }
 
-/** GitHub's address of a heading. */
+/** Returns GitHub's anchor of a heading. */
 export function anchor(heading: string): string {
   return heading
     .toLowerCase()
@@ -35,7 +35,7 @@ export function page(...parts: readonly string[]): string {
 
 const WIDTH = 110;
 
-/** JSON in as few lines as fit. */
+/** Formats JSON in as few lines as fit into `WIDTH`. */
 export function json(value: unknown, indent = "", before = ""): string {
   const short = spaced(value);
   if (indent.length + before.length + short.length <= WIDTH) return short;

@@ -1,7 +1,7 @@
 import { addProcessMetrics, createMetrics } from "../../src/core/runtime/metrics.ts";
 import { code, page, table } from "./markdown.ts";
 
-/** Every metric in the registry of a worker. */
+/** Generates the page of all metrics in the registry of a worker. */
 
 export const METRICS_FILE = "docs/reference/metrics.md";
 
@@ -13,7 +13,7 @@ export interface MetricDescription {
   readonly buckets: readonly number[];
 }
 
-/** Metrics of the worker and of its process. */
+/** Returns the metrics of the worker and of its process. */
 export function describeMetrics(): readonly MetricDescription[] {
   const metrics = createMetrics();
   addProcessMetrics(metrics);

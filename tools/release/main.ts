@@ -16,17 +16,18 @@ function git(...args: readonly string[]): string | null {
 
 function readReleaseCommit(isDirtyAllowed: boolean): string {
   const commit = git("rev-parse", "HEAD");
-  if (commit === null) throw new Error("This folder is no clone, so nobody knows its commit: release from a clone.");
+  if (commit === null)
+    throw new Error("This folder is not a Git clone, so the commit is unknown: run the release in a clone.");
   if (git("status", "--porcelain") === "") return commit;
   if (isDirtyAllowed) return `${commit}.dirty`;
-  throw new Error("Some files are not committed (git status): commit them, or say --dirty for a trial.");
+  throw new Error("Some files are not committed (git status): commit them, or add --dirty for a trial.");
 }
 
 /** Replaces an earlier release; throws for a folder with anything else in it. */
 function emptyTarget(folder: string): string {
   if (!existsSync(folder) || readdirSync(folder).length === 0) return folder;
   if (!existsSync(join(folder, CHECKSUMS)))
-    throw new Error(`${folder} is not empty and no release: name another folder with --out.`);
+    throw new Error(`${folder} is not empty and contains no release: choose another folder with --out.`);
   rmSync(folder, { recursive: true });
   return folder;
 }
@@ -43,11 +44,11 @@ async function main(): Promise<void> {
   const target = emptyTarget(resolve(values.out));
   const seconds = Number(git("show", "-s", "--format=%ct", "HEAD"));
   const { files, parts } = await release({ root: ROOT, target, commit, seconds });
-  const say = (line: string) => process.stdout.write(`${line}\n`);
-  say(`Commit ${commit}, in ${target}:`);
-  for (const [name, bytes] of files) say(`${megabytes(bytes)}  ${name}`);
-  say(`Unpacked ${megabytes(parts.reduce((sum, [, bytes]) => sum + bytes, 0)).trim()}, most of it:`);
-  for (const [name, bytes] of parts.slice(0, SHOWN_PARTS)) say(`${megabytes(bytes)}  ${name}`);
+  const print = (line: string) => process.stdout.write(`${line}\n`);
+  print(`Commit ${commit}, in ${target}:`);
+  for (const [name, bytes] of files) print(`${megabytes(bytes)}  ${name}`);
+  print(`Unpacked ${megabytes(parts.reduce((sum, [, bytes]) => sum + bytes, 0)).trim()}, largest parts:`);
+  for (const [name, bytes] of parts.slice(0, SHOWN_PARTS)) print(`${megabytes(bytes)}  ${name}`);
 }
 
 try {
@@ -56,5 +57,5 @@ try {
   process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
   process.exitCode = 1;
 }
-// Modules of the command line keep a process awake.
+// Modules of the command line keep timers running, which would keep the process from ending.
 process.exit();

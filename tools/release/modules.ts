@@ -26,10 +26,9 @@ const NEVER_RUN_FILES = [
   /(^|\/)tsconfig[^/]*\.json$/,
 ];
 
-/** Packages and parts of packages that Plenum does not load, and builds for other platforms than Node.js. */
+/** Packages and folders of packages that Plenum does not load, such as sources and builds for browsers. */
 const UNUSED_PATHS: readonly RegExp[] = [
   /^@types\//,
-  // ECMAScript modules and CommonJS stay; these are builds for browsers, or the sources of builds.
   /^zod\/src(\/|$)/,
   /^luxon\/(src|build\/(amd|global|cjs-browser|node))(\/|$)/,
   /^mqtt\/dist(\/|$)/,
@@ -65,12 +64,12 @@ function isNeeded(path: string, packagePath: string): boolean {
   return !NEVER_RUN_FILES.some((pattern) => pattern.test(inPackage)) && !UNUSED_PATHS.some((one) => one.test(path));
 }
 
-/** Packages for other machines are not installed. */
+/** False for a platform package of another platform. */
 function isInstalled(path: string): boolean {
   return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
 }
 
-/** Bytes of each package, the largest first. */
+/** Returns the size of each package in bytes, the largest first. */
 export function packageSizes(modules: string): readonly (readonly [name: string, bytes: number])[] {
   const all = new Map<string, number>();
   for (const entry of readdirSync(modules, { recursive: true, withFileTypes: true })) {

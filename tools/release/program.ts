@@ -10,9 +10,9 @@ import { NOTICES, noticesText } from "../licences.ts";
 import { SBOM, sbomText } from "../sbom.ts";
 import { type Lock, shippedEntries } from "./modules.ts";
 
-/** The npm package contains the bundle (Node.js strips no types below `node_modules`), pages, examples and documents. */
+/** Writes the content of the npm package: bundle (Node.js runs no TypeScript below `node_modules`), pages and documents. */
 
-/** Folders in which users may keep files, such as passwords, are listed file by file. */
+/** Files and folders in the npm package. `config` is listed file by file, because developers may keep passwords there. */
 const COPIED_FILES = [
   "CHANGELOG.md",
   "README.md",
@@ -37,10 +37,10 @@ const BIN = { plenum: "tools/start.cjs" };
 /** tools/start.cjs and the Dockerfile name this folder too. */
 const PROGRAM = "program";
 
-/** Pages and images, but no program and no file for developers. */
+/** True for web pages, images and data; false for program files and notes for developers. */
 const isAsset = (path: string) => !path.endsWith(".ts") && !/(^|[/\\])src[/\\]README\.md$/.test(path);
 
-/** `target` is empty. `commit` is null if it is not known. */
+/** Writes the npm package's files into the empty folder `target`. `commit` is null if it is unknown. */
 export async function writeProgram(root: string, target: string, commit: string | null): Promise<void> {
   await bundle(root, join(target, PROGRAM), PROGRAM);
   for (const folder of ["src", "connectors"]) {
@@ -66,7 +66,7 @@ function shippedManifest(manifest: Readonly<Record<string, unknown>>, commit: st
   return { name, version, ...gitHead, description, license, type, engines, bin: BIN, dependencies };
 }
 
-/** Pins all packages to the tested versions. */
+/** Lock file that pins all shipped packages to the tested versions. */
 function shippedLock(lock: Lock) {
   const { devDependencies: _, ...own } = lock.packages[""] ?? {};
   return { ...lock, packages: { "": { ...own, bin: BIN }, ...Object.fromEntries(shippedEntries(lock)) } };
@@ -76,12 +76,12 @@ function writeJson(path: string, value: unknown): void {
   writeFileSync(path, `${JSON.stringify(value, null, 2)}\n`);
 }
 
-/** Returns the name of the packed file; npm gives every file the same time. */
+/** Packs `folder` and returns the file name in `target`. Reproducible, because npm sets the same time for every file. */
 export function packProgram(folder: string, target: string): string {
   const args = ["pack", "--json", "--ignore-scripts", "--pack-destination", target];
   const { status, stdout, stderr } = spawnSync("npm", args, { cwd: folder, encoding: "utf8" });
   if (status !== 0) throw new Error(`npm pack failed:\n${stderr}`);
   const packedFile = readdirSync(target).find((name) => name.endsWith(".tgz"));
-  if (packedFile === undefined) throw new Error(`npm pack made nothing:\n${stdout}`);
+  if (packedFile === undefined) throw new Error(`npm pack wrote no file:\n${stdout}`);
   return basename(packedFile);
 }

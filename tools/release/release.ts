@@ -13,7 +13,7 @@ export const CHECKSUMS = "SHA256SUMS";
 export interface ReleaseOptions {
   readonly root: string;
   readonly target: string;
-  /** Null if the commit is not known. */
+  /** Null if the commit is unknown. */
   readonly commit: string | null;
   /** Time of all files in seconds since 1970. */
   readonly seconds: number;
@@ -26,7 +26,7 @@ export interface Release {
   readonly parts: readonly (readonly [name: string, bytes: number])[];
 }
 
-/** Writes the npm package, an archive with all packages, the bill of materials, the changes and checksums. Reproducible. */
+/** Writes the npm package, an archive with all packages, the bill of materials, the changes and the checksums. */
 export async function release({ root, target, commit, seconds }: ReleaseOptions): Promise<Release> {
   const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
   const changes = changesOf(readFileSync(join(root, "CHANGELOG.md"), "utf8"), version);
@@ -42,7 +42,7 @@ export async function release({ root, target, commit, seconds }: ReleaseOptions)
     const modules = join(folder, "node_modules");
     copyModules(root, modules);
     symlinkSync("tools/start.cjs", join(folder, "plenum"));
-    // One package is built for this machine; Kafka's checksums are slower without it.
+    // The archive's name has the platform, because one package is native: with it Kafka's checksums are faster.
     packFolder(temporaryFolder, name, join(target, `${name}-${process.platform}-${process.arch}.tar.gz`), seconds);
     cpSync(join(folder, SBOM), join(target, `${name}.cdx.json`));
     writeFileSync(join(target, `${name}-changes.md`), changes);
@@ -57,7 +57,7 @@ export async function release({ root, target, commit, seconds }: ReleaseOptions)
   }
 }
 
-/** For `sha256sum -c SHA256SUMS`. */
+/** Writes the checksums of all files for `sha256sum -c SHA256SUMS`. */
 function writeChecksums(target: string): void {
   const lines = readdirSync(target)
     .filter((name) => name !== CHECKSUMS)
@@ -81,10 +81,10 @@ function sizeOf(folder: string): number {
   return packageSizes(folder).reduce((sum, [, bytes]) => sum + bytes, 0);
 }
 
-/** Uncompressed, the archive has some 30 MB. */
+/** Maximum size of the uncompressed archive, which has about 30 MB. */
 const MAX_BYTES = 500_000_000;
 
-/** The same files give the same bytes: sorted, without users, all with one time in seconds since 1970. */
+/** Packs a folder reproducibly: sorted, without users, all files with the time `seconds` (since 1970). */
 function packFolder(parent: string, name: string, target: string, seconds: number): void {
   const reproducibleOptions = ["--sort=name", `--mtime=@${seconds}`, "--owner=0", "--group=0", "--numeric-owner"];
   const args = [...reproducibleOptions, "--format=ustar", "--mode=u=rwX,go=rX", "-C", parent, "-cf", "-", name];
@@ -97,6 +97,7 @@ function packFolder(parent: string, name: string, target: string, seconds: numbe
 export function changesOf(changelog: string, version: string): string {
   const parts = changelog.split(/^(?=## )/m);
   const part = parts.find((one) => one.split(/\s/)[1] === version);
-  if (part === undefined) throw new Error(`CHANGELOG.md has no part “## ${version}”: write what is new in it.`);
+  if (part === undefined)
+    throw new Error(`CHANGELOG.md has no section “## ${version}”: describe the changes of this version.`);
   return `${part.trimEnd()}\n`;
 }
