@@ -130,11 +130,16 @@ describe.skipIf(absent("promtool") || absent("victoria-metrics"))("the metrics o
     const [board, building] = [dashboard("plenum-worker"), dashboard("plenum-building")];
     for (const expr of [...listExpressions(board), ...listExpressions(building)]) await query(replaceVariables(expr));
     for (const { expr } of rules) await query(expr);
-    for (const panelTitle of ["Values", "Values that could be read", "Now", "Tags with a value, by site"]) {
+    for (const panelTitle of ["Values", "Share of successful reads", "Current values", "Tags with a value, by site"]) {
       const expr = building.panels.find((panel) => panel.title === panelTitle)?.targets[0]?.expr ?? "";
       expect((await query(replaceVariables(expr))).length, panelTitle).toBeGreaterThan(0);
     }
-    for (const title of ["Polls that are late", "Disk left", "Since the last good poll", "Age of the oldest of them"]) {
+    for (const title of [
+      "Late polls",
+      "Free disk space",
+      "Time since the last successful poll",
+      "Age of the oldest waiting event, by sink",
+    ]) {
       const expr = board.panels.find((panel) => panel.title === title)?.targets[0]?.expr ?? "";
       expect((await query(replaceVariables(expr))).length, title).toBeGreaterThan(0);
     }
