@@ -90,7 +90,7 @@ describe("the installation script", () => {
     const installRoot = testFolder("root");
     const folder = unpacked("1.2.3");
     expect(install(folder, "--root", installRoot)).toMatch(
-      /^Plenum 1\.2\.3 is in \/opt\/plenum\. Next:\n.*\/etc\/plenum\/token/,
+      /^Installed Plenum 1\.2\.3 in \/opt\/plenum\. Next:\n.*\/etc\/plenum\/token/,
     );
     const names = files(installRoot).filter((path) => !path.startsWith("opt/"));
     expect(names).toEqual(["etc/logrotate.d/plenum", "etc/plenum/plenum.yaml", "etc/systemd/system/plenum.service"]);
@@ -132,7 +132,7 @@ describe("the installation script", () => {
   test.each([
     [["--prefix", "/"], "--prefix needs a folder of its own"],
     [["--prefix", "opt"], "--prefix needs a folder of its own"],
-    [["--purge"], "--purge goes with --uninstall."],
+    [["--purge"], "--purge needs --uninstall."],
     [["--root"], "--root needs a folder."],
     [["--force"], "Usage: "],
   ])("rejects the arguments %j and changes nothing", (args, sentence) => {
