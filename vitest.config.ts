@@ -4,10 +4,10 @@ import { LongestFirst } from "./test/longest-first.ts";
 import SLOW from "./test/slow.json" with { type: "json" };
 
 /**
- * Least share of branches, in per cent, that tests must cover in these packages when branches are counted. The missing ones
- * are mostly for the type checker (the first of a list that is never empty), or run only in a worker that lives for hours.
+ * Minimum branch coverage of these packages in percent. The uncovered branches mostly exist for the type checker (such as
+ * the first element of a list that is never empty), or run only in a worker that runs for hours.
  */
-const BRANCHES = {
+const MIN_BRANCHES_PERCENT = {
   "src/engine/commands/{gate,step}.ts": 100,
   "src/engine/source/reply.ts": 100,
   "src/engine/source/quota/*.ts": 93,
@@ -18,63 +18,63 @@ const BRANCHES = {
   "src/engine/sync/history/buckets.ts": 92,
 };
 
-/** The share of all branches together, in per cent, below which a run that measures all of them fails. */
-const WHOLE = 90;
+/** Minimum branch coverage of all files together in percent. */
+const MIN_TOTAL_BRANCHES_PERCENT = 90;
 
-/** Code that tests run in other processes, where no branches are counted. */
-const ELSEWHERE = ["src/cli/**"];
+/** Code that tests run in other processes, where coverage is not measured. */
+const UNMEASURED_FILES = ["src/cli/**"];
 
 /**
- * Minutes for each: hours of virtual time in processes of their own, where no branch is counted, and thousands of states
- * after a power cut, each opened by the same few lines. Where branches are counted they are a run of their own.
+ * Tests that take minutes each: hours of virtual time in other processes, and thousands of states after a power cut. They
+ * add no coverage, so runs that measure all files exclude them.
  */
-const LONG = ["clock/campaign", "losses/losses", "store/power-cut", "world/world"].map(
+const LONG_TESTS = ["clock/campaign", "losses/losses", "store/power-cut", "world/world"].map(
   (name) => `test/${name}.test.ts`,
 );
 
-/** `--mode fast`: all test files but those that `test/slow.json` lists, each as a file or as a folder that ends with "/". */
+/** Test files that `--mode fast` excludes. `test/slow.json` lists files, and folders with "/" at the end. */
 const SLOW_GLOBS = SLOW.map((path) => (path.endsWith("/") ? `${path}**` : path));
 
-const looksAtAll = (mode: string) => mode === "whole" || process.env.PLENUM_COVERAGE === "all";
+const isCompleteCoverage = (mode: string) => mode === "whole" || process.env.PLENUM_COVERAGE === "all";
 
-/** Counting branches takes up to six times as long, and fast tests must pass on a slow and busy machine. */
-const guardMs = (mode: string) => (looksAtAll(mode) || mode === "fast" ? 180_000 : 60_000);
+/** Timeout of a test. Tests take up to six times as long with coverage, and fast tests must pass on a slow, busy machine. */
+const timeoutMs = (mode: string) => (isCompleteCoverage(mode) || mode === "fast" ? 180_000 : 60_000);
 
-const ofRooms = { include: Object.keys(BRANCHES) };
-const ofAll = { include: ["src/**/*.ts", "connectors/**/*.ts"], exclude: ELSEWHERE };
+const coveredPackages = { include: Object.keys(MIN_BRANCHES_PERCENT) };
+const allFiles = { include: ["src/**/*.ts", "connectors/**/*.ts"], exclude: UNMEASURED_FILES };
 
 /**
- * `npm test` runs the fast tests (`--mode fast`), `npm run test:all` all tests. `npm run coverage` runs the tests of the
- * packages in `BRANCHES` and counts their branches. `npm run coverage:all` counts all branches in all tests but the long
- * ones. Continuous integration does the same with `PLENUM_COVERAGE=all`, and runs the long ones with `--mode long`.
+ * `npm test` runs the fast tests (`--mode fast`), `npm run test:all` all tests. `npm run coverage` measures the
+ * packages in `MIN_BRANCHES_PERCENT` with their own tests. `npm run coverage:all` measures all files with all tests except
+ * the long ones; continuous integration does the same with `PLENUM_COVERAGE=all`, and runs the long ones with `--mode long`.
  */
 export default defineConfig(({ mode }) => ({
   test: {
     globalSetup: "test/global-setup.ts",
     setupFiles: [...(mode === "fast" ? ["test/no-processes.ts"] : []), "test/each-file.ts"],
     env: mode === "fast" ? { PLENUM_FAST: "1" } : {},
-    include: mode === "long" ? LONG : ["test/**/*.test.ts"],
-    exclude: mode === "fast" ? SLOW_GLOBS : looksAtAll(mode) ? LONG : [],
+    include: mode === "long" ? LONG_TESTS : ["test/**/*.test.ts"],
+    exclude: mode === "fast" ? SLOW_GLOBS : isCompleteCoverage(mode) ? LONG_TESTS : [],
     reporters: ["default", "./test/plain-reporter.ts"],
-    // Guards against hanging, not expectations: a busy machine takes its time.
-    testTimeout: guardMs(mode),
-    hookTimeout: guardMs(mode),
+    // Long timeouts only end tests that hang, because a busy machine is slow.
+    testTimeout: timeoutMs(mode),
+    hookTimeout: timeoutMs(mode),
     expect: { poll: { timeout: mode === "fast" ? 120_000 : 30_000, interval: 100 } },
     pool: "forks",
-    // The worker with all it needs is loaded once in each process and not once for each of some hundred files, which is a
-    // third of the whole. What a file changes of its process (an environment variable, say) it has to change back.
+    // Each process loads the modules once instead of once per test file, which saves a third of the time. So a test file must
+    // undo its changes to the process, such as environment variables.
     isolate: false,
-    // Four more than there are cores: slow tests spend half of their time waiting for quotas of real minutes and for
-    // processes. Fast tests only compute.
+    // One process per core, at most 8. Four more with slow tests, which wait half of their time for processes and for the
+    // quota of the next minute.
     maxWorkers: Math.min(availableParallelism(), 8) + (mode === "fast" ? 0 : 4),
     sequence: { sequencer: LongestFirst },
     coverage: {
-      enabled: looksAtAll(mode),
-      ...(looksAtAll(mode) ? ofAll : ofRooms),
+      enabled: isCompleteCoverage(mode),
+      ...(isCompleteCoverage(mode) ? allFiles : coveredPackages),
       reporter: [["text", { skipFull: true }]],
       thresholds: {
-        ...(looksAtAll(mode) ? { branches: WHOLE } : {}),
-        ...Object.fromEntries(Object.entries(BRANCHES).map(([files, branches]) => [files, { branches }])),
+        ...(isCompleteCoverage(mode) ? { branches: MIN_TOTAL_BRANCHES_PERCENT } : {}),
+        ...Object.fromEntries(Object.entries(MIN_BRANCHES_PERCENT).map(([files, branches]) => [files, { branches }])),
       },
     },
   },
