@@ -64,7 +64,7 @@ const SQLITE_SCHEMA_MIGRATIONS: readonly string[] = [
     ended text
   ) strict, without rowid;
 
-  -- When everything up to a position had been settled by every sink: the start of its replay window.
+  -- Time at which all sinks had settled all events up to a position. The replay window of these events starts then.
   create table settled (at_ms integer primary key, position integer not null) strict;
 
   create table again (
@@ -86,7 +86,7 @@ const SQLITE_SCHEMA_MIGRATIONS: readonly string[] = [
     unique (sink, position)
   ) strict;
 
-  -- A mark has an event or a letter behind it that can be sent; with the last of them it goes.
+  -- Delete a row of "again" together with the last copy of its event, in "event" or in "dead_letter".
   create trigger event_gone after delete on event begin
     delete from again where position = old.position and not exists (
       select 1 from dead_letter where dead_letter.sink = again.sink and dead_letter.position = old.position);
@@ -123,7 +123,7 @@ const SQLITE_SCHEMA_MIGRATIONS: readonly string[] = [
   ) strict, without rowid;
   `,
   `
-  -- Bytes of all events ever committed, up to and with each: the difference of two is what lies between.
+  -- Sum of the bytes of all events ever committed, up to and including this one, so differences give sizes of ranges.
   alter table event add column written integer not null default 0;
   alter table log_size add column written integer not null default 0;
   update event set written = upto.bytes from
@@ -132,7 +132,7 @@ const SQLITE_SCHEMA_MIGRATIONS: readonly string[] = [
   update log_size set written = (select coalesce(max(written), 0) from event);
   `,
   `
-  -- How far the log reached, and how far everybody had it, when workers had been running for so long altogether.
+  -- Newest position of the log, and position up to which all sinks had settled, by the total run time of workers.
   drop table settled;
   create table age_mark (
     ran_ms integer primary key,
@@ -141,7 +141,7 @@ const SQLITE_SCHEMA_MIGRATIONS: readonly string[] = [
   ) strict;
   `,
   `
-  -- What was written, so that a damaged byte is found when the row is read. Null: known to be damaged.
+  -- Checksum of the row, which finds a damaged byte when the row is read. Null: the row is known to be damaged.
   ${Object.entries(INITIAL_CHECKSUM_COLUMNS)
     .map(
       ([table, columns]) => `alter table ${table} add column checksum integer;
@@ -149,7 +149,7 @@ const SQLITE_SCHEMA_MIGRATIONS: readonly string[] = [
     )
     .join("\n  ")}
 
-  -- Rows that were not what had been written, with their bytes.
+  -- Damaged rows with their bytes.
   create table damaged (
     id integer primary key autoincrement,
     found_ms integer not null,
@@ -161,20 +161,20 @@ const SQLITE_SCHEMA_MIGRATIONS: readonly string[] = [
   ) strict;
   `,
   `
-  -- How many events each sink was offered in this epoch, up to its cursor. A row that is damaged stays so.
+  -- Number of events offered to the sink in this epoch, up to its cursor. The update keeps a damaged row damaged.
   alter table sink add column counted integer not null default 0;
   alter table sink add column epoch text not null default '';
   update sink set epoch = lower(hex(randomblob(8))) where checksum is row_checksum(${INITIAL_CHECKSUM_COLUMNS.sink});
   update sink set checksum = row_checksum(name, position, dropped, ended, counted, epoch) where epoch <> '';
 
-  -- The number that a refused event used up; null where it had none.
+  -- Sequence number of the rejected event; null if it had none.
   alter table dead_letter add column number integer;
   alter table dead_letter add column epoch text;
   update dead_letter set checksum = row_checksum(sink, position, at_ms, committed_ms, reason, number, epoch, body)
     where checksum is row_checksum(${INITIAL_CHECKSUM_COLUMNS.dead_letter});
   `,
   `
-  -- Urgent events up to this position are settled as well, although values before them may not be. A damaged row stays so.
+  -- Urgent events up to this position are settled, although values before them may not be. Damaged rows stay damaged.
   alter table sink add column urgent integer not null default 0;
   update sink set checksum = row_checksum(name, position, dropped, ended, counted, epoch, urgent)
     where checksum is row_checksum(name, position, dropped, ended, counted, epoch);

@@ -24,20 +24,20 @@ const POSTGRES_SCHEMA_MIGRATIONS: readonly string[] = [
 
   create table source (
     name text collate "C" primary key,
-    epoch bigint not null default 0, -- one more with every change of holder
-    holder text collate "C", -- the member that took it last and has not given it back, and which of its incarnations
+    epoch bigint not null default 0, -- increases with every change of the holder
+    holder text collate "C", -- member that owns the source, and its session in the next column; null if no member does
     incarnation text collate "C",
-    given_by text collate "C", -- whose it was, while nobody holds it
+    given_by text collate "C", -- last holder, while no member owns the source
     held_since timestamptz,
-    reason text collate "C", -- why its holder has it, or why it was given back
-    last_commit text collate "C" not null default '', -- of whoever holds it: by this a lost answer is found out about
-    last_position bigint not null default 0, -- never used twice, also after everything was removed
-    bytes bigint not null default 0, -- of the events that are there
-    written bigint not null default 0, -- of all events ever
-    operations bigint not null default 0 -- what was done to it beside its holder
+    reason text collate "C", -- why the holder owns it, or why the last holder released it
+    last_commit text collate "C" not null default '', -- id of the last commit: shows after a lost reply whether it succeeded
+    last_position bigint not null default 0, -- never used again, even after all events were deleted
+    bytes bigint not null default 0, -- of the stored events
+    written bigint not null default 0, -- bytes of all events ever committed
+    operations bigint not null default 0 -- number of operations by operators
   ) with (fillfactor = 50);
 
-  -- Its lease is that of all it holds, so a renewal is one row. An incarnation that is gone can renew nothing any more.
+  -- One lease per member covers all its sources, so a renewal changes one row. A session that is gone cannot renew.
   create table member (
     name text collate "C" primary key,
     incarnation text collate "C" not null,
@@ -47,10 +47,10 @@ const POSTGRES_SCHEMA_MIGRATIONS: readonly string[] = [
     started_at timestamptz not null,
     seen_at timestamptz not null,
     lease_until timestamptz not null,
-    draining boolean not null default false, -- an operator wants it to hold nothing
+    draining boolean not null default false, -- an operator requested that it releases all sources
     leaving boolean not null default false,
-    gone text collate "C", -- left or lost; null while it takes part
-    unable text collate "C" not null default '[]', -- sources that it could not start, and leaves to others
+    gone text collate "C", -- how it left the fleet: left or lost; null for a current member
+    unable text collate "C" not null default '[]', -- sources that it could not start, so other members take them
     digest text collate "C" not null
   ) with (fillfactor = 50);
 
@@ -90,12 +90,12 @@ const POSTGRES_SCHEMA_MIGRATIONS: readonly string[] = [
     telemetry boolean not null,
     committed_ms bigint not null,
     bytes integer not null,
-    written bigint not null, -- bytes of all events ever, up to and with this one
+    written bigint not null, -- bytes of all events ever committed, up to and including this one
     body text collate "C" not null,
     primary key (source, position),
     unique (source, id)
   );
-  -- Facts are rare among telemetry, so that both are counted without reading what is between.
+  -- Events other than values are rare. This index finds and counts them without reading the values between them.
   create index event_fact on event (source, position) where not telemetry;
 
   create table sink (
@@ -126,7 +126,7 @@ const POSTGRES_SCHEMA_MIGRATIONS: readonly string[] = [
     at_ms bigint not null,
     committed_ms bigint not null,
     resending boolean not null default false,
-    number bigint, -- the number that it used up, and the epoch; null where it had none
+    number bigint, -- sequence number of the event, with its epoch; null if it had none
     epoch text collate "C",
     body text collate "C" not null,
     unique (source, sink, position)
@@ -141,11 +141,11 @@ const POSTGRES_SCHEMA_MIGRATIONS: readonly string[] = [
     last_time text collate "C" not null,
     count bigint not null,
     at_ms bigint not null,
-    told_ms bigint -- when its event was committed; null while losses are still gathered
+    told_ms bigint -- time at which the gap's event was committed; null while the gap still grows
   );
   create index gap_by_sink on gap (source, sink, reason);
 
-  -- How far the log reached, and how far everybody had it, when the source had been run for so long altogether.
+  -- Newest position of the log, and position up to which all sinks had settled, by the total run time of the source.
   create table age_mark (
     source text collate "C" not null,
     ran_ms bigint not null,
@@ -180,8 +180,8 @@ const POSTGRES_SCHEMA_MIGRATIONS: readonly string[] = [
     primary key (source, bucket)
   ) with (fillfactor = 50);
 
-  -- Takes the source's row for the rest of the transaction, if it is held by this epoch, and nobody has committed with it
-  -- since; PLF01 otherwise. A takeover changes the same row, so that it waits for this transaction, or this one for it.
+  -- Locks the source's row until the transaction ends. Raises PLF01 if another epoch owns the source, or if another commit
+  -- came in between. A takeover changes the same row, so one of the two transactions waits for the other.
   create function fence(of text, held bigint, before text, after text) returns void language plpgsql as $$
   begin
     update source set last_commit = after where name = of and epoch = held and last_commit = before;
@@ -190,7 +190,7 @@ const POSTGRES_SCHEMA_MIGRATIONS: readonly string[] = [
     end if;
   end $$;
 
-  -- The same for an operator, who holds nothing: it waits until the row is free, and the holder sees that somebody was there.
+  -- Locks the source's row for an operator, who is not the holder. The holder notices the change of "operations".
   create function wait_for(of text) returns void language plpgsql as $$
   begin
     update source set operations = operations + 1 where name = of;
@@ -199,7 +199,7 @@ const POSTGRES_SCHEMA_MIGRATIONS: readonly string[] = [
     end if;
   end $$;
 
-  -- Puts documents whose keys must be free; PLC01 with the first that is not.
+  -- Inserts documents whose keys must not exist yet; raises PLC01 with the first key that exists.
   create function claim(of text, sets text[], keys text[], bodies text[]) returns void language plpgsql as $$
   declare taken record;
   begin
@@ -215,14 +215,14 @@ const POSTGRES_SCHEMA_MIGRATIONS: readonly string[] = [
   end $$;
   `,
   `
-  -- An observer counts renewals by its own measured time, so no wall clock says when a lease is over.
+  -- Observers watch this counter with their own monotonic clock, so a lease's end does not depend on a wall clock.
   alter table member drop column lease_until, add column renewals bigint not null default 0,
-    add column reach text collate "C" not null default '{}'; -- by source, whether it reaches the service
-  -- By how much the database's wall clock was set while members ran; what they measure with it is corrected by that.
+    add column reach text collate "C" not null default '{}'; -- by source: whether the member reaches the service
+  -- Sum of all steps of the database's wall clock while members ran. Members correct their measurements by it.
   alter table meta add column clock_set_by_ms double precision not null default 0;
   `,
   `
-  -- Urgent events up to this position are settled as well, although values before them may not be.
+  -- Urgent events up to this position are settled, although values before them may not be.
   alter table sink add column urgent bigint not null default 0;
   `,
 ];
