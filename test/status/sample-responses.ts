@@ -192,8 +192,8 @@ export function sinkAnswer(name: string, more: Partial<SinkResponse> = {}): Sink
     problem: null,
     lag: { t: MINUTES, value: MINUTES.map((_, n) => (n > 400 && n < 520 ? (n - 400) * 31 : n % 3)) },
     rate: { t: MINUTES, value: MINUTES.map((_, n) => (n > 400 && n < 520 ? 0 : 310 + (n % 40))) },
-    dead: ["RY601 CO2", "LR401 Pressure"].map((gist, n) => ({
-      ...{ id: `d${n + 1}`, type: "tag-value", at: iso(NOW_MS - (3 - n) * HOUR), gist },
+    dead: ["RY601 CO2", "LR401 Pressure"].map((summary, n) => ({
+      ...{ id: `d${n + 1}`, type: "tag-value", at: iso(NOW_MS - (3 - n) * HOUR), summary },
       reason: "422: field type conflict",
     })),
     deadTotal: 5,

@@ -98,7 +98,7 @@ describe("the count of a list", () => {
     const { counts, readings, sites, jobs } = await northReport(status);
     // A list of tags is read every six hours, a list of alarms every half minute.
     expect(counts).toMatchObject({ sites: 1, tags: 1, alarms: null });
-    expect(readings.alarms).toEqual({ state: "old", at: NOW, held: 1 });
+    expect(readings.alarms).toEqual({ state: "old", at: NOW, storedCount: 1 });
     expect(sites[0]).toMatchObject({ tags: 1, alarms: null });
     expect(jobs.find(({ name }) => name === "alarms")).toMatchObject({ lastSuccess: NOW, late: true });
     expect(await scrapeMetrics(status)).not.toContain("plenum_alarms_active");
@@ -121,7 +121,7 @@ describe("the count of a list", () => {
     const polls = { alarms: poll(NOW, { problem: "Left out: site 2." }) };
     const { status } = await startNorth({ tagNames: ["a"], alarms: [{}] }, polls);
     const { counts, readings, sites } = await northReport(status);
-    expect(readings.alarms).toEqual({ state: "part", at: NOW, held: 1 });
+    expect(readings.alarms).toEqual({ state: "part", at: NOW, storedCount: 1 });
     expect([counts.alarms, sites[0]?.alarms]).toEqual([null, { A: 1 }]);
   });
 

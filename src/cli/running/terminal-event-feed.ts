@@ -51,7 +51,7 @@ export function createTerminalFeed(printLine: (line: string) => void, now: () =>
       }
       printInitialAlarmCount();
       const text = describeEvent(event);
-      if (text !== null) printLine(`${formatClockTime(now())} ${text}: ${eventSummary(loggedEvent).gist}`);
+      if (text !== null) printLine(`${formatClockTime(now())} ${text}: ${eventSummary(loggedEvent).summary}`);
     },
     printReadiness(reasons: readonly string[]) {
       printInitialAlarmCount();

@@ -121,14 +121,14 @@ function mergeEventsByTime(
 }
 
 function formatEventLine(loggedEvent: LoggedEvent, isUtc: boolean): string {
-  const { type, gist } = eventSummary(loggedEvent);
+  const { type, summary } = eventSummary(loggedEvent);
   const { time, siteid, priority } = loggedEvent.event;
   const siteAndPriorityTexts = [
     ...(siteid === undefined ? [] : [`site ${siteid}`]),
     ...(priority === undefined ? [] : [`priority ${priority}`]),
   ];
   const timeText = isUtc ? time : formatLocalTime(Date.parse(time));
-  return [timeText, type.padEnd(18), ...siteAndPriorityTexts, gist].join("  ");
+  return [timeText, type.padEnd(18), ...siteAndPriorityTexts, summary].join("  ");
 }
 
 async function createEventFilter(options: EventsCommandOptions, config: Config, store: Store): Promise<EventFilter> {

@@ -152,26 +152,26 @@ function sourceStatusLines(source: SourceReport): readonly string[] {
   );
 }
 
-function formatReliableCount({ state, at, held }: CountReliability, count: number | null, noun: string): string {
+function formatReliableCount({ state, at, storedCount }: CountReliability, count: number | null, noun: string): string {
   if (count !== null) return `${count} ${noun}`;
   switch (state) {
     case "off":
       return `${noun} not followed`;
     case "part":
-      return `at least ${held} ${noun} (a part of the list cannot be read)`;
+      return `at least ${storedCount} ${noun} (a part of the list cannot be read)`;
     case "old":
-      return `unknown ${noun} (${held} at ${at})`;
+      return `unknown ${noun} (${storedCount} at ${at})`;
     default:
-      return held === 0 ? `unknown ${noun} (never read)` : `${held} ${noun} so far`;
+      return storedCount === 0 ? `unknown ${noun} (never read)` : `${storedCount} ${noun} so far`;
   }
 }
 
 function formatGatewayCounts({ sites, readings }: SourceReport): string {
-  const { state, held } = readings.gateways;
+  const { state, storedCount } = readings.gateways;
   if (state !== "whole") return formatReliableCount(readings.gateways, null, "gateways");
   const onlineGateways = sites.reduce((sum, site) => sum + (site.gateways.online ?? 0), 0);
   const gatewaysWithUnknownState = sites.reduce((sum, site) => sum + site.gateways.unclear, 0);
-  return `${onlineGateways} of ${held} gateways online${gatewaysWithUnknownState === 0 ? "" : ` (${gatewaysWithUnknownState} do not say)`}`;
+  return `${onlineGateways} of ${storedCount} gateways online${gatewaysWithUnknownState === 0 ? "" : ` (${gatewaysWithUnknownState} do not say)`}`;
 }
 
 function pollJobLine({ name, lastSuccess, late, partly, problem }: JobReport): string {

@@ -4,7 +4,7 @@ import { formatCount } from "../../core/values/plural.ts";
 import type { LoggedEvent } from "../../engine/store/store.ts";
 
 export function eventSummary({ position, committedAt, event }: LoggedEvent) {
-  return { position, time: committedAt, type: event.type, gist: summarizeEvent(event as AnyEvent) };
+  return { position, time: committedAt, type: event.type, summary: summarizeEvent(event as AnyEvent) };
 }
 
 const silenceEventText = ({ silence }: SilenceFact) => `until ${silence.to}: ${silence.reason}`;

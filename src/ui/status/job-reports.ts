@@ -94,8 +94,8 @@ function laterIsoTime(a: string | null, b: string | null): string | null {
  * | state   | meaning                                                              |
  * | ------- | -------------------------------------------------------------------- |
  * | `whole` | the list was read recently                                           |
- * | `part`  | the last reading was incomplete; there may be more than `held`       |
- * | `old`   | the list cannot be read, or was not read for too long; see `held`    |
+ * | `part`  | the last reading was incomplete; there may be more than `storedCount`       |
+ * | `old`   | the list cannot be read, or was not read for too long; see `storedCount`    |
  * | `never` | the list was not read yet                                            |
  * | `off`   | the configuration does not poll the list                             |
  */
@@ -103,25 +103,28 @@ export interface CountReliability {
   readonly state: "whole" | "part" | "old" | "never" | "off";
   /** UTC time of the last successful reading of the list. */
   readonly at: string | null;
-  readonly held: number;
+  readonly storedCount: number;
 }
 
 /** `isAvailable`: false while the service or the list is unavailable. */
 export function countReliabilityOf(
   job: JobReport | undefined,
-  held: number,
+  storedCount: number,
   isOff: boolean,
   isAvailable: boolean,
 ): CountReliability {
-  if (isOff) return { state: "off", at: null, held };
+  if (isOff) return { state: "off", at: null, storedCount };
   const at = job?.lastSuccess ?? null;
   // A list that was read in part without any result counts as not read.
-  if (job === undefined || at === null || (job.partly && held === 0)) return { state: "never", at: null, held };
-  if (job.late || !isAvailable) return { state: "old", at, held };
-  return { state: job.partly ? "part" : "whole", at, held };
+  if (job === undefined || at === null || (job.partly && storedCount === 0))
+    return { state: "never", at: null, storedCount };
+  if (job.late || !isAvailable) return { state: "old", at, storedCount };
+  return { state: job.partly ? "part" : "whole", at, storedCount };
 }
 
-export const reliableCount = ({ state, held }: CountReliability): number | null => (state === "whole" ? held : null);
+export const reliableCount = ({ state, storedCount }: CountReliability): number | null =>
+  state === "whole" ? storedCount : null;
 
 /** Returns the count of the last reading, which is valid for hours in lists that rarely change, such as tags. */
-export const lastKnownCount = ({ at, held }: CountReliability): number | null => (at === null ? null : held);
+export const lastKnownCount = ({ at, storedCount }: CountReliability): number | null =>
+  at === null ? null : storedCount;

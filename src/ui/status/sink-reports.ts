@@ -92,7 +92,8 @@ export async function sinkResponse(
       type: event?.type ?? "damaged",
       at,
       reason,
-      gist: event === null ? "It was damaged on the disk and cannot be sent again." : summarizeEvent(event as AnyEvent),
+      summary:
+        event === null ? "It was damaged on the disk and cannot be sent again." : summarizeEvent(event as AnyEvent),
     })),
     deadTotal: deadLetters ?? listedDeadLetters.length,
   };

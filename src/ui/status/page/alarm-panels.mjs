@@ -3,15 +3,15 @@ import {
   ChoiceButtons,
   CommandHint,
   ConfirmButton,
+  NewOrderButton,
   needsPassword,
   Panel,
   PasswordHint,
   priorityMark,
-  RenewOrder,
   StaleWarning,
   shellArgument,
   UnreliableCountWarning,
-  useHeldOrder,
+  useStableRowOrder,
 } from "/components.mjs";
 import { at, countText, shortDate, untilText, valueText } from "/formats.mjs";
 import { html, useState } from "/htm.mjs";
@@ -49,13 +49,13 @@ export function ActiveAlarms({ alarms, sources, site = null, priority, choose, s
   const rows = alarms.data.rows.filter(({ alarm }) => priority === null || alarm.trigger.priority === priority);
   const alarmCount = sum(Object.values(priorities));
   const matchingAlarmCount = priority === null ? alarmCount : (priorities[priority] ?? 0);
-  const rowOrder = useHeldOrder(rows, alarmKey, alarms.of);
+  const rowOrder = useStableRowOrder(rows, alarmKey, alarms.of);
   const priorityNames = Object.keys(priorities).toSorted();
   const priorityOptions = [
     [null, html`all <b>${valueText(alarmCount)}</b>`],
     ...priorityNames.map((name) => [name, html`${name} <b>${valueText(priorities[name])}</b>`]),
   ];
-  return html`<${Panel} kind="alarms" title="Active alarms" note=${areAlarmsComplete ? valueText(alarmCount) : ""} extra=${html`<${RenewOrder} order=${rowOrder} />`}>
+  return html`<${Panel} kind="alarms" title="Active alarms" note=${areAlarmsComplete ? valueText(alarmCount) : ""} extra=${html`<${NewOrderButton} order=${rowOrder} />`}>
     ${(priorityNames.length > 1 || priority !== null) && html`<div class="filters"><${ChoiceButtons} label="priority" options=${priorityOptions} chosen=${priority} choose=${choose} /></div>`}
     <${StaleWarning} answer=${alarms} />
     ${shownSources.map((source) => html`<${UnreliableCountWarning} key=${source.name} reading=${source.readings.alarms} what="active alarms" />`)}

@@ -143,7 +143,7 @@ export function CommandHint({ name, label, command, kind = "mute" }) {
  * Keeps rows in their order while the pointer or the focus is on them; only their contents change. `hasMoved`: a newer
  * order exists; `renew` applies it. A new `question` (request path) starts a new list. `version`: number of the order.
  */
-export function useHeldOrder(rows, keyOf, question) {
+export function useStableRowOrder(rows, keyOf, question) {
   const frozenBy = useRef({ pointer: false, focus: false });
   const lastRowOrder = useRef({ rows: [], question: null, version: 0 });
   const [, redraw] = useState(0);
@@ -177,6 +177,6 @@ export function useHeldOrder(rows, keyOf, question) {
   };
 }
 
-export function RenewOrder({ order }) {
+export function NewOrderButton({ order }) {
   return html`<span class="moved" role="status">${order.hasMoved && html`<button type="button" class="only" onClick=${order.renew}>new order</button>`}</span>`;
 }

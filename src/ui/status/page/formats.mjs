@@ -56,9 +56,9 @@ export function at(iso, nowMs) {
 export const fullTimeText = (iso) => FULL_TIME_FORMAT.format(Date.parse(iso));
 
 /** Reason why a counted number may be wrong; null for a reliable number. `what`: noun in the plural. */
-export function unreliableCountReason({ state, at: lastReadAt, held }, what, nowMs) {
+export function unreliableCountReason({ state, at: lastReadAt, storedCount }, what, nowMs) {
   if (state === "whole") return null;
   if (state === "part") return `a part of the list cannot be read; there may be more ${what}`;
-  if (state === "old") return `${valueText(held)} when last read, ${agoText(lastReadAt, nowMs)}`;
+  if (state === "old") return `${valueText(storedCount)} when last read, ${agoText(lastReadAt, nowMs)}`;
   return state === "off" ? "not read" : "the list was not read yet";
 }

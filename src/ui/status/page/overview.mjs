@@ -67,7 +67,7 @@ const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
 function sumListReadings(sources, listName) {
   const readings = sources.map((source) => [source, source.readings[listName]]);
   const states = readings.map(([, { state }]) => state);
-  const countSum = sum(readings.map(([, reading]) => reading.held));
+  const countSum = sum(readings.map(([, reading]) => reading.storedCount));
   const isKnown = states.every((state) => state === "whole" || state === "part");
   const value = !isKnown ? "unknown" : states.includes("part") ? `${valueText(countSum)} +` : valueText(countSum);
   const warningText = (now) =>
@@ -230,10 +230,10 @@ function EventsPanel({ events }) {
   return html`<${Panel} kind="events" title="Events" note="newest first, without values">
     <${StaleWarning} answer=${events} />
     <ol class="scroll" tabindex="0" aria-label="Events">${events.data.map(
-      ({ position, time, type, gist }) => html`<li key=${position}>
+      ({ position, time, type, summary }) => html`<li key=${position}>
         <${At} time=${time} />
         <span class=${`kind ${type}`}>${type}</span>
-        <span>${gist}</span>
+        <span>${summary}</span>
       </li>`,
     )}</ol>
     ${events.data.length === 0 && events.atMs !== null && html`<p class="quiet">None yet.</p>`}

@@ -60,8 +60,8 @@ function DeadLettersPanel({ sink: { sink, dead, deadTotal }, done }) {
   const resendCommand = `plenum outbox resend ${shellArgument(sink)}`;
   const sendAllLabel = `click again to send ${countText(deadTotal, "event")}`;
   const rows = dead.map(
-    ({ id, at, type, gist, reason }) => html`<tr key=${id}>
-      <td class="when"><${At} time=${at} /></td><td class="minor">${type}</td><td>${gist}</td>
+    ({ id, at, type, summary, reason }) => html`<tr key=${id}>
+      <td class="when"><${At} time=${at} /></td><td class="minor">${type}</td><td>${summary}</td>
       <td class="problem">${reason}</td>
       <td class="n"><${ConfirmButton} name="send again" again="click again"
         command=${`${resendCommand} ${shellArgument(id)}`} done=${() => resendDeadLetters([id])} /></td></tr>`,

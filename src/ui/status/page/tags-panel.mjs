@@ -1,4 +1,12 @@
-import { ChoiceButtons, Panel, RenewOrder, StaleWarning, siteAddress, tagAddress, useHeldOrder } from "/components.mjs";
+import {
+  ChoiceButtons,
+  NewOrderButton,
+  Panel,
+  StaleWarning,
+  siteAddress,
+  tagAddress,
+  useStableRowOrder,
+} from "/components.mjs";
 import { valueText } from "/formats.mjs";
 import { html, useEffect, useMemo, useRef, useState } from "/htm.mjs";
 import { usePolledData } from "/requests-to-worker.mjs";
@@ -37,7 +45,7 @@ export function TagsPanel({ query, amend, sites }) {
   const response = usePolledData(`/api/tags?${parameters}`, null, TAGS_POLL_MS);
   const showsSite = sites !== undefined;
   const { total, rows: pageRows, counts } = response.data ?? { total: 0, rows: [], counts: null };
-  const order = useHeldOrder(pageRows, (row) => `${row.source} ${row.tag.id}`, response.of);
+  const order = useStableRowOrder(pageRows, (row) => `${row.source} ${row.tag.id}`, response.of);
   const tagRows = useMemo(
     () =>
       order.rows.map((row) => html`<${TagRow} key=${`${row.source} ${row.tag.id}`} row=${row} hasSite=${showsSite} />`),
@@ -58,7 +66,7 @@ export function TagsPanel({ query, amend, sites }) {
     <div class="filters">
       <${ChoiceButtons} label="show" options=${filterOptions} chosen=${show} choose=${chooseTagFilter} />
       ${showsSite && html`<${SiteFilter} sites=${sites} source=${source} site=${site} amend=${amend} />`}
-      <${RenewOrder} order=${order} />
+      <${NewOrderButton} order=${order} />
     </div>
     <${StaleWarning} answer=${response} />
     <div class="scroll" tabindex="0" role="region" aria-label="List of tags" ...${order.hold}>
