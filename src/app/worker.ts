@@ -31,7 +31,6 @@ export interface WorkerOptions {
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly clock?: Clock;
   readonly log?: Log;
-  readonly recentLog?: () => readonly string[];
   readonly armWriting?: boolean;
   readonly configFile?: ReloadableConfigFile;
   /** Quota store of a paused worker, with which this worker shares the quota. */
@@ -96,7 +95,6 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
     report: status.report,
     notReadyReason,
     sourcePlanOptions: { sources: activities },
-    logLines: options.recentLog ?? (() => []),
     configuration() {
       const liveConfig = reloader?.configInForce() ?? config;
       return {

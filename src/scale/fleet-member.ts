@@ -190,7 +190,6 @@ async function buildFleetMember(
       config: { ...config, state: withAbsoluteStatePaths(config.state) },
     }),
     fleetWrites: { stopWrites: throwKillSwitch, resumeWrites: () => releaseFleetKillSwitch(urgent) },
-    logLines: options.recentLog ?? (() => []),
     ...(memberConfigFile && { reload: (isDryRun: boolean) => memberConfigFile.reload("command", isDryRun) }),
   });
   const controlSocket = createControlSocket({ stateFolder: options.folder, routes: controlRoutes });

@@ -282,8 +282,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       const [refused, checks] = await Promise.all([
         local.run(...commandLines),
         local.run(
-          ...["check --json --no-lists", "check --json --no-lists --config away.json"],
-          ...["check --json --no-lists --config refused.json", "doctor --json --config away.json"],
+          ...["", " --config away.json", " --config refused.json"].map((config) => `check --json --no-lists${config}`),
         ),
       ]);
       const noFleet = [
@@ -309,8 +308,6 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       ]);
       expect([checks[1]?.code, databaseLines(checks[1])]).toMatchObject([75, [{ result: "unavailable" }]]);
       expect([checks[2]?.code, databaseLines(checks[2])]).toMatchObject([78, [{ result: "wrong" }]]);
-      expect(checks[3]?.code).toBe(0);
-      expect(checks[3]?.stdout).toContain("State database plenum_state does not respond");
     });
   });
 

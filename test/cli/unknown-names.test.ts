@@ -118,7 +118,7 @@ const WITHOUT_WORKER: typeof CASES = [
 test("the tables of this test contain every command that takes a name", async () => {
   const names = /^<?(id|name|tag|sink|shell|letters?|unit|status|size|file|pattern|format|of)[.>]*>?$/;
   const newNames =
-    /^(init|demo|doctor|run|simulate|check|audit verify|state move)\b|export --(site|name|unit)|silence add --name|writes lock --owner|write --id|--log|--ca-file|--key/;
+    /^(init|demo|run|simulate|check|audit verify|state move)\b|export --(site|name|unit)|silence add --name|writes lock --owner|write --id|--ca-file|--key/;
   const lines = [...CASES, ...WITH_WORKER, ...WITHOUT_WORKER].map(([line]) => line);
   const untested: string[] = [];
   const checkCommands = (command: Awaited<ReturnType<typeof wholeProgram>>, before: string) => {

@@ -23,7 +23,6 @@ function serve({ read = unexpected, notReady = null as string | null, work = new
     notReadyReason: () => notReady,
     configuration: () => ({ file: "/etc/plenum/plenum.yaml", config: { state: { folder: "/state" } } }),
     sourcePlanOptions: { sources: work },
-    logLines: () => ['{"level":30,"msg":"started"}'],
   });
   const parse = async (response: Response) => ({ status: response.status, ...((await response.json()) as object) });
   return {

@@ -28,7 +28,6 @@ const COMMANDS = [
   "write 10169 75 --json",
   "check",
   "check --json",
-  "doctor",
 ];
 
 async function readAllOutput(cli: Workplace, page: URL, password: string): Promise<Record<string, string>> {

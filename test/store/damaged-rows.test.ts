@@ -114,7 +114,6 @@ async function judge(store: Store): Promise<void> {
   }
   await store.lastRecord("audit");
   await store.outbox.pressure();
-  await store.outbox.gaps();
   for (const { event } of await store.outbox.latest(500)) expect(event).toEqual(was.events.get(event.id));
   const wanted = { kinds: ["tag-value" as const], kindsOnly: false, matches: () => true };
   await store.outbox.lag(new Map([...was.outstanding.keys()].map((sink) => [sink, wanted])));

@@ -156,7 +156,7 @@ export function findTokenVariables(content: unknown): ReadonlyMap<string, string
 
 const isSourceToken = ({ source }: FoundSecretReference): boolean => source !== null;
 
-export function findSecrets(value: unknown, path: ConfigOptionPath): readonly FoundSecretReference[] {
+function findSecrets(value: unknown, path: ConfigOptionPath): readonly FoundSecretReference[] {
   if (typeof value !== "object" || value === null) return [];
   const ref = parseSecretReference(value);
   if (ref !== null) return [{ path, secretRef: ref, source: findTokenSource(path) }];

@@ -40,17 +40,15 @@ function resultOfError(error: unknown): CheckResult["result"] {
   return asFailure(error).kind === "config" ? "wrong" : "unavailable";
 }
 
-export async function withTimeLimit<T>(
-  signal: AbortSignal,
-  request: (signal: AbortSignal) => Promise<T>,
-  limitMs = 20_000,
-): Promise<T> {
-  const timeoutSignal = AbortSignal.timeout(limitMs);
+const REQUEST_TIMEOUT_MS = 20_000;
+
+export async function withTimeLimit<T>(signal: AbortSignal, request: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const timeoutSignal = AbortSignal.timeout(REQUEST_TIMEOUT_MS);
   try {
     return await request(AbortSignal.any([signal, timeoutSignal]));
   } catch (error) {
     signal.throwIfAborted();
     if (!timeoutSignal.aborted) throw error;
-    throw new Retryable(`There was no response within ${limitMs / 1_000} s.`, { cause: error });
+    throw new Retryable(`There was no response within ${REQUEST_TIMEOUT_MS / 1_000} s.`, { cause: error });
   }
 }

@@ -6,7 +6,7 @@ import { ALLOW_WRITABLE_FLAG, refuseUntrustedConfigFile } from "../../app/config
 import { createWorker, type Worker, type WorkerOptions } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { createLog, createRecentLogLines, type Log } from "../../core/runtime/log.ts";
+import { createLog, type Log } from "../../core/runtime/log.ts";
 import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { FleetMemberOptions } from "../../scale/fleet-member.ts";
@@ -48,16 +48,14 @@ export function defineCommand(command: Command, context: CliContext): void {
       };
       const config = loadTrustedConfig();
       restartWithNodeFlags(Object.keys(config.sources).length);
-      const recentLogLines = createRecentLogLines();
       const terminal = context.terminal();
       const feed = process.stderr.isTTY && !terminal.json ? createTerminalFeed(terminal.info, systemClock.now) : null;
       const logDestinationOption = feed === null ? {} : { destination: feed.destination };
-      const log = createLog({ level: config.log.level, recentLines: recentLogLines, ...logDestinationOption });
+      const log = createLog({ level: config.log.level, ...logDestinationOption });
       redirectStandardError(log);
       const workerOptions = {
         config,
         log,
-        recentLog: recentLogLines.lines,
         armWriting: options.armWriting ?? false,
         configFile: { file: resolve(context.configFile()), loadConfig: loadTrustedConfig, isWatched: true },
       };

@@ -162,13 +162,13 @@ function parseFleetStateConfig({ folder, postgres }: StateConfigSection): StateC
   return { ...StateConfig.parse({}), folder: folder ?? DEFAULT_STATE_FOLDER, postgres };
 }
 
-export function readStateSectionLeniently(file: string, environment: ProcessEnv): StateConfigSection {
+function readStateSectionLeniently(file: string, environment: ProcessEnv): StateConfigSection {
   // Read only a regular file: reading a named pipe a second time could block forever.
   const text = valueOr(() => (statSync(file).isFile() ? readFileSync(file, "utf8") : ""), "");
   return readStateOptions(text, environment);
 }
 
-export const DEFAULT_STATE_FOLDER = Config.shape.state.parse(undefined).folder;
+const DEFAULT_STATE_FOLDER = Config.shape.state.parse(undefined).folder;
 
 export const isSameFile = (firstPath: string, secondPath: string): boolean =>
   valueOr(

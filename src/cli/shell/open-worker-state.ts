@@ -68,10 +68,6 @@ export async function changeSourceStores<T>(
 
 const listStores = (parts: readonly SourceStore[]): readonly Store[] => parts.map(({ store }) => store);
 
-export async function readStateInFolder<T>(folder: string, readStore: (store: Store) => Promise<T>): Promise<T> {
-  return useAndClose(await openStore({ folder, clock: systemClock, readOnly: true, locksFolder: false }), readStore);
-}
-
 async function openSourceStores({ folder, postgres }: Config["state"], sources: readonly string[], readOnly: boolean) {
   if (postgres === undefined) {
     const store = await openStore({ folder, clock: systemClock, readOnly, locksFolder: false });

@@ -187,6 +187,6 @@ function sinkStatusLine(sink: SinkReport): string {
   return `sink ${sink.sink}: ${sink.state}, lag ${backlogText(sink)}, ${deadLettersText}${sinkStateText}${problemText}`;
 }
 
-export function statusReportFromState(store: Store, config: Config): Promise<StatusReport> {
+function statusReportFromState(store: Store, config: Config): Promise<StatusReport> {
   return createStatus({ version: VERSION, clock: systemClock, store, ...toPageConfig(config), live: null }).report();
 }

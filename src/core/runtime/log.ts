@@ -62,7 +62,6 @@ export function createLog(options: {
   readonly level: string;
   /** Destination of the JSON lines; standard error by default, so that standard output is free for data. */
   readonly destination?: DestinationStream;
-  readonly recentLines?: Pick<RecentLogLines, "add">;
 }): Log {
   const logLevelThreshold = { minLevel: logLevelNumber(options.level) };
   const log: Log = pino(
@@ -75,11 +74,7 @@ export function createLog(options: {
       serializers: { err: serializeError, error: serializeError },
       hooks: {
         // Masks secrets and removes control characters that could steer a terminal.
-        streamWrite(line) {
-          const printableLogLine = toPrintableJson(maskSecrets(line));
-          options.recentLines?.add(printableLogLine);
-          return printableLogLine;
-        },
+        streamWrite: (line) => toPrintableJson(maskSecrets(line)),
         logMethod(args, method, level) {
           if (level < logLevelThreshold.minLevel) return;
           method.apply(this, withUniqueLogFields(args as unknown[], this.bindings()) as typeof args);
@@ -145,22 +140,4 @@ function serializeError(error: unknown): unknown {
   const { kind, hint, code } = error as { kind?: string; hint?: string; code?: string };
   const serializedCause = error.cause === undefined ? undefined : serializeError(error.cause);
   return { type: error.name, message: maskCredentials(error.message), kind, hint, code, cause: serializedCause };
-}
-
-export type RecentLogLines = ReturnType<typeof createRecentLogLines>;
-
-const MAX_RECENT_LOG_LINES = 300;
-const MAX_LOG_LINE_LENGTH = 2_000;
-
-export function createRecentLogLines() {
-  const recentLines: string[] = [];
-  let nextIndex = 0;
-  return {
-    add(line: string): void {
-      const text = line.trimEnd();
-      recentLines[nextIndex] = text.length > MAX_LOG_LINE_LENGTH ? `${text.slice(0, MAX_LOG_LINE_LENGTH)}…` : text;
-      nextIndex = (nextIndex + 1) % MAX_RECENT_LOG_LINES;
-    },
-    lines: (): readonly string[] => [...recentLines.slice(nextIndex), ...recentLines.slice(0, nextIndex)],
-  };
 }

@@ -4,7 +4,7 @@ const MASKED_PART_LENGTH = 12;
 const MIN_SECRET_LENGTH = 8;
 /** Number of replaced secrets that are still masked. */
 const MAX_REPLACED_SECRETS = 64;
-export const SECRET_MASK = "[redacted]";
+const SECRET_MASK = "[redacted]";
 const knownSecrets = new Set<string>();
 const replacedSecrets = new Set<string>();
 const secretByLocation = new Map<string, string>();

@@ -1,5 +1,5 @@
 import { parseEvent } from "../../core/codec/stored-event.ts";
-import { type Event, isUrgentKind, makeEvent } from "../../core/model/event.ts";
+import { type DeliveryGap, type Event, isUrgentKind, makeEvent } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
@@ -7,11 +7,10 @@ import { lastPositionWithinBytes, type StoredEventText } from "./event-log-rows.
 import { removeOrphanedMarks } from "./redeliveries.ts";
 import type { SinkCursors } from "./sink-cursors.ts";
 import { runSql, type SqlDriver, type SqlSteps } from "./sql-driver.ts";
-import type { DeliveryGap, EventLogPruneReport, RetentionBounds, SinkPosition } from "./store.ts";
+import type { EventLogPruneReport, RetentionBounds, SinkPosition } from "./store.ts";
 
 /** Each sink gets one gap event per reason in this time; later losses are reported in the next gap event. */
 const GAP_EVENT_INTERVAL_MS = 60 * 60_000;
-const PUBLISHED_GAP_RETENTION_MS = 90 * 24 * 60 * 60_000;
 /** Limits of a transaction that removes events, so that other writers wait a few milliseconds only. */
 const MAX_REMOVED_ROWS = 250;
 const MAX_REMOVED_BYTES = 4 * 1024 ** 2;
@@ -74,8 +73,8 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
       const sliceStart = afterPosition;
       const removedSlice = await sql.transaction(function* () {
         const events = limitEvents(yield* runSql(nextRemovableEventsSql, sliceStart, through));
-        const mergedLossGaps = reason === null ? [] : mergeGaps(yield* findLossGaps(events, reason, wanted, nowMs));
-        yield* deliveryGaps.record(mergedLossGaps);
+        const mergedLossGaps = reason === null ? [] : mergeGaps(yield* findLossGaps(events, reason, wanted));
+        yield* deliveryGaps.record(mergedLossGaps, nowMs);
         if (events.length > 0) yield* removeFromLog(events);
         return { events, lossGaps: mergedLossGaps };
       });
@@ -94,9 +93,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
     events: readonly RemovedEvent[],
     reason: DeliveryGap["reason"],
     wanted: RetentionBounds["wanted"],
-    nowMs: number,
   ): SqlSteps<readonly DeliveryGap[]> {
-    const at = isoUtc(nowMs);
     const removedPositions = events.map(({ position }) => position);
     const sinksInUse = yield* runSql<Pick<SinkPosition, "sink" | "position" | "urgent">>(
       "select name as sink, position, urgent from sink where source = $1 and ended is null",
@@ -126,7 +123,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
         const isUrgentDelivered = event !== null && isUrgentKind(event.type) && position <= urgent;
         if (isUrgentDelivered && !isMarkedForSink(sink)) continue;
         if (event !== null && wanted?.(sink, event) === false) continue;
-        lostEventGaps.push({ sink, reason, firstTime: time, lastTime: time, count: 1, at });
+        lostEventGaps.push({ sink, reason, firstTime: time, lastTime: time, count: 1 });
         if (position > cursor && !isUrgentDelivered) neverOfferedSinks.add(sink);
       }
     }
@@ -177,7 +174,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
          and ran_ms < (select max(ran_ms) from age_mark where source = $1 and ran_ms < $2)`,
       Math.round(ran - Math.max(maxAgeMs, replayMs)),
     );
-    yield* runSql("delete from gap where source = $1 and told_ms < $2", clock.now() - PUBLISHED_GAP_RETENTION_MS);
+    yield* runSql("delete from gap where source = $1 and told_ms < $2", clock.now() - GAP_EVENT_INTERVAL_MS);
     return { agedPosition: aged?.newest ?? 0, replayedPosition: replayed?.settled ?? 0 };
   }
 
@@ -190,7 +187,6 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
   }
 
   return {
-    gaps: deliveryGaps.listGaps,
     async prune(bounds: RetentionBounds): Promise<EventLogPruneReport & { readonly published: number }> {
       const nowMs = clock.now();
       const recordedGaps: DeliveryGap[] = [];
@@ -235,15 +231,9 @@ function mergeGaps(gaps: readonly DeliveryGap[]): readonly DeliveryGap[] {
   return [...gapsByKey.values()];
 }
 
-interface DeliveryGapRow extends Omit<DeliveryGap, "at"> {
-  readonly id: number;
-  readonly at_ms: number;
-}
-
-const GAP_COLUMN_NAMES = `id, sink, reason, first_time as "firstTime", last_time as "lastTime", count, at_ms`;
-
 /** Selects unpublished gaps, unless a gap of the same sink and reason was published in the last hour. */
-const SELECT_UNPUBLISHED_GAPS_SQL = `select ${GAP_COLUMN_NAMES} from gap where source = $1 and told_ms is null and not exists
+const SELECT_UNPUBLISHED_GAPS_SQL = `select id, sink, reason, first_time as "firstTime", last_time as "lastTime", count
+  from gap where source = $1 and told_ms is null and not exists
   (select 1 from gap as told where told.source = $1 and told.sink = gap.sink and told.reason = gap.reason
    and told.told_ms > $2 and told.told_ms <= $3)`;
 const publishedGapWindow = (nowMs: number) => [nowMs - GAP_EVENT_INTERVAL_MS, nowMs] as const;
@@ -252,13 +242,13 @@ function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
   const { dialect, query } = sql;
 
   /** Adds lost events to a sink's gap with the same reason, if no event has reported that gap yet. */
-  function* recordGaps(gaps: readonly DeliveryGap[]): SqlSteps<void> {
+  function* recordGaps(gaps: readonly DeliveryGap[], nowMs: number): SqlSteps<void> {
     const mergeGapSql = dialect.update(
       "gap",
       { first_time: "least(first_time, $4)", last_time: "greatest(last_time, $5)", count: "count + $6::bigint" },
       "sink = $2 and reason = $3 and told_ms is null",
     );
-    for (const { sink, reason, firstTime, lastTime, count, at } of gaps) {
+    for (const { sink, reason, firstTime, lastTime, count } of gaps) {
       yield [sinks.addDroppedEvents(sink, count)];
       const mergedGapRows = yield* runSql(`${mergeGapSql} returning 1`, sink, reason, firstTime, lastTime, count);
       if (mergedGapRows.length > 0) continue;
@@ -266,22 +256,17 @@ function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
         ...{ sink: "$2::text", reason: "$3::text", first_time: "$4::text", last_time: "$5::text" },
         ...{ count: "$6::bigint", at_ms: "$7::bigint", told_ms: "null::bigint" },
       };
-      yield* runSql(dialect.insert("gap", gapColumnValues), sink, reason, firstTime, lastTime, count, Date.parse(at));
+      yield* runSql(dialect.insert("gap", gapColumnValues), sink, reason, firstTime, lastTime, count, nowMs);
     }
   }
 
   return {
     record: recordGaps,
-    async listGaps(sink: string | undefined): Promise<readonly DeliveryGap[]> {
-      const rows = await query<DeliveryGapRow>(
-        `select ${GAP_COLUMN_NAMES} from gap where source = $1 and ($2::text is null or sink = $2)
-         order by id desc limit 1000`,
-        sink ?? null,
-      );
-      return rows.map(({ id: _id, at_ms, ...gap }) => ({ ...gap, at: isoUtc(at_ms) }));
-    },
     *publish(log: RetainedLog, nowMs: number): SqlSteps<{ readonly count: number; readonly afterCommit: () => void }> {
-      const dueGaps = yield* runSql<DeliveryGapRow>(SELECT_UNPUBLISHED_GAPS_SQL, ...publishedGapWindow(nowMs));
+      const dueGaps = yield* runSql<DeliveryGap & { readonly id: number }>(
+        SELECT_UNPUBLISHED_GAPS_SQL,
+        ...publishedGapWindow(nowMs),
+      );
       const events = dueGaps.map(({ sink, reason, firstTime, lastTime, count }) =>
         makeEvent({
           type: "delivery-gap",
@@ -318,10 +303,10 @@ function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
         yield [removeOrphanedMarks(sql, removedPositions)];
         const deadLetterGaps = oldDeadLetters.map(({ sink, body, at_ms, sound }) => {
           const time = sound ? parseEvent(body).time : isoUtc(at_ms);
-          return { sink, reason: "size", firstTime: time, lastTime: time, count: 1, at: isoUtc(nowMs) } as const;
+          return { sink, reason: "size", firstTime: time, lastTime: time, count: 1 } as const;
         });
         const mergedDeadLetterGaps = mergeGaps(deadLetterGaps);
-        yield* recordGaps(mergedDeadLetterGaps);
+        yield* recordGaps(mergedDeadLetterGaps, nowMs);
         return mergedDeadLetterGaps;
       });
     },

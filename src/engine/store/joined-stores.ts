@@ -87,7 +87,6 @@ export function joinSourceStores(sourceStores: readonly SourceStore[]): Store {
           oldestTelemetry: pressures.flatMap(({ oldestTelemetry }) => oldestTelemetry ?? []).toSorted()[0] ?? null,
         };
       },
-      gaps: async (sink) => (await queryStores(({ outbox }) => outbox.gaps(sink))).flat(),
       latest: async (limit, kinds, query) =>
         selectNewestEvents((await queryStores(({ outbox }) => outbox.latest(limit, kinds, query))).flat(), limit),
       recent: async (query, kinds, bounds) =>

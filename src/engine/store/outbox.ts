@@ -217,7 +217,6 @@ export function createOutbox(options: {
         cachedPressure = { changes: changeCount, pressure: await readLogPressure() };
       return cachedPressure.pressure;
     },
-    gaps: (sink) => retention.gaps(sink),
     async prune(bounds) {
       const { published, ...pruneReport } = await retention.prune(bounds);
       if (published > 0) commitWakeup.wakeUp();

@@ -1,5 +1,5 @@
 import type { EventNumber } from "../../core/model/delivery-sequence.ts";
-import type { Event, EventData, EventKind } from "../../core/model/event.ts";
+import type { DeliveryGap, Event, EventKind } from "../../core/model/event.ts";
 
 /** Durable state of a worker. A commit that has returned survives a kill and a power cut. */
 export interface Store {
@@ -141,7 +141,6 @@ export interface Outbox {
   replayBetween(sink: string, afterPosition: number, throughPosition: number, urgentAfter?: number): Promise<number>;
   lag(lagFilters?: ReadonlyMap<string, LagFilter>): Promise<readonly SinkLag[]>;
   pressure(): Promise<EventLogPressure>;
-  gaps(sink?: string): Promise<readonly DeliveryGap[]>;
   /** Removes events beyond the limits of age and size. Emits at most one gap event an hour for each sink's lost events. */
   prune(bounds: RetentionBounds): Promise<EventLogPruneReport>;
   /** Returns the newest events. `query` selects subjects from the whole log, which takes a second without a match. */
@@ -234,8 +233,6 @@ export interface DeadLetter {
   readonly event: Event | null;
   readonly bytes?: string;
 }
-
-export type DeliveryGap = EventData["delivery-gap"] & { readonly at: string };
 
 export interface RetentionBounds {
   /** Maximum size of the log. A full log shrinks to 95 %: settled events leave first, then telemetry, then others. */

@@ -242,7 +242,6 @@ function createSourceGetRequest<T>(path: string) {
 export const requestConfiguration = createWorkerGetRequest<AcceptedConfiguration>("/configuration");
 export const requestStatus = createWorkerGetRequest<StatusReport>("/status");
 export const requestNotReadyReason = createWorkerGetRequest<string | null>("/ready");
-export const requestWorkerLog = createWorkerGetRequest<readonly string[]>("/log");
 export const requestSourcePlan = createSourceGetRequest<PlanReport>("plan");
 export const requestLastPollTimes = createSourceGetRequest<Readonly<Record<string, string>>>("polls");
 

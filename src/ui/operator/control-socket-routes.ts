@@ -34,7 +34,6 @@ export interface OperatorRouteOptions {
     resumeWrites(): Promise<boolean>;
   };
   readonly missingSourceMessage?: (name: string) => Promise<string>;
-  readonly logLines: () => readonly string[];
 }
 
 /** Configuration that the worker uses, with references to secrets in place of the secrets. */
@@ -106,7 +105,6 @@ export function operatorRoutes(options: OperatorRouteOptions): Hono {
   app.get("/ping", (context) => context.json({ result: "here" }));
   app.get("/ready", (context) => context.json({ result: options.notReadyReason() }));
   app.get("/status", async (context) => context.json({ result: await options.report() }));
-  app.get("/log", (context) => context.json({ result: options.logLines() }));
   app.get("/configuration", (context) => context.json({ result: options.configuration() }));
   app.route("/work", sourcePlanRoutes(options.sourcePlanOptions));
   function addPostRoute<T>(

@@ -157,10 +157,8 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
       expect(new Set(found.map(({ event }) => event?.id))).toEqual(letters);
       expect(await annex.outbox.deadLetters(sink)).toEqual([]);
     }
-    expect([await main.outbox.gaps(), await annex.outbox.gaps()]).toEqual([
-      [expect.objectContaining({ sink: "behind", count: 3 })],
-      [],
-    ]);
+    const gaps = await (await open()).query(`select source, sink, count::integer from ${schema}.gap`);
+    expect(gaps.rows).toEqual([["main", "behind", 3]]);
     const before = await looking();
     for (const store of [main, annex]) {
       const lag = await store.outbox.lag();
