@@ -38,7 +38,6 @@ const COMMAND_DESCRIPTIONS = {
   "explain <id>": "explain the state of a tag or an alarm: requests, what is due next, what was skipped, sinks",
   state: "check the state for damage, salvage undelivered events from a damaged file, move it into a database",
   fleet: "show the members of a fleet, their sources and takeovers; drain a member before maintenance",
-  "completion [shell]": "print the completion script of a shell: bash, zsh or fish",
   man: "print the manual page",
   schema: "print the JSON schema of the configuration, for editors",
 } as const;
@@ -76,7 +75,6 @@ const COMMAND_DEFINITIONS: Readonly<Record<keyof typeof COMMAND_DESCRIPTIONS, ()
   "explain <id>": async () => (await import("./watching/explain-tag-or-alarm-command.ts")).defineCommand,
   state: async () => (await import("./watching/state-store-command.ts")).defineCommand,
   fleet: async () => (await import("./watching/fleet-command.ts")).defineCommand,
-  "completion [shell]": async () => (await import("./manual/shell-completion.ts")).defineCommand,
   man: async () => (await import("./manual/man-and-schema-commands.ts")).defineManCommand,
   schema: async () => (await import("./manual/man-and-schema-commands.ts")).defineSchemaCommand,
 };

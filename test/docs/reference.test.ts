@@ -4,7 +4,6 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import type { z } from "zod";
 import { Config, configJsonSchema } from "#src/app/config/config.ts";
 import { listOptionPaths } from "#src/app/config/schema-lookup.ts";
-import { describeCommands } from "#src/cli/manual/command-tree.ts";
 import { buildManualPage } from "#src/cli/manual/man-and-schema-commands.ts";
 import { EVENT_KINDS } from "#src/core/model/event.ts";
 import { RELEASE_VERSION } from "#src/core/runtime/version.ts";
@@ -102,7 +101,7 @@ describe("generated documents of the command line", () => {
   });
 
   test("the manual page prints defaults as a user types them", async () => {
-    const manual = buildManualPage(describeCommands(await wholeProgram()), RELEASE_VERSION).join("\n");
+    const manual = buildManualPage(await wholeProgram(), RELEASE_VERSION).join("\n");
     expect(manual).toContain("Logged history that is fetched (default: 7d).");
     const preset = /default: (?!(now|\d+[a-z]+ ago|[\w./\\-]+)\))/;
     expect(manual.split("\n").filter((line) => preset.test(line))).toEqual([]);

@@ -1,7 +1,6 @@
 import { spawnSync } from "node:child_process";
 import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
-import { describeCommands } from "../../src/cli/manual/command-tree.ts";
 import { buildManualPage } from "../../src/cli/manual/man-and-schema-commands.ts";
 import { RELEASE_VERSION } from "../../src/core/runtime/version.ts";
 import { wholeProgram } from "../../test/cli/whole-program.ts";
@@ -57,7 +56,7 @@ export async function writeProgram(root: string, target: string, commit: string 
 }
 
 async function manualText(): Promise<string> {
-  return `${buildManualPage(describeCommands(await wholeProgram()), RELEASE_VERSION).join("\n")}\n`;
+  return `${buildManualPage(await wholeProgram(), RELEASE_VERSION).join("\n")}\n`;
 }
 
 function shippedManifest(manifest: Readonly<Record<string, unknown>>, commit: string | null) {

@@ -1,21 +1,21 @@
-import type { Command } from "commander";
+import type { EventEmitter } from "node:events";
+import type { Argument, Command, Option } from "commander";
 import { configJsonSchema } from "../../app/config/config.ts";
 import { RELEASE_VERSION } from "../../core/runtime/version.ts";
 import type { CliContext } from "../shell/command-context.ts";
 import { EXIT_CODE, EXIT_CODE_NAMES, EXIT_MEANINGS } from "../shell/exit-codes.ts";
-import { type CommandDescription, describeCommands, type OptionDescription } from "./command-tree.ts";
 
 export function defineManCommand(command: Command, context: CliContext): void {
   command
     .addHelpText("after", "\nExamples:\n  plenum man > /usr/local/share/man/man1/plenum.1\n  plenum man | man -l -")
     .action(async () => {
-      context.terminal().printText(buildManualPage(describeCommands(await context.allCommands()), RELEASE_VERSION));
+      context.terminal().printText(buildManualPage(await context.allCommands(), RELEASE_VERSION));
     });
 }
 
-export function buildManualPage(descriptions: readonly CommandDescription[], version: string): readonly string[] {
-  const [rootCommand, ...commands] = descriptions;
-  if (rootCommand === undefined) throw new Error("there is no program");
+/** Builds the manual page of a program whose commands are all defined. */
+export function buildManualPage(program: Command, version: string): readonly string[] {
+  const commands = program.commands.filter((command) => command.name() !== "help");
   return [
     '.\\" Made by `npm run man` from the commands; edit those.',
     `.TH PLENUM 1 "" "Plenum ${version}" "User Commands"`,
@@ -25,11 +25,11 @@ export function buildManualPage(descriptions: readonly CommandDescription[], ver
     ".B plenum",
     "[\\fIoptions\\fR] \\fIcommand\\fR [\\fIarguments\\fR]",
     ".SH DESCRIPTION",
-    escapeRoff(rootCommand.description),
+    escapeRoff(program.description()),
     ".SH OPTIONS",
-    ...rootCommand.options.flatMap(optionToRoff),
+    ...program.options.flatMap(optionToRoff),
     ".SH COMMANDS",
-    ...commands.flatMap(commandToRoff),
+    ...commands.flatMap((command) => commandToRoff(command, command.name())),
     ".SH EXIT STATUS",
     ...EXIT_CODE_NAMES.flatMap((key) => [".TP", `.B ${EXIT_CODE[key]}`, escapeRoff(toSentence(EXIT_MEANINGS[key]))]),
     ".SH ENVIRONMENT",
@@ -46,34 +46,48 @@ export function buildManualPage(descriptions: readonly CommandDescription[], ver
   ];
 }
 
-function commandToRoff({
-  path,
-  description,
-  options,
-  arguments: args,
-  addedHelpText,
-}: CommandDescription): readonly string[] {
-  const argumentsUsageText = args.map(({ usage }) => ` ${usage}`).join("");
+/** Describes a command, then its subcommands in the order of the help. */
+function commandToRoff(command: Command, path: string): readonly string[] {
+  const { registeredArguments, options } = command;
+  const addedHelpText = collectAddedHelpTexts(command);
   return [
-    `.SS ${escapeRoff(`plenum ${path}${argumentsUsageText}`)}`,
-    escapeRoff(toSentence(description)),
-    ...args.flatMap(({ usage, description: argumentDescription }) => [
+    `.SS ${escapeRoff(["plenum", path, ...registeredArguments.map(argumentUsage)].join(" "))}`,
+    escapeRoff(toSentence(command.description())),
+    ...registeredArguments.flatMap((argument) => [
       ".TP",
-      `.I ${escapeRoff(usage)}`,
-      escapeRoff(toSentence(argumentDescription)),
+      `.I ${escapeRoff(argumentUsage(argument))}`,
+      escapeRoff(toSentence(argument.description)),
     ]),
     ...options.flatMap(optionToRoff),
     ...(addedHelpText === "" ? [] : [".PP", ".nf", ...addedHelpText.split("\n").map(escapeRoff), ".fi"]),
+    ...command.commands.flatMap((subcommand) => commandToRoff(subcommand, `${path} ${subcommand.name()}`)),
   ];
 }
 
-function optionToRoff({ usage, description, choices, defaultText }: OptionDescription): readonly string[] {
+function argumentUsage(argument: Argument): string {
+  const usageName = `${argument.name()}${argument.variadic ? "..." : ""}`;
+  return argument.required ? `<${usageName}>` : `[${usageName}]`;
+}
+
+/** Collects the added help texts (examples, exit codes), which commander stores as listeners. */
+function collectAddedHelpTexts(command: Command): string {
+  let helpText = "";
+  const appendHelpText = (textPiece: string) => {
+    helpText += textPiece;
+  };
+  (command as unknown as EventEmitter).emit("afterHelp", { error: false, command, write: appendHelpText });
+  return helpText.trim();
+}
+
+function optionToRoff(option: Option): readonly string[] {
+  const { flags, description, argChoices = [], defaultValue } = option;
+  const defaultText = option.defaultValueDescription ?? String(defaultValue ?? false);
   const optionNotes = [
-    ...(choices.length === 0 ? [] : [`one of ${choices.join(", ")}`]),
-    ...(defaultText === null || defaultText === "false" ? [] : [`default: ${defaultText}`]),
+    ...(argChoices.length === 0 ? [] : [`one of ${argChoices.join(", ")}`]),
+    ...(defaultText === "false" ? [] : [`default: ${defaultText}`]),
   ];
   const descriptionWithNotes = optionNotes.length === 0 ? description : `${description} (${optionNotes.join("; ")})`;
-  return [".TP", `.B ${escapeRoff(usage)}`, escapeRoff(toSentence(descriptionWithNotes))];
+  return [".TP", `.B ${escapeRoff(flags)}`, escapeRoff(toSentence(descriptionWithNotes))];
 }
 
 function toSentence(phrase: string): string {
