@@ -5,10 +5,10 @@ import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createEventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { createEventLogPruning } from "#src/engine/delivery/event-log-pruning.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
-import { breakable, countingLog, FAILURE_WAYS } from "./broken-parts.ts";
-import { SITE, tagsOf } from "./commands/rig.ts";
-import { testRig } from "./commands/test-rig.ts";
-import { openDispatcherRig, scriptedSink } from "./delivery/dispatcher-rig.ts";
+import { SITE, tagsOf } from "./commands/command-harness.ts";
+import { testRig } from "./commands/test-harness.ts";
+import { openDispatcherRig, scriptedSink } from "./delivery/dispatcher-harness.ts";
+import { breakable, countingLog, FAILURE_WAYS } from "./failing-parts.ts";
 import { valueEvent } from "./sample-events.ts";
 import { disposeAfterTest } from "./test-resources.ts";
 

@@ -20,7 +20,7 @@ import { type Authority, createAuthority, type Issued } from "./connectors/mqtt/
 import { type StubServer, startStub } from "./connectors/stub-server.ts";
 import { freePort, temporaryFolder } from "./real-servers.ts";
 import { valueEvent } from "./sample-events.ts";
-import { trialConfig } from "./source/trial-source.ts";
+import { trialConfig } from "./source/source-harness.ts";
 import { closeAfterTest, stopAfterTest } from "./test-resources.ts";
 
 const TOKEN = "token-that-nobody-else-shall-see";

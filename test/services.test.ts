@@ -25,7 +25,7 @@ import { createSyncState } from "#src/engine/sync/sync-state.ts";
 import { createTokenScope } from "#src/engine/sync/token-scope.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket-server.ts";
 import { createStatusServer } from "#src/ui/status/status-server.ts";
-import { createRig } from "./commands/rig.ts";
+import { createRig } from "./commands/command-harness.ts";
 import { freePort, temporaryFolder } from "./real-servers.ts";
 import { serverOptions, statusBuilding } from "./status/status-building.ts";
 import { describeService } from "./suites/service-suite.ts";
@@ -39,7 +39,7 @@ const CONFIG = Config.parse({
 /** All services of the worker and the test that runs the suite on each. Add new services here. */
 const SERVICES: Readonly<Record<string, string>> = {
   "src/app/build-sinks.ts": "services.test.ts",
-  "src/core/runtime/clock-check.ts": "clock/doubt.test.ts",
+  "src/core/runtime/clock-check.ts": "clock/clock-check.test.ts",
   "src/engine/commands/commands.ts": "services.test.ts",
   "src/engine/delivery/dispatcher.ts": "delivery/dispatcher.test.ts",
   "src/engine/delivery/event-log-pruning.ts": "delivery/pruning.test.ts",
@@ -48,7 +48,7 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/app/reload/file-watch.ts": "services.test.ts",
   "src/app/reload/tag-names-file-watch.ts": "services.test.ts",
   "src/app/reload/reloader.ts": "services.test.ts",
-  "src/engine/silence/alarm-silences.ts": "silence.test.ts",
+  "src/engine/silence/alarm-silences.ts": "alarm-silences.test.ts",
   "src/ui/operator/control-socket-server.ts": "services.test.ts",
   "src/ui/plots/plot-storage.ts": "plots/plots.test.ts",
   "src/ui/status/connection-limits.ts": "services.test.ts",

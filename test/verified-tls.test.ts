@@ -13,7 +13,7 @@ import { certificateFor } from "./connectors/certificate.ts";
 import { contextFor } from "./connectors/context.ts";
 import { startStub } from "./connectors/stub-server.ts";
 import { valueEvent } from "./sample-events.ts";
-import { trialConfig } from "./source/trial-source.ts";
+import { trialConfig } from "./source/source-harness.ts";
 import { closeAfterTest, stopAfterTest } from "./test-resources.ts";
 
 const SELF_SIGNED = certificateFor("localhost");

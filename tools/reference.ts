@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { buildMessagesSchema } from "../connectors/mqtt/message-schemas.ts";
 import { configJsonSchema } from "../src/app/config/config.ts";
-import { wholeProgram } from "../test/cli/whole-program.ts";
+import { wholeProgram } from "../test/cli/complete-program.ts";
 import { sampleOfEveryForm } from "../test/sample-events.ts";
 import { COMMANDS_FILE, commandsText } from "./reference/commands.ts";
 import { CONFIGURATION_FILE, configurationText } from "./reference/configuration.ts";

@@ -4,9 +4,9 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { derivePublicKeyText } from "#src/engine/commands/approval/signature.ts";
-import { createFleetStage } from "../member/stage.ts";
+import { createFleetStage } from "../member/fleet-harness.ts";
 import { absent } from "../real-servers.ts";
-import { createMachine, fleetOf, type Machine } from "./fleet-stage.ts";
+import { createMachine, fleetOf, type Machine } from "./fleet-machine-harness.ts";
 import type { Ended } from "./plenum.ts";
 
 const SOURCES = ["east", "west"];

@@ -8,9 +8,9 @@ import type { Silence } from "#src/engine/silence/alarm-silences.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { FleetStatus } from "#src/scale/fleet/fleet-status.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
-import { createFleetStage, type Stage } from "../member/stage.ts";
+import { createFleetStage, type Stage } from "../member/fleet-harness.ts";
 import { absent, freePort } from "../real-servers.ts";
-import { createMachine, fleetOf, type Machine, PASSWORD } from "./fleet-stage.ts";
+import { createMachine, fleetOf, type Machine, PASSWORD } from "./fleet-machine-harness.ts";
 import { type Ended, onlyLine } from "./plenum.ts";
 
 const SOURCES = ["east", "north", "south"];

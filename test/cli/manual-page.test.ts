@@ -4,7 +4,7 @@ import { buildManualPage } from "#src/cli/manual/man-and-schema-commands.ts";
 import { EXIT_CODE } from "#src/cli/shell/exit-codes.ts";
 import { RELEASE_VERSION } from "#src/core/runtime/version.ts";
 import { commandsIn } from "../../tools/reference/commands.ts";
-import { wholeProgram } from "./whole-program.ts";
+import { wholeProgram } from "./complete-program.ts";
 
 const program = await wholeProgram();
 const manualLines = buildManualPage(program, RELEASE_VERSION);

@@ -2,7 +2,7 @@ import { type Command, Help } from "commander";
 import { describe, expect, test } from "vitest";
 import { createProgram } from "#src/cli/command-line-program.ts";
 import { importsIn, textOf } from "../structure/imports.ts";
-import { wholeProgram } from "./whole-program.ts";
+import { wholeProgram } from "./complete-program.ts";
 
 const program = await wholeProgram();
 

@@ -5,7 +5,7 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { FLEET_LEASE_TIMING } from "#src/scale/fleet/lease-timing.ts";
 import type { StateMoveResult } from "#src/scale/move-to-postgres/move-state.ts";
-import { connectTo } from "../ask-postgres.ts";
+import { connectTo } from "../query-postgres.ts";
 import { absent, programPath, type RealServer, startPostgres } from "../real-servers.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
 import { createTwoSourceState } from "../store/move/two-sources.ts";

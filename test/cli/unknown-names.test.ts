@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { describe, expect, test } from "vitest";
+import { wholeProgram } from "./complete-program.ts";
 import { onlyLine, servedWorkplace } from "./plenum.ts";
-import { wholeProgram } from "./whole-program.ts";
 
 const PAST_RANGE = "--from 2d --to 1d";
 const NO_SOURCE = /^There is no source nowhere; known are: main\.$/;

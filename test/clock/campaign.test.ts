@@ -1,5 +1,5 @@
 import { describeCampaign } from "../campaign/suite.ts";
-import kept from "./kept-seeds.json" with { type: "json" };
+import kept from "./failed-seeds.json" with { type: "json" };
 
 describeCampaign("a wall clock that is set at random", {
   campaign: new URL("campaign.ts", import.meta.url),

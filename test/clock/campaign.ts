@@ -4,7 +4,7 @@ import type { Transport } from "#src/engine/source/transport.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import type { CampaignResult } from "../campaign/campaign.ts";
 import { withSeededMathRandom } from "../campaign/seeded-chance.ts";
-import { arrivalOf, SITE, tagsOf } from "../commands/rig.ts";
+import { arrivalOf, SITE, tagsOf } from "../commands/command-harness.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import { START_MS, startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { allowed, TAG as tag, testRig } from "../commands/test-rig.ts";
+import { allowed, TAG as tag, testRig } from "../commands/test-harness.ts";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;

@@ -7,8 +7,8 @@ import { collectWriteRules } from "#src/engine/commands/approval/check-approval.
 import { readApprovalState, signWriteRules } from "#src/engine/commands/approval/sign-write-approval.ts";
 import { derivePublicKeyText } from "#src/engine/commands/approval/signature.ts";
 import { CommandsConfig, WriteApprovalConfig } from "#src/engine/commands/config.ts";
-import type { ConfigInput } from "./rig.ts";
-import { allowed, TAG, TAGS, testRig } from "./test-rig.ts";
+import type { ConfigInput } from "./command-harness.ts";
+import { allowed, TAG, TAGS, testRig } from "./test-harness.ts";
 
 function person() {
   const { privateKey } = generateKeyPairSync("ed25519");

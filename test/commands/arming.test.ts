@@ -3,8 +3,8 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { ARM_WRITING_FILE, requestWriteArming } from "#src/engine/commands/write-arming.ts";
-import { auditStepOf, type Rig } from "./rig.ts";
-import { TAG as tag, testRig } from "./test-rig.ts";
+import { auditStepOf, type Rig } from "./command-harness.ts";
+import { TAG as tag, testRig } from "./test-harness.ts";
 
 const LOOK_MS = 2_000;
 

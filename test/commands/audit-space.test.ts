@@ -6,8 +6,8 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { AUDIT_LOG, AUDIT_START_HASH, hashEntry } from "#src/engine/commands/audit/audit-log.ts";
 import { createAuditLogSpace } from "#src/engine/commands/audit/audit-log-space.ts";
 import { smallDisk } from "../small-disk.ts";
-import { createRig, type Rig } from "./rig.ts";
-import { TAG as tag, testRig } from "./test-rig.ts";
+import { createRig, type Rig } from "./command-harness.ts";
+import { TAG as tag, testRig } from "./test-harness.ts";
 
 const MEBIBYTE = 1024 ** 2;
 

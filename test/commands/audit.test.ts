@@ -5,7 +5,7 @@ import type { AuditHead } from "#src/core/model/command-event-data.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { verifyAudit } from "#src/engine/commands/audit/audit-log.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { TAGS, testRig } from "./test-rig.ts";
+import { TAGS, testRig } from "./test-harness.ts";
 
 async function verdictOf(folder: string, expected: AuditHead | null = null) {
   const store = await openStore({ folder, clock: systemClock, readOnly: true });

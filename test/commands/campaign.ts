@@ -6,7 +6,7 @@ import { createLedger } from "./broker/ledger.ts";
 import { createMessages, type Message } from "./broker/messages.ts";
 import { createPostJudge } from "./broker/post-judge.ts";
 import type { Delivery } from "./broker/wire-tap.ts";
-import { arrivalOf, createRig } from "./rig.ts";
+import { arrivalOf, createRig } from "./command-harness.ts";
 import { seededRandom } from "./seeded-random.ts";
 
 const PLANNED_RESTARTS = 5;

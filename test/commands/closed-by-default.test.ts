@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { CommandMessage } from "#src/core/connector.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import { type ConfigInput, type Rig, type RigOptions, SITE, tagsOf } from "./rig.ts";
-import { allowed, faulty, TAG as tag, testRig } from "./test-rig.ts";
+import { type ConfigInput, type Rig, type RigOptions, SITE, tagsOf } from "./command-harness.ts";
+import { allowed, faulty, TAG as tag, testRig } from "./test-harness.ts";
 
 interface Case {
   readonly options?: RigOptions;

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
-import { allowed, TAG, TAGS, testRig } from "./test-rig.ts";
+import { allowed, TAG, TAGS, testRig } from "./test-harness.ts";
 
 function coalescingRig(entry: object = {}) {
   return testRig({ config: { allow: [allowed(TAG, { coalesce: true, ...entry }), allowed(TAGS[1] ?? "")] } });

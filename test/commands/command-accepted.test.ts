@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { CommandAccepted } from "#src/core/model/command-event-data.ts";
 import type { Event } from "#src/core/model/event.ts";
-import type { Rig } from "./rig.ts";
-import { allowed, TAGS, TAG as tag, testRig } from "./test-rig.ts";
+import type { Rig } from "./command-harness.ts";
+import { allowed, TAGS, TAG as tag, testRig } from "./test-harness.ts";
 
 async function acceptedEvents({ store }: Rig): Promise<readonly CommandAccepted[]> {
   const latest = await store.outbox.latest(1_000, ["command-accepted"]);

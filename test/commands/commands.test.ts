@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { booleanTags, type RigOptions } from "./rig.ts";
-import { allowed, faulty, TAGS, TAG as tag, testRig } from "./test-rig.ts";
+import { booleanTags, type RigOptions } from "./command-harness.ts";
+import { allowed, faulty, TAGS, TAG as tag, testRig } from "./test-harness.ts";
 
 const threeWrites = TAGS.slice(0, 3).map((each) => ({ tag: each, value: 22 }));
 const threeTimes = (outcome: string) => Array(3).fill(outcome);

@@ -5,7 +5,7 @@ import { parse } from "yaml";
 import { COMMAND_OUTCOMES } from "#src/core/model/command-event-data.ts";
 import { COMMAND_ENDING_REASONS, COMMAND_REFUSAL_REASONS } from "#src/engine/commands/command.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
-import { allowed, testRig } from "./test-rig.ts";
+import { allowed, testRig } from "./test-harness.ts";
 
 const page = readFileSync(join(import.meta.dirname, "../../docs/commands.md"), "utf8");
 

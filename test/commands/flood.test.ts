@@ -3,8 +3,8 @@ import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { buildMessages } from "#connectors/mqtt/event-messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import { makeEvent } from "#src/core/model/event.ts";
-import { SITE } from "./rig.ts";
-import { allowed, TAG as tag, testRig } from "./test-rig.ts";
+import { SITE } from "./command-harness.ts";
+import { allowed, TAG as tag, testRig } from "./test-harness.ts";
 
 describe("a flood of commands", () => {
   test("causes one rejection per command at first, then results that count further rejections", async () => {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { syncSet } from "#src/engine/sync/stored-documents.ts";
-import { SITE } from "./rig.ts";
-import { allowed, TAG, TAGS, testRig } from "./test-rig.ts";
+import { SITE } from "./command-harness.ts";
+import { allowed, TAG, TAGS, testRig } from "./test-harness.ts";
 
 const OTHER = TAGS[1] ?? "";
 const UNTIL = "2026-11-20T13:00:00.000Z";

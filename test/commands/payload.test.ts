@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { CommandMessage } from "#src/core/connector.ts";
 import { parseCommandPayload } from "#src/engine/commands/command-payload.ts";
 import { seed } from "../seed.ts";
-import { arrivalOf } from "./rig.ts";
+import { arrivalOf } from "./command-harness.ts";
 
 function arrival(payload: string | Uint8Array, changes: Partial<CommandMessage> = {}): CommandMessage {
   return arrivalOf(payload, 1_000, { topic: "plenum/cmd/main/10001/set", tagId: "10001", ...changes });

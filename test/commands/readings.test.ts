@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import type { RigOptions } from "./rig.ts";
-import { allowed, faulty, TAGS, TAG as tag, testRig } from "./test-rig.ts";
+import type { RigOptions } from "./command-harness.ts";
+import { allowed, faulty, TAGS, TAG as tag, testRig } from "./test-harness.ts";
 
 const tags = TAGS.slice(0, 3);
 const readingRig = (simulator: RigOptions["simulator"] = {}, entry: object = {}) =>

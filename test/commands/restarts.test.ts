@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { SITE } from "./rig.ts";
-import { TAGS, testRig } from "./test-rig.ts";
+import { SITE } from "./command-harness.ts";
+import { TAGS, testRig } from "./test-harness.ts";
 
 const RESTARTS = 1_000;
 const EVERY = 50;

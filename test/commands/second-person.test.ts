@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { CommandMessage } from "#src/core/connector.ts";
 import { toOperatorApproval, toOperatorCommand } from "#src/engine/commands/operator-command-message.ts";
-import { allowed, TAGS, testRig } from "./test-rig.ts";
+import { allowed, TAGS, testRig } from "./test-harness.ts";
 
 const SECOND: Partial<CommandMessage> = { purpose: "second", topic: "plenum/cmd/main/second" };
 const [tag = "", free = ""] = TAGS;

@@ -6,7 +6,7 @@ import { CommandsConfig } from "#src/engine/commands/config.ts";
 import type { FreshTagValues } from "#src/engine/commands/fresh-tag-values.ts";
 import { openCommandJournal, type SentCommand } from "#src/engine/commands/journal.ts";
 import { createCommandWriter } from "#src/engine/commands/tag-command-writer.ts";
-import { createRig, SITE, START_MS, tagsOf } from "./rig.ts";
+import { createRig, SITE, START_MS, tagsOf } from "./command-harness.ts";
 
 test("a timed write is not sent without a fresh value that can be restored", async () => {
   const rig = await createRig();

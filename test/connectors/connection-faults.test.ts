@@ -15,7 +15,7 @@ import { connectionFailure } from "#src/core/http/connection-problem.ts";
 import { createHttpTransport } from "#src/engine/source/transport.ts";
 import { absent, freePort, startMosquitto, temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
-import { trialConfig } from "../source/trial-source.ts";
+import { trialConfig } from "../source/source-harness.ts";
 import { closeAfterTest, stopAfterTest } from "../test-resources.ts";
 import { contextFor, never } from "./context.ts";
 import { type Authority, createAuthority, type Issued } from "./mqtt/certificates.ts";

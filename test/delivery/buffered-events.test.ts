@@ -4,7 +4,7 @@ import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
-import { type ScriptedSink, scriptedSink } from "./dispatcher-rig.ts";
+import { type ScriptedSink, scriptedSink } from "./dispatcher-harness.ts";
 import { commit, gapsOf, ids, lag, rig, started, useDispatcherRig, values } from "./dispatcher-steps.ts";
 
 useDispatcherRig();

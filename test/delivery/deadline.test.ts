@@ -8,11 +8,11 @@ import type { Receipt } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { contextFor } from "../connectors/context.ts";
 import { startStub } from "../connectors/stub-server.ts";
-import { createNoticeBoard } from "../receiver/notice-board.ts";
-import { START, sampleAlarm } from "../receiver/trial.ts";
+import { START, sampleAlarm } from "../receiver/receiver-harness.ts";
+import { createNoticeBoard } from "../receiver/receiver-stub.ts";
 import { valueEvent } from "../sample-events.ts";
 import { stopAfterTest } from "../test-resources.ts";
-import { scriptedSink } from "./dispatcher-rig.ts";
+import { scriptedSink } from "./dispatcher-harness.ts";
 import { commit, lag, rig, started, useDispatcherRig, values } from "./dispatcher-steps.ts";
 
 useDispatcherRig();

@@ -4,7 +4,7 @@ import type { Event } from "#src/core/model/event.ts";
 import type { EventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import type { SinkLag } from "#src/engine/store/store.ts";
 import { ids } from "../store/store-steps.ts";
-import { type DispatcherRig, openDispatcherRig, type ScriptedSink } from "./dispatcher-rig.ts";
+import { type DispatcherRig, openDispatcherRig, type ScriptedSink } from "./dispatcher-harness.ts";
 
 export let rig: DispatcherRig;
 

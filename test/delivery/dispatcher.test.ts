@@ -3,7 +3,7 @@ import { ConfigError, LocalFailure, Rejected, Retryable } from "#src/core/errors
 import { openStore } from "#src/engine/store/open.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
-import { openDispatcherRig, scriptedSink, waitingSink } from "./dispatcher-rig.ts";
+import { openDispatcherRig, scriptedSink, waitingSink } from "./dispatcher-harness.ts";
 import { commit, gapsOf, ids, lag, rig, started, stop, useDispatcherRig, values, written } from "./dispatcher-steps.ts";
 
 useDispatcherRig();

@@ -1,6 +1,6 @@
 import { expect, onTestFinished, test } from "vitest";
 import { describeLag, MIXED } from "../suites/lag-suite.ts";
-import { openDispatcherRig, scriptedSink } from "./dispatcher-rig.ts";
+import { openDispatcherRig, scriptedSink } from "./dispatcher-harness.ts";
 
 describeLag("SQLite");
 

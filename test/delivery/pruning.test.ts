@@ -6,7 +6,7 @@ import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createEventLogPruning } from "#src/engine/delivery/event-log-pruning.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
-import { type DispatcherRig, openDispatcherRig } from "./dispatcher-rig.ts";
+import { type DispatcherRig, openDispatcherRig } from "./dispatcher-harness.ts";
 import { rig, useDispatcherRig } from "./dispatcher-steps.ts";
 
 useDispatcherRig();

@@ -14,7 +14,7 @@ import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 import { editState } from "../store/store-steps.ts";
 import { testFolder } from "../test-resources.ts";
-import { type ScriptedSink, scriptedSink } from "./dispatcher-rig.ts";
+import { type ScriptedSink, scriptedSink } from "./dispatcher-harness.ts";
 import { commit, rig, started, stop, useDispatcherRig, values } from "./dispatcher-steps.ts";
 
 useDispatcherRig();

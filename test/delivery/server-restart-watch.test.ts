@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
-import { type ScriptedSink, scriptedSink } from "./dispatcher-rig.ts";
+import { type ScriptedSink, scriptedSink } from "./dispatcher-harness.ts";
 import { commit, gapsOf, ids, rig, started, stop, useDispatcherRig, values } from "./dispatcher-steps.ts";
 
 useDispatcherRig();

@@ -4,7 +4,7 @@ import { Config } from "#src/app/config/config.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
-import { configured, scriptedSink, waitingSink } from "./dispatcher-rig.ts";
+import { configured, scriptedSink, waitingSink } from "./dispatcher-harness.ts";
 import { ids, rig, started, stop, useDispatcherRig, values, written } from "./dispatcher-steps.ts";
 
 useDispatcherRig();

@@ -4,7 +4,7 @@ import { ConfigError, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import { createSinkState } from "#src/engine/delivery/batches.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../sample-events.ts";
-import { type ScriptedSink, scriptedSink } from "./dispatcher-rig.ts";
+import { type ScriptedSink, scriptedSink } from "./dispatcher-harness.ts";
 import { commit, lag, rig, started, useDispatcherRig, values } from "./dispatcher-steps.ts";
 
 useDispatcherRig();

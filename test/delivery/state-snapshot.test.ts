@@ -4,7 +4,7 @@ import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { buildSnapshotRequest } from "#src/engine/delivery/send-state-snapshot.ts";
 import { ALARM, GATEWAY, SITE, SYSTEM, TAG, valueEvent } from "../sample-events.ts";
-import { type ScriptedSink, scriptedSink } from "./dispatcher-rig.ts";
+import { type ScriptedSink, scriptedSink } from "./dispatcher-harness.ts";
 import { commit, ids, rig, stop, useDispatcherRig, written } from "./dispatcher-steps.ts";
 
 useDispatcherRig();

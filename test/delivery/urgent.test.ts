@@ -3,7 +3,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../sample-events.ts";
 import { sized } from "../sizes.ts";
 import { describeUrgent } from "../suites/urgent-suite.ts";
-import { openDispatcherRig } from "./dispatcher-rig.ts";
+import { openDispatcherRig } from "./dispatcher-harness.ts";
 
 describeUrgent("the state in a folder", 20_000, sized(100, 30));
 

@@ -6,7 +6,7 @@ import { parse } from "yaml";
 import { Config } from "#src/app/config/config.ts";
 import { listOptionPaths } from "#src/app/config/schema-lookup.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
-import { wholeProgram } from "../cli/whole-program.ts";
+import { wholeProgram } from "../cli/complete-program.ts";
 import { blocksIn, codeSpansIn, type Page, pages } from "./markdown.ts";
 
 const ROOT = join(import.meta.dirname, "../..");

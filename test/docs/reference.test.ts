@@ -12,7 +12,7 @@ import { optionAnchor, optionsOf } from "../../tools/reference/configuration.ts"
 import { eventTypes } from "../../tools/reference/event-types.ts";
 import { describeMetrics } from "../../tools/reference/metrics.ts";
 import { DOCUMENTS } from "../../tools/reference.ts";
-import { wholeProgram } from "../cli/whole-program.ts";
+import { wholeProgram } from "../cli/complete-program.ts";
 import { startVirtualWorker } from "../virtual-worker.ts";
 
 const ROOT = join(import.meta.dirname, "../..");

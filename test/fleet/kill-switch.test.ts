@@ -7,7 +7,7 @@ import {
   releaseFleetKillSwitch,
   throwFleetKillSwitch,
 } from "#src/scale/fleet/kill-switch.ts";
-import { countingLog } from "../broken-parts.ts";
+import { countingLog } from "../failing-parts.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { createMemoryTables } from "./memory-tables.ts";

@@ -8,9 +8,9 @@ import type { HeldSource, Lease } from "#src/scale/fleet/held-sources.ts";
 import type { FleetTiming } from "#src/scale/fleet/lease-timing.ts";
 import { openStateDatabase } from "#src/scale/postgres/open-state-database.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
-import { askAt } from "../ask-postgres.ts";
+import { askAt } from "../query-postgres.ts";
 import type { RealServer } from "../real-servers.ts";
-import { startServerForTests, urlAt } from "../store/postgres/rig.ts";
+import { startServerForTests, urlAt } from "../store/postgres/postgres-harness.ts";
 import { startDatabaseProxy } from "../takeovers/database-proxy.ts";
 import { closeAfterTest } from "../test-resources.ts";
 

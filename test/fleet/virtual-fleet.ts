@@ -1,7 +1,7 @@
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createFleet, type FleetOptions } from "#src/scale/fleet/fleet.ts";
 import type { HeldSource, Lease } from "#src/scale/fleet/held-sources.ts";
-import { countingLog } from "../broken-parts.ts";
+import { countingLog } from "../failing-parts.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { createMemoryTables } from "./memory-tables.ts";
 

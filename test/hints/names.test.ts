@@ -5,8 +5,8 @@ import type { Command } from "commander";
 import { describe, expect, test } from "vitest";
 import { Config, configJsonSchema } from "#src/app/config/config.ts";
 import { listOptionPaths } from "#src/app/config/schema-lookup.ts";
-import { wholeProgram } from "../cli/whole-program.ts";
-import { listCommandLines, listHints } from "./texts.ts";
+import { wholeProgram } from "../cli/complete-program.ts";
+import { listCommandLines, listHints } from "./source-texts.ts";
 
 /** Everything that a hint names exists: commands and options, configuration keys and values, files. */
 const repositoryRoot = join(import.meta.dirname, "../..");

@@ -3,8 +3,8 @@ import { emitEventRows } from "#connectors/shared/lake/event-rows.ts";
 import { applyRowUpdates, findColumnIndex, type LakeRow, type LakeTable } from "#connectors/shared/lake/table-model.ts";
 import { ALARM_EPISODE_TABLE, TAG_TABLE, TAG_VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
-import { openDispatcherRig } from "../delivery/dispatcher-rig.ts";
-import { sampleAlarm } from "../receiver/trial.ts";
+import { openDispatcherRig } from "../delivery/dispatcher-harness.ts";
+import { sampleAlarm } from "../receiver/receiver-harness.ts";
 import { replay, seed } from "../seed.ts";
 
 function rowIn(table: LakeTable, cells: Readonly<Record<string, string | number | boolean | null>>): LakeRow {

@@ -23,8 +23,8 @@ import {
   serviceIsNotFlooded,
   tokenRequestsAreRare,
 } from "./judge/requests.ts";
+import { backfillOrder, createStage, type LastingFault, type Stage } from "./loss-harness.ts";
 import { createReceivedEvents, type ReceivedEvents } from "./received-events.ts";
-import { backfillOrder, createStage, type LastingFault, type Stage } from "./stage.ts";
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;

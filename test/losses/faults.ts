@@ -1,6 +1,6 @@
 import { TOKEN_ABILITIES } from "#src/simulator/options.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
-import type { LossWorld } from "./world.ts";
+import type { LossWorld } from "./building.ts";
 
 export interface Rights {
   readonly sites: readonly number[];

@@ -1,5 +1,5 @@
 import { describeCampaign } from "../campaign/suite.ts";
-import kept from "./kept-seeds.json" with { type: "json" };
+import kept from "./failed-seeds.json" with { type: "json" };
 
 describeCampaign("random losses of permissions, tags and endpoints", {
   campaign: new URL("campaign.ts", import.meta.url),

@@ -1,6 +1,6 @@
 import type { AnyEvent } from "#src/core/model/event.ts";
 import type { LoggedEvent } from "#src/engine/store/store.ts";
-import type { Stage } from "./stage.ts";
+import type { Stage } from "./loss-harness.ts";
 
 /** Events as a sink would have received them. Times are milliseconds since 1970. */
 export type ReceivedEvents = ReturnType<typeof createReceivedEvents>;

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { askAt } from "../ask-postgres.ts";
-import { createFleetStage, describeWithServers, expectQuotaKept, POLL } from "./stage.ts";
+import { askAt } from "../query-postgres.ts";
+import { createFleetStage, describeWithServers, expectQuotaKept, POLL } from "./fleet-harness.ts";
 
 const SOURCES = ["east", "north"];
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
-import { createFleetStage, describeWithServers, holds, POLL } from "./stage.ts";
+import { createFleetStage, describeWithServers, holds, POLL } from "./fleet-harness.ts";
 
 const SOURCES = ["east", "north", "south", "west"];
 const [WARN, ERROR] = [40, 50];

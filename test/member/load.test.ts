@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
-import { connectTo } from "../ask-postgres.ts";
-import { createFleetStage, describeWithServers, holds, POLL } from "./stage.ts";
+import { connectTo } from "../query-postgres.ts";
+import { createFleetStage, describeWithServers, holds, POLL } from "./fleet-harness.ts";
 
 const SOURCES = ["north", "south"];
 const CONNECTIONS = 2;

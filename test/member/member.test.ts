@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { expect, test } from "vitest";
 import { findWorker, requestStatus } from "#src/ui/operator/control-socket-client.ts";
 import { absent, programPath } from "../real-servers.ts";
-import { createFleetStage, describeWithServers, expectQuotaKept } from "./stage.ts";
+import { createFleetStage, describeWithServers, expectQuotaKept } from "./fleet-harness.ts";
 
 describeWithServers("one member of a fleet", () => {
   test("one member of a fleet runs every source with separate sinks, and reports all sources together", async () => {

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { FleetMember } from "#src/scale/fleet-member.ts";
 import { sendLockChange } from "#src/ui/operator/control-socket-client.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
-import { createFleetStage, describeWithServers, expectQuotaKept, holds, POLL, type Service } from "./stage.ts";
+import { createFleetStage, describeWithServers, expectQuotaKept, holds, POLL, type Service } from "./fleet-harness.ts";
 
 const SOURCES = ["east", "north", "south", "west"];
 const TWO_SOURCES = SOURCES.slice(0, 2);

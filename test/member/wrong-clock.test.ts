@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { createFleetStage, describeWithServers, POLL } from "./stage.ts";
+import { createFleetStage, describeWithServers, POLL } from "./fleet-harness.ts";
 
 const WRONG_MS = 300_000;
 /** Members estimate the database's clock from the duration of a query. */

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { createNoticeBoard } from "./notice-board.ts";
-import { createSinkTest, sampleAlarm } from "./trial.ts";
+import { createSinkTest, sampleAlarm } from "./receiver-harness.ts";
+import { createNoticeBoard } from "./receiver-stub.ts";
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;

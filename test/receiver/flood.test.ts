@@ -5,11 +5,11 @@ import { Throttled } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
-import { openDispatcherRig } from "../delivery/dispatcher-rig.ts";
+import { openDispatcherRig } from "../delivery/dispatcher-harness.ts";
 import { seed } from "../seed.ts";
 import { sized } from "../sizes.ts";
-import { createNoticeBoard } from "./notice-board.ts";
-import { ReceiverOptions, sampleAlarm } from "./trial.ts";
+import { ReceiverOptions, sampleAlarm } from "./receiver-harness.ts";
+import { createNoticeBoard } from "./receiver-stub.ts";
 
 const ALARMS = 2_000;
 const CHANGES_A_MINUTE = 200;

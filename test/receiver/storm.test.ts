@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { addSilence, endSilence } from "#src/engine/silence/alarm-silences.ts";
 import { GATEWAY } from "../sample-events.ts";
-import { createNoticeBoard } from "./notice-board.ts";
-import { createSinkTest, gatewayOffline, gatewayOnline, START, sampleAlarm } from "./trial.ts";
+import { createSinkTest, gatewayOffline, gatewayOnline, START, sampleAlarm } from "./receiver-harness.ts";
+import { createNoticeBoard } from "./receiver-stub.ts";
 
 const MINUTE = 60_000;
 const listTitles = (sinkTest: ReturnType<typeof createSinkTest>) =>

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { addTicketsOnCommit, alarmTicketKey, readAlarmTickets } from "#src/engine/views/alarm-tickets.ts";
-import { createNoticeBoard } from "./notice-board.ts";
-import { createSinkTest, sampleAlarm } from "./trial.ts";
+import { createSinkTest, sampleAlarm } from "./receiver-harness.ts";
+import { createNoticeBoard } from "./receiver-stub.ts";
 
 test("ticketsOf returns open and closed tickets, for single alarms and for alarms grouped behind a gateway", async () => {
   const sinkTest = createSinkTest(createNoticeBoard("findable"));

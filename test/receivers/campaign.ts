@@ -2,7 +2,7 @@ import { computeIncidentKey } from "#connectors/shared/receiver/receiver-interfa
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
-import { START, sampleAlarm } from "../receiver/trial.ts";
+import { START, sampleAlarm } from "../receiver/receiver-harness.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import type { ServerFailure } from "./receiver-server.ts";
 import { createSink, type ReceiverCase } from "./receivers.ts";

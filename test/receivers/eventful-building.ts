@@ -3,7 +3,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { type DocumentChange, documentSet, type Store } from "#src/engine/store/store.ts";
 import type { StoredAlarm, StoredObject } from "#src/engine/sync/stored-documents.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
-import { gatewayOnline, START, sampleAlarm } from "../receiver/trial.ts";
+import { gatewayOnline, START, sampleAlarm } from "../receiver/receiver-harness.ts";
 import { GATEWAY } from "../sample-events.ts";
 import type { RunSettings } from "./run-settings.ts";
 

@@ -5,7 +5,7 @@ import type { IncidentReference } from "#connectors/shared/receiver/receiver-int
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";
-import { START, sampleAlarm } from "../receiver/trial.ts";
+import { START, sampleAlarm } from "../receiver/receiver-harness.ts";
 import { AWKWARD_TEXTS } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { closeAfterTest, disposeAfterTest, stopAfterTest } from "../test-resources.ts";

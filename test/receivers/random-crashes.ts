@@ -14,7 +14,7 @@ import type { Store } from "#src/engine/store/store.ts";
 import { withSeededMathRandom } from "../campaign/seeded-chance.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
-import { START } from "../receiver/trial.ts";
+import { START } from "../receiver/receiver-harness.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { findProblems, type RunOutcome, summarizeIncidents } from "./check-outcome.ts";
 import { createEventfulBuilding } from "./eventful-building.ts";

@@ -8,7 +8,7 @@ import { documentSet } from "#src/engine/store/store.ts";
 import type { StoredLedger } from "#src/engine/sync/stored-documents.ts";
 import { absent } from "../real-servers.ts";
 import type { ArrivedEvent } from "./receivers.ts";
-import { buildStage, type Stage } from "./stage.ts";
+import { buildStage, type Stage } from "./run-harness.ts";
 
 const hasMissingServers = [absent("mosquitto"), absent("victoria-metrics"), absent("influxd")].includes(true);
 

@@ -3,7 +3,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
 import { derivePublicKeyText } from "#src/engine/commands/approval/signature.ts";
 import type { TransportRequest } from "#src/engine/source/transport.ts";
-import { arrivalOf } from "../commands/rig.ts";
+import { arrivalOf } from "../commands/command-harness.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 

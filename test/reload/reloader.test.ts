@@ -2,7 +2,7 @@ import { utimesSync, writeFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { ConfigurationError } from "#src/app/config/config-problems.ts";
 import { ConfigError, Retryable } from "#src/core/errors/errors.ts";
-import { startReloader } from "./reloader-rig.ts";
+import { startReloader } from "./reloader-harness.ts";
 
 describe("a reload of the configuration", () => {
   test("prepares all components before any applies the change, and emits applied changes and changes that need a restart", async () => {

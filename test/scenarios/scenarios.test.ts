@@ -1,7 +1,7 @@
 import { readdirSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { readSteps, readWorld } from "./story.ts";
-import { playScenario } from "./walk.ts";
+import { playScenario } from "./play-scenario.ts";
+import { readSteps, readWorld } from "./scenario-files.ts";
 
 const FOLDER = import.meta.dirname;
 const folders = readdirSync(FOLDER, { withFileTypes: true })

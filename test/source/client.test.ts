@@ -5,7 +5,7 @@ import { readClocks } from "#src/core/runtime/elapsed-time.ts";
 import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { TagIdError } from "#src/engine/source/queries.ts";
 import { StaleSocket } from "#src/engine/source/transport.ts";
-import { CALLS, failureOf, GOOD, never, passThrough, reply, TOKEN, tagRecord, trialSource } from "./trial-source.ts";
+import { CALLS, failureOf, GOOD, never, passThrough, reply, TOKEN, tagRecord, trialSource } from "./source-harness.ts";
 
 const DAY = "from=2026-06-01T00%3A00%3A00Z&to=2026-06-02T00%3A00%3A00Z&resolution=1h&tz=Europe%2FStockholm";
 const PATHS: Record<string, string> = {

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { asFailure } from "#src/core/errors/errors.ts";
 import { parseJson } from "#src/engine/source/reply.ts";
 import { seed } from "../seed.ts";
-import { CALLS, GOOD, trialSource } from "./trial-source.ts";
+import { CALLS, GOOD, trialSource } from "./source-harness.ts";
 
 const parsed = (text: string | Uint8Array) =>
   parseJson(typeof text === "string" ? new TextEncoder().encode(text) : text);

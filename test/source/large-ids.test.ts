@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { allItems, allPages, never, reply, trialSource } from "./trial-source.ts";
+import { allItems, allPages, never, reply, trialSource } from "./source-harness.ts";
 
 /** As numbers, both ids would be equal. */
 const [FIRST, SECOND] = ["9007199254740993", "9007199254740992"];

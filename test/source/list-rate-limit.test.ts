@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { createListRateLimit, type ListLane } from "#src/engine/source/list-rate-limit.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { never } from "./trial-source.ts";
+import { never } from "./source-harness.ts";
 
 /** A service that opens a window of 60 s at the first request and allows `limit` in it. */
 function firstHitWindow(limit: number, clock: { monotonic(): number }) {

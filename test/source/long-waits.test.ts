@@ -6,8 +6,8 @@ import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { Source } from "#src/engine/source/source.ts";
 import { closeAfterTest } from "../test-resources.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
-import { createVolatileMemory, START_MS, usedBefore, type VolatileMemory } from "./quota-rig.ts";
-import { failureOf, never, reply, TOKEN, trialConfig } from "./trial-source.ts";
+import { createVolatileMemory, START_MS, usedBefore, type VolatileMemory } from "./quota-harness.ts";
+import { failureOf, never, reply, TOKEN, trialConfig } from "./source-harness.ts";
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;

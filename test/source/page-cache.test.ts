@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import { registerSecret } from "#src/core/values/secret-masking.ts";
 import type { FindRecord } from "#src/engine/source/source.ts";
-import { allItems, allPages, envelope, failureOf, never, reply, tagRecord, trialSource } from "./trial-source.ts";
+import { allItems, allPages, envelope, failureOf, never, reply, tagRecord, trialSource } from "./source-harness.ts";
 
 const NONE_STORED = () => undefined;
 

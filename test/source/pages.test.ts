@@ -14,7 +14,7 @@ import {
   tagRecord,
   trialConfig,
   trialSource,
-} from "./trial-source.ts";
+} from "./source-harness.ts";
 
 const LIST = "https://service.example/base/api/v1/alarms";
 const paramsOf = ({ path }: { readonly path: string }) => new URL(path, "https://service.example").searchParams;

@@ -12,7 +12,7 @@ import {
   START_MS,
   usedBefore,
   type VolatileMemory,
-} from "./quota-rig.ts";
+} from "./quota-harness.ts";
 
 const asked = (rig: Rig, count: number, lane: QueueLane = "on-demand", name: string = lane, more: Ask = {}) => {
   for (let i = 0; i < count; i += 1) void rig.ask(lane, name, more);

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { registerSecret } from "#src/core/values/secret-masking.ts";
 import { createRecordParsers } from "#src/engine/source/records.ts";
-import { alarmRecord, GOOD, never, reply, tagRecord, trialSource } from "./trial-source.ts";
+import { alarmRecord, GOOD, never, reply, tagRecord, trialSource } from "./source-harness.ts";
 
 const SECRET = "schema-secret-0123456789";
 registerSecret(SECRET);

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { decodeReply, type ReplyContext } from "#src/engine/source/reply.ts";
-import { CALLS, failureOf, GOOD, never, reply, TOKEN, trialSource } from "./trial-source.ts";
+import { CALLS, failureOf, GOOD, never, reply, TOKEN, trialSource } from "./source-harness.ts";
 
 const READING: ReplyContext = { endpoint: "tags/read", meaningOf404: "rejected", nowMs: 0 };
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { parseRetryAfterMs } from "#src/core/http/retry-after.ts";
 import { decodeReply } from "#src/engine/source/reply.ts";
-import { reply } from "./trial-source.ts";
+import { reply } from "./source-harness.ts";
 
 function wait(body: unknown, header?: string): unknown {
   const headers: Record<string, string> = header === undefined ? {} : { "retry-after": header };

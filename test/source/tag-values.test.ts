@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { failureOf, never, reply, TOKEN, tagRecord, trialSource } from "./trial-source.ts";
+import { failureOf, never, reply, TOKEN, tagRecord, trialSource } from "./source-harness.ts";
 
 const AT = "2026-06-01T00:00:00Z";
 const RANGE = { tagIds: ["1"], from: AT, to: "2026-06-02T00:00:00Z", resolution: "1h", timeZone: "UTC" } as const;

@@ -7,7 +7,7 @@ import { createAuthority } from "../connectors/mqtt/certificates.ts";
 import { startStub } from "../connectors/stub-server.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { closeAfterTest, stopAfterTest } from "../test-resources.ts";
-import { failureOf, never, trialConfig } from "./trial-source.ts";
+import { failureOf, never, trialConfig } from "./source-harness.ts";
 
 const GET = { method: "GET", path: "/", headers: {}, body: null } as const;
 

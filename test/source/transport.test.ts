@@ -5,7 +5,7 @@ import { gzipSync } from "node:zlib";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { createHttpTransport, StaleSocket, type TransportRequest } from "#src/engine/source/transport.ts";
 import { closeAfterTest } from "../test-resources.ts";
-import { CALLS, failureOf, never, tagRecord, trialConfig, trialSource } from "./trial-source.ts";
+import { CALLS, failureOf, never, tagRecord, trialConfig, trialSource } from "./source-harness.ts";
 
 async function listening(server: Server): Promise<string> {
   const sockets = new Set<Socket>();

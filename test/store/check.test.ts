@@ -5,7 +5,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-page-format.ts";
 import { checkStateInFolder, isStateIntact } from "#src/engine/store/state-check.ts";
 import { testFolder } from "../test-resources.ts";
-import { CLOCK, createFilledState } from "./furnished-state.ts";
+import { CLOCK, createFilledState } from "./filled-state.ts";
 import { editState } from "./store-steps.ts";
 
 let folder: string;

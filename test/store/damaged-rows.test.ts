@@ -8,7 +8,7 @@ import type { Store } from "#src/engine/store/store.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { replay, seed } from "../seed.ts";
-import { CLOCK, createFilledState, type Furnished } from "./furnished-state.ts";
+import { CLOCK, createFilledState, type Furnished } from "./filled-state.ts";
 import { drain, ids } from "./store-steps.ts";
 
 /** Flips single bits in each column of each table. The worker uses no changed data and reports each loss. */

@@ -6,8 +6,8 @@ import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 import { testFolder } from "../test-resources.ts";
+import { CLOCK } from "./filled-state.ts";
 import { flipBytes } from "./flipped-bytes/campaign.ts";
-import { CLOCK } from "./furnished-state.ts";
 import { editState, eventsOf, pragmaOf, values } from "./store-steps.ts";
 
 let folder: string;

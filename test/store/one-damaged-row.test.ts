@@ -8,7 +8,7 @@ import type { Store } from "#src/engine/store/store.ts";
 import { createStatus } from "#src/ui/status/status-report.ts";
 import { valueEvent } from "../sample-events.ts";
 import { closeAfterTest, testFolder } from "../test-resources.ts";
-import { CLOCK } from "./furnished-state.ts";
+import { CLOCK } from "./filled-state.ts";
 import { editState, settle, values } from "./store-steps.ts";
 
 let folder: string;

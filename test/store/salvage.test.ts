@@ -12,7 +12,7 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 import { closeAfterTest, testFolder } from "../test-resources.ts";
-import { CLOCK } from "./furnished-state.ts";
+import { CLOCK } from "./filled-state.ts";
 import { ids, settle } from "./store-steps.ts";
 
 let base: string;

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
 import { lagFiltersBySink, SinkEventFilter } from "#src/engine/delivery/filter.ts";
-import { type DispatcherRig, openDispatcherRig, type Place } from "../delivery/dispatcher-rig.ts";
+import { type DispatcherRig, openDispatcherRig, type Place } from "../delivery/dispatcher-harness.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 
 /** 300 values with an alarm after every hundredth, all of site 1. */

@@ -4,7 +4,7 @@ import type { Receipt } from "#src/core/connector.ts";
 import { ConfigError, Malformed, NoTagLog, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import type { EventNumber } from "#src/core/model/delivery-sequence.ts";
 import { type Event, eventOrderingKey } from "#src/core/model/event.ts";
-import { openDispatcherRig, type Place, type ScriptedSink, scriptedSink } from "../delivery/dispatcher-rig.ts";
+import { openDispatcherRig, type Place, type ScriptedSink, scriptedSink } from "../delivery/dispatcher-harness.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { seed } from "../seed.ts";
 

@@ -11,7 +11,7 @@ import {
   type Place,
   type ScriptedSink,
   scriptedSink,
-} from "../delivery/dispatcher-rig.ts";
+} from "../delivery/dispatcher-harness.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 

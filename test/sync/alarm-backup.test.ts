@@ -11,8 +11,8 @@ import {
   storedAlarm,
   trial,
   warned,
-} from "./alarm-trial.ts";
-import type { WireList } from "./trial-sync.ts";
+} from "./alarm-harness.ts";
+import type { WireList } from "./sync-harness.ts";
 
 async function ended(alarms: number): Promise<{ ids: readonly string[]; backup: WireList["data"] }> {
   const { control } = openTrial();

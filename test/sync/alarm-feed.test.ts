@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { activeQueries, emitted, isAlarmList, MINUTE, openTrial, trial } from "./alarm-trial.ts";
-import { ALARMS_ONLY, type TrialOptions, type TrialSync } from "./trial-sync.ts";
+import { activeQueries, emitted, isAlarmList, MINUTE, openTrial, trial } from "./alarm-harness.ts";
+import { ALARMS_ONLY, type TrialOptions, type TrialSync } from "./sync-harness.ts";
 
 async function started(options: TrialOptions = {}): Promise<TrialSync> {
   openTrial(options);

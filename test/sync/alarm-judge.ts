@@ -1,7 +1,7 @@
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
 import { type StoredAlarm, type StoredAlarmSite, syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { AlarmTransition } from "#src/simulator/alarms.ts";
-import { START_MS, type TrialSync } from "./trial-sync.ts";
+import { START_MS, type TrialSync } from "./sync-harness.ts";
 
 export interface Circumstances {
   readonly deleted: ReadonlySet<string>;

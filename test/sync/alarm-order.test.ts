@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { changeRecords, emitted, MINUTE, openTrial, shiftTime, storedAlarm, TOKEN, trial } from "./alarm-trial.ts";
-import { ALARMS_ONLY } from "./trial-sync.ts";
+import { changeRecords, emitted, MINUTE, openTrial, shiftTime, storedAlarm, TOKEN, trial } from "./alarm-harness.ts";
+import { ALARMS_ONLY } from "./sync-harness.ts";
 
 const HOURLY_SCHEDULES = { ...ALARMS_ONLY.schedules, alarms: "0 * * * *", resolved_sweep: "10 * * * *" };
 const HOURLY = { ...ALARMS_ONLY, schedules: HOURLY_SCHEDULES };

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { seededRandom } from "../commands/seeded-random.ts";
-import { AlarmService, activeQueries, emitted, idOf, jobProblem, MINUTE, trial } from "./alarm-trial.ts";
-import { ALARMS_ONLY } from "./trial-sync.ts";
+import { AlarmService, activeQueries, emitted, idOf, jobProblem, MINUTE, trial } from "./alarm-harness.ts";
+import { ALARMS_ONLY } from "./sync-harness.ts";
 
 async function started(
   sites: number,

@@ -1,5 +1,5 @@
 import { describeCampaign } from "../campaign/suite.ts";
-import kept from "./kept-seeds.json" with { type: "json" };
+import kept from "./failed-seeds.json" with { type: "json" };
 
 describeCampaign("random schedules of alarm polls", {
   campaign: new URL("alarm-simulation.ts", import.meta.url),

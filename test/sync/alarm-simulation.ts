@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 import type { CampaignResult } from "../campaign/campaign.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { type Circumstances, judge } from "./alarm-judge.ts";
-import { ALARMS_ONLY, createTrial, START_MS, type TrialSync } from "./trial-sync.ts";
+import { ALARMS_ONLY, createTrial, START_MS, type TrialSync } from "./sync-harness.ts";
 
 const SITES = [2, 3, 4];
 const TOKEN = "simulator-token";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { doubtful, emitted, isAlarmList, jobProblem, MINUTE, startWithAlarms, trial } from "./alarm-trial.ts";
-import type { ListChange } from "./trial-sync.ts";
+import { doubtful, emitted, isAlarmList, jobProblem, MINUTE, startWithAlarms, trial } from "./alarm-harness.ts";
+import type { ListChange } from "./sync-harness.ts";
 
 const replaced = (id: string, record: unknown, isActive = true): ListChange => {
   return (list, path, query) => {

@@ -15,7 +15,7 @@ import {
   readingSource,
   runFollower,
   tagNamed,
-} from "./trial-building.ts";
+} from "./live-reads-harness.ts";
 
 const START = Date.parse("2026-11-02T06:00:00Z");
 const HOUR_MS = 3_600_000;

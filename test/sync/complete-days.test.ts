@@ -17,8 +17,8 @@ import { createSeriesSelector } from "#src/engine/sync/history/series-registry.t
 import type { StoredLedger } from "#src/engine/sync/stored-documents.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
-import { inventory, startFollower, tagNamed } from "./trial-building.ts";
-import { DAY_MS, HOUR_MS, historyStage } from "./trial-history.ts";
+import { DAY_MS, HOUR_MS, historyStage } from "./history-harness.ts";
+import { inventory, startFollower, tagNamed } from "./live-reads-harness.ts";
 
 function stage(startMs: number, zone: string) {
   const { clock, store, service, createPull } = historyStage(startMs, 2);

@@ -23,8 +23,8 @@ import type { StoredLedger } from "#src/engine/sync/stored-documents.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
+import { seriesWith } from "./history-harness.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
-import { seriesWith } from "./trial-history.ts";
 
 const NOW = Date.parse("2026-11-02T06:00:00Z");
 const RULES = {

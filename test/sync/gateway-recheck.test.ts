@@ -3,8 +3,8 @@ import { INCIDENT_EVENT_KINDS } from "#connectors/shared/receiver/config.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
-import { createNoticeBoard } from "../receiver/notice-board.ts";
-import { ReceiverOptions } from "../receiver/trial.ts";
+import { ReceiverOptions } from "../receiver/receiver-harness.ts";
+import { createNoticeBoard } from "../receiver/receiver-stub.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
 const SECOND = 1_000;

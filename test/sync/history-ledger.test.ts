@@ -37,7 +37,7 @@ import {
   upgradeLegacyLedger,
 } from "#src/engine/sync/history/series-registry.ts";
 import { isSeriesComplete, type StoredLedger } from "#src/engine/sync/stored-documents.ts";
-import { DAY_MS, FIVE_MS, HOUR_MS, MINUTE_MS, START, seriesWith } from "./trial-history.ts";
+import { DAY_MS, FIVE_MS, HOUR_MS, MINUTE_MS, START, seriesWith } from "./history-harness.ts";
 
 const RULES: SeriesRules = {
   ...{ resolution: "5m", timeZone: "UTC", everyMs: 15 * MINUTE_MS },

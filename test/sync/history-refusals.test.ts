@@ -9,7 +9,6 @@ import type { HistoryPull, HistoryPullOptions } from "#src/engine/sync/history/p
 import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
 import { isSeriesComplete } from "#src/engine/sync/stored-documents.ts";
 import type { RefusalCause, TokenScope } from "#src/engine/sync/token-scope.ts";
-import { inventory, runFollower, startFollower, tagNamed } from "./trial-building.ts";
 import {
   DAY_MS,
   FIVE_MS,
@@ -20,7 +19,8 @@ import {
   MINUTE_MS,
   START,
   testBackfill,
-} from "./trial-history.ts";
+} from "./history-harness.ts";
+import { inventory, runFollower, startFollower, tagNamed } from "./live-reads-harness.ts";
 
 const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "1d" };
 const MONTH_MS = Date.parse("2026-11-01T00:00:00Z");

@@ -7,7 +7,6 @@ import type { HistoryPull } from "#src/engine/sync/history/pull.ts";
 import { type StoredBackfill, syncSet } from "#src/engine/sync/stored-documents.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { sized } from "../sizes.ts";
-import { startFollower } from "./trial-building.ts";
 import {
   DAY_MS,
   FIVE_MS,
@@ -20,7 +19,8 @@ import {
   START,
   type ToldPoints,
   testBackfill,
-} from "./trial-history.ts";
+} from "./history-harness.ts";
+import { startFollower } from "./live-reads-harness.ts";
 
 let { clock, store, service, createPull, runOnce, told, ledger, putBackfill, loadBackfill } = historyStage(START, 2);
 

@@ -4,8 +4,8 @@ import { findOfflineGatewayBySite } from "#src/engine/sync/inventory/gateways.ts
 import { loadRequestableTags } from "#src/engine/sync/inventory/requestable-tags.ts";
 import { findDueExpiryWarning } from "#src/engine/sync/sync.ts";
 import { GATEWAY } from "../sample-events.ts";
-import { MINUTE, openTrial, TOKEN, trial } from "./alarm-trial.ts";
-import { RARE_SCHEDULES, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
+import { MINUTE, openTrial, TOKEN, trial } from "./alarm-harness.ts";
+import { RARE_SCHEDULES, START_MS, type TrialOptions, type TrialSync } from "./sync-harness.ts";
 
 async function started(options: TrialOptions = {}): Promise<TrialSync> {
   openTrial({ sync: { spread: "0s" }, ...options });

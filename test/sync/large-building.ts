@@ -1,5 +1,5 @@
 import type { Transport } from "#src/engine/source/transport.ts";
-import { envelope, GOOD, tagRecord } from "../source/trial-source.ts";
+import { envelope, GOOD, tagRecord } from "../source/source-harness.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 
 /** A service with as many sites and tags as a test wants; the simulator's world is too small for 50,000 tags. */

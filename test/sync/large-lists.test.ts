@@ -3,8 +3,8 @@ import type { Tag } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { StoredAlarm, StoredObject } from "#src/engine/sync/stored-documents.ts";
-import { MINUTE, openTrial, trial } from "./alarm-trial.ts";
-import { ALARMS_ONLY, RARE_SCHEDULES, type WireList } from "./trial-sync.ts";
+import { MINUTE, openTrial, trial } from "./alarm-harness.ts";
+import { ALARMS_ONLY, RARE_SCHEDULES, type WireList } from "./sync-harness.ts";
 
 const TAGS = 1_234;
 const LISTS = { ...RARE_SCHEDULES, sites: "*/5 * * * *", gateways: false, tags: "*/5 * * * *" } as const;

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { ListPage, Source } from "#src/engine/source/source.ts";
 import { describeListProgress, readTagsFromLists, type TagListProgress } from "#src/engine/sync/visible-building.ts";
-import { tagNamed } from "./trial-building.ts";
+import { tagNamed } from "./live-reads-harness.ts";
 
 test("the progress of the lists states the remaining time for 24 pages at once and 24 pages in each following minute", () => {
   const at = (pageCount: number, pagesLeft: number) => {

@@ -19,7 +19,7 @@ import {
   readingSource,
   runFollower,
   tagNamed,
-} from "./trial-building.ts";
+} from "./live-reads-harness.ts";
 
 let clock: VirtualClock;
 let store: Store;

@@ -18,7 +18,7 @@ import {
   runFollower,
   startFollower,
   tagNamed,
-} from "./trial-building.ts";
+} from "./live-reads-harness.ts";
 
 const START = Date.parse("2026-11-02T06:00:00Z");
 

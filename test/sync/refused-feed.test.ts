@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { SERVICE_SUBJECT } from "#src/core/model/event.ts";
 import { sleepFor } from "#src/core/runtime/waiting.ts";
 import type { LoopJob } from "#src/engine/sync/job.ts";
-import { MINUTE, openTrial, TOKEN, trial } from "./alarm-trial.ts";
+import { MINUTE, openTrial, TOKEN, trial } from "./alarm-harness.ts";
 
 const SCHEDULES = {
   ...{ token: "0 * * * *", sites: "10 * * * * *", alarms: "*/30 * * * * *", resolved_sweep: "20 * * * * *" },

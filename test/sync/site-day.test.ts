@@ -4,7 +4,7 @@ import { countSeriesDay, createDayCounter, daySealedFact } from "#src/engine/syn
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import type { SeriesLedger } from "#src/engine/sync/history/series-registry.ts";
 import type { StoredLedger, StoredRange } from "#src/engine/sync/stored-documents.ts";
-import { tagNamed } from "./trial-building.ts";
+import { tagNamed } from "./live-reads-harness.ts";
 
 const NOW = Date.parse("2026-11-05T12:01:00Z");
 const DAY_MS = 86_400_000;

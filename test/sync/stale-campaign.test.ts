@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { sized } from "../sizes.ts";
 import { campaign } from "./stale-campaign.ts";
-import kept from "./stale-kept-seeds.json" with { type: "json" };
+import kept from "./stale-failed-seeds.json" with { type: "json" };
 
 const only = process.env.PLENUM_SEED;
 const firstSeeds = Array.from({ length: sized(10, 2) }, (_, n) => n + 1);

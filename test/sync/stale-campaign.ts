@@ -19,9 +19,9 @@ import type { CampaignResult } from "../campaign/campaign.ts";
 import { withSeededMathRandom } from "../campaign/seeded-chance.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
+import { createTrialQuota, createTrialReads, inventory, partialSource, tagNamed } from "./live-reads-harness.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { createStaleJudge, SLOT_MS } from "./stale-judge.ts";
-import { createTrialQuota, createTrialReads, inventory, partialSource, tagNamed } from "./trial-building.ts";
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;

@@ -15,7 +15,7 @@ import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { effortOf } from "../effort.ts";
 import { START_MS, startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
-import { openStage, partialSource, tagNamed } from "./trial-building.ts";
+import { openStage, partialSource, tagNamed } from "./live-reads-harness.ts";
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;

@@ -2,8 +2,8 @@ import { describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { SeriesBreak, TagSystemsFact } from "#src/core/model/tag-event-data.ts";
 import type { StoredObject, StoredTagListTimes, StoredTagSystems } from "#src/engine/sync/stored-documents.ts";
-import { MINUTE, openTrial, TOKEN, trial } from "./alarm-trial.ts";
-import { type ListChange, RARE_SCHEDULES } from "./trial-sync.ts";
+import { MINUTE, openTrial, TOKEN, trial } from "./alarm-harness.ts";
+import { type ListChange, RARE_SCHEDULES } from "./sync-harness.ts";
 
 const HOUR = 60 * MINUTE;
 const SITE = 4;

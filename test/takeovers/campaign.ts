@@ -2,9 +2,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { seededRandom } from "../commands/seeded-random.ts";
 import type { Evidence, FaultRecord, ReceivedEvent, ServiceRecord, Takeover, Verdict } from "./evidence.ts";
 import { drawFaults, type Fault, storyOf } from "./faults.ts";
+import { type Stage, type StageOptions, setStage } from "./fleet-harness.ts";
 import { judge } from "./judge.ts";
 import type { Member } from "./member.ts";
-import { type Stage, type StageOptions, setStage } from "./stage.ts";
 
 /** Runs a fleet under load with random faults, each until the fleet is well again; the judges check the evidence. */
 interface TakeoverReport extends Verdict {

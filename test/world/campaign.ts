@@ -1,8 +1,8 @@
 import type { CampaignResult } from "../campaign/campaign.ts";
 import { withSeededMathRandom } from "../campaign/seeded-chance.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
+import { everything } from "./all-faults.ts";
 import { playEstate } from "./estate.ts";
-import { everything } from "./everything.ts";
 import { fleets } from "./fleets.ts";
 import { outages } from "./outages.ts";
 

@@ -1,6 +1,6 @@
 import type { CommandMessage } from "#src/core/connector.ts";
 import type { TransportRequest } from "#src/engine/source/transport.ts";
-import { arrivalOf } from "../commands/rig.ts";
+import { arrivalOf } from "../commands/command-harness.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 

@@ -1,8 +1,8 @@
 import { type AlarmFact, type AnyEvent, type Event, isUrgentKind } from "#src/core/model/event.ts";
 import { availableBuckets, hasLog, promisedRanges } from "../losses/judge/expected.ts";
 import type { ReportedGaps } from "../losses/judge/reported-gaps.ts";
+import type { Stage } from "../losses/loss-harness.ts";
 import { type ReceivedEvents, seriesKey } from "../losses/received-events.ts";
-import type { Stage } from "../losses/stage.ts";
 import { isRejectedId, type SimulatedSink } from "./simulated-sinks.ts";
 
 const DAY_MS = 86_400_000;

@@ -1,5 +1,5 @@
 import { describeCampaign } from "../campaign/suite.ts";
-import kept from "./kept-seeds.json" with { type: "json" };
+import kept from "./failed-seeds.json" with { type: "json" };
 
 describeCampaign("the simulation of the complete system", {
   campaign: new URL("campaign.ts", import.meta.url),

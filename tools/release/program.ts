@@ -3,7 +3,7 @@ import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { buildManualPage } from "../../src/cli/manual/man-and-schema-commands.ts";
 import { RELEASE_VERSION } from "../../src/core/runtime/version.ts";
-import { wholeProgram } from "../../test/cli/whole-program.ts";
+import { wholeProgram } from "../../test/cli/complete-program.ts";
 import { bundle } from "../bundle.ts";
 import { NOTICES, noticesText } from "../licences.ts";
 import { SBOM, sbomText } from "../sbom.ts";

@@ -8,8 +8,8 @@ import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull } from "#src/engine/sync/history/pull.ts";
 import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
 import { temporaryFolder } from "../../real-servers.ts";
-import { createVolatileMemory, usedBefore } from "../../source/quota-rig.ts";
-import { createTrialReads, inventory, partialSource, startFollower, tagNamed } from "../../sync/trial-building.ts";
+import { createVolatileMemory, usedBefore } from "../../source/quota-harness.ts";
+import { createTrialReads, inventory, partialSource, startFollower, tagNamed } from "../../sync/live-reads-harness.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import type { Class } from "./simulate.ts";
 

@@ -10,9 +10,9 @@ import { createHistoryPull, type HistoryPull } from "#src/engine/sync/history/pu
 import type { LoopJob } from "#src/engine/sync/job.ts";
 import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
 import type { LiveReads } from "#src/engine/sync/read/live-reads.ts";
-import { createVolatileMemory, usedBefore } from "../../source/quota-rig.ts";
+import { createVolatileMemory, usedBefore } from "../../source/quota-harness.ts";
+import { createTrialReads, inventory, tagNamed } from "../../sync/live-reads-harness.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
-import { createTrialReads, inventory, tagNamed } from "../../sync/trial-building.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { createLoggedService } from "./service.ts";
 

@@ -2,10 +2,10 @@ import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Event } from "#src/core/model/event.ts";
 import { type SeededRandom, seededRandom } from "../seeded-random.ts";
+import { createBrokerStage, FACTOR, type Stage } from "./broker-harness.ts";
 import { addServiceFault, calm, type Disturbance, MOMENTS, type Moment, planOf } from "./disturbances.ts";
 import { countBy, judgeRun } from "./final-judge.ts";
 import { createMessages, type Message } from "./messages.ts";
-import { createBrokerStage, FACTOR, type Stage } from "./stage.ts";
 import { eventsInFiles, finalRecords, isSettled, withRunningState } from "./state-reader.ts";
 
 interface BrokerCampaign {

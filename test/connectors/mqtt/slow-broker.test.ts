@@ -1,7 +1,7 @@
 import type { Packet } from "mqtt-packet";
 import { expect, test, vi } from "vitest";
 import type { Sink } from "#src/core/connector.ts";
-import { openDispatcherRig } from "../../delivery/dispatcher-rig.ts";
+import { openDispatcherRig } from "../../delivery/dispatcher-harness.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { closeAfterTest, disposeAfterTest } from "../../test-resources.ts";
 import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";

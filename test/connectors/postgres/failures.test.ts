@@ -7,7 +7,7 @@ import { createPostgresSink } from "#connectors/postgres/sink.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import { sqlErrorToFailure } from "#src/core/postgres/error-meaning.ts";
 import { parsePostgresAddress } from "#src/core/postgres/server-address.ts";
-import { connectTo } from "../../ask-postgres.ts";
+import { connectTo } from "../../query-postgres.ts";
 import { absent, freePort, startPostgres } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { stopAfterTest } from "../../test-resources.ts";

@@ -6,7 +6,7 @@ import type { Cell, ColumnType, LakeRow, LakeTable } from "#connectors/shared/la
 import { LAKE_TABLES } from "#connectors/shared/lake/tables.ts";
 import type { Receipt } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { connectTo } from "../../ask-postgres.ts";
+import { connectTo } from "../../query-postgres.ts";
 import { absent } from "../../real-servers.ts";
 import { expectFailure } from "../../receivers/receiver-helpers.ts";
 import { ALARM, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../../sample-events.ts";

@@ -4,7 +4,7 @@ import { createPostgresSink } from "#connectors/postgres/sink.ts";
 import type { ConnectorContext, Receipt, Sink } from "#src/core/connector.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { askAt } from "../../ask-postgres.ts";
+import { askAt } from "../../query-postgres.ts";
 import { type RealServer, startPostgres } from "../../real-servers.ts";
 import { closeAfterTest } from "../../test-resources.ts";
 import { contextFor, never, offered } from "../context.ts";

@@ -1,7 +1,7 @@
 import { type StoredTagQuarantine, syncSet } from "#src/engine/sync/stored-documents.ts";
 import { createTagFilter } from "#src/engine/sync/tag-selection.ts";
+import type { Stage } from "../loss-harness.ts";
 import type { ReceivedEvents } from "../received-events.ts";
-import type { Stage } from "../stage.ts";
 import { clockTime } from "./punctual.ts";
 
 /** Rule 5: no displayed figure claims that values are fresher than they are. */

@@ -1,8 +1,8 @@
 import type { Resolution } from "#src/core/model/building.ts";
 import { createTagFilter } from "#src/engine/sync/tag-selection.ts";
 import { createHistoryBuckets } from "#src/simulator/tag-history.ts";
+import type { Stage } from "../loss-harness.ts";
 import type { ReceivedEvents } from "../received-events.ts";
-import type { Stage } from "../stage.ts";
 
 /** A promised range of a series in milliseconds since 1970, whole buckets. */
 export interface PromisedRange {

@@ -1,6 +1,6 @@
 import { type StoredBackfill, syncSet } from "#src/engine/sync/stored-documents.ts";
+import type { Stage } from "../loss-harness.ts";
 import { type ReceivedEvents, seriesKey } from "../received-events.ts";
-import type { Stage } from "../stage.ts";
 import { availableBuckets, bucketAt, hasLog, type PromisedRange, promisedRanges } from "./expected.ts";
 import type { ReportedGaps } from "./reported-gaps.ts";
 

@@ -1,8 +1,8 @@
 import { createTagFilter } from "#src/engine/sync/tag-selection.ts";
 import type { LoggedRequest } from "#src/simulator/request-log.ts";
 import type { SourceFault } from "../faults.ts";
+import type { Stage } from "../loss-harness.ts";
 import type { ReceivedEvents } from "../received-events.ts";
-import type { Stage } from "../stage.ts";
 
 /** Rule 3: a fault of one site, of history or of lists delays no other value. */
 

@@ -1,8 +1,8 @@
 import { buildPlanSettings } from "#src/app/build-sync.ts";
 import { type HistoryGapReason, listHistoryGaps } from "#src/engine/sync/history/history-progress.ts";
 import { historyProgressFromStore } from "#src/engine/sync/quota-plan-inputs.ts";
+import type { Stage } from "../loss-harness.ts";
 import { seriesKey } from "../received-events.ts";
-import type { Stage } from "../stage.ts";
 
 /** Missing history as the worker reports it. Only this file of the judge knows the ledger. */
 export interface ReportedGap {

@@ -1,6 +1,6 @@
 import { type StoredTagQuarantine, syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { LoggedRequest } from "#src/simulator/request-log.ts";
-import type { Stage } from "../stage.ts";
+import type { Stage } from "../loss-harness.ts";
 import { clockTime } from "./punctual.ts";
 
 const MINUTE_MS = 60_000;

@@ -11,7 +11,7 @@ import { StateDamaged } from "#src/engine/store/sqlite.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { type SeededRandom, seededRandom } from "../../commands/seeded-random.ts";
 import { temporaryFolder } from "../../real-servers.ts";
-import { CLOCK, createFilledState } from "../furnished-state.ts";
+import { CLOCK, createFilledState } from "../filled-state.ts";
 import { eventsOf, values } from "../store-steps.ts";
 
 /**

@@ -3,7 +3,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { openDatabase } from "#src/engine/store/sqlite.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { valueEvent } from "../../sample-events.ts";
-import { CLOCK, createFilledState, type Furnished } from "../furnished-state.ts";
+import { CLOCK, createFilledState, type Furnished } from "../filled-state.ts";
 
 export interface TwoSources extends Furnished {
   /** Ids of the undelivered events of each sink in use, by source. */

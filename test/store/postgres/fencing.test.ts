@@ -3,11 +3,11 @@ import { FencedError } from "#src/engine/store/fenced-store.ts";
 import { CHECKED_TABLE_NAMES } from "#src/engine/store/sqlite.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
-import { connectTo } from "../../ask-postgres.ts";
+import { connectTo } from "../../query-postgres.ts";
 import { programPath } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { closeAfterTest } from "../../test-resources.ts";
-import { createRig, type Rig, SOURCE, startServerForTests } from "./rig.ts";
+import { createRig, type Rig, SOURCE, startServerForTests } from "./postgres-harness.ts";
 
 const WRITING: Readonly<Record<string, (store: Store) => Promise<unknown>>> = {
   "commit of documents": (store) => store.commit({ documents: [{ set: "a", put: [["k", 2]] }] }),

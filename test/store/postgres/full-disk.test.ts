@@ -5,7 +5,7 @@ import { errorText, Retryable } from "#src/core/errors/errors.ts";
 import { absent, startPostgres } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { smallDisk } from "../../small-disk.ts";
-import { createRig } from "./rig.ts";
+import { createRig } from "./postgres-harness.ts";
 
 const DISK_MB = 16;
 

@@ -3,10 +3,10 @@ import { ConfigError, errorText, Retryable } from "#src/core/errors/errors.ts";
 import { PostgresState } from "#src/engine/store/state-config.ts";
 import { SCHEMA_VERSION } from "#src/scale/postgres/schema.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
-import { connectTo } from "../../ask-postgres.ts";
+import { connectTo } from "../../query-postgres.ts";
 import { freePort, programPath, startPostgres } from "../../real-servers.ts";
 import { closeAfterTest } from "../../test-resources.ts";
-import { createRig, type Rig, startServerForTests, urlAt } from "./rig.ts";
+import { createRig, type Rig, startServerForTests, urlAt } from "./postgres-harness.ts";
 
 const PASSWORD = "PLENUM_TEST_STATE_PASSWORD";
 

@@ -6,7 +6,7 @@ import { type DurableStore, describeDurableStore } from "../../suites/durable-st
 import { describeLag } from "../../suites/lag-suite.ts";
 import { describeStore } from "../../suites/store-suite.ts";
 import { describeUrgent } from "../../suites/urgent-suite.ts";
-import { createRig, placeOn, startServerForTests } from "./rig.ts";
+import { createRig, placeOn, startServerForTests } from "./postgres-harness.ts";
 
 describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () => {
   // The connections of earlier tests take a moment to end.

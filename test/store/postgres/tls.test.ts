@@ -4,7 +4,7 @@ import { errorText } from "#src/core/errors/errors.ts";
 import { createAuthority } from "../../connectors/mqtt/certificates.ts";
 import { absent, temporaryFolder } from "../../real-servers.ts";
 import { closeAfterTest } from "../../test-resources.ts";
-import { createRig, startServerForTests } from "./rig.ts";
+import { createRig, startServerForTests } from "./postgres-harness.ts";
 
 describe.skipIf(absent("postgres"))("TLS to the state database", () => {
   const folder = temporaryFolder();

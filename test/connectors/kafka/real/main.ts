@@ -12,7 +12,7 @@ import { sampleOfEveryKind, valueEvent } from "../../../sample-events.ts";
 import { replay, seed } from "../../../seed.ts";
 import { contextFor, never, offered } from "../../context.ts";
 import { createAuthority } from "../../mqtt/certificates.ts";
-import { allowWriting, classPath, createTopic, findMissingProgram, KAFKA, readTopic } from "./world.ts";
+import { allowWriting, classPath, createTopic, findMissingProgram, KAFKA, readTopic } from "./kafka-tools.ts";
 
 /** Runs the connector against Apache Kafka, read by librdkafka (`npm run kafka:real -- [kills, default 10]`). */
 const missingProgram = findMissingProgram();

@@ -1,0 +1,111 @@
+import { describe, expect, test } from "vitest";
+import { computeMessageDigest } from "#connectors/shared/receiver/notifier.ts";
+import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
+import { SPARKLINE_TEXT, storeTagValues, tagReading } from "../receivers/stored-tag-values.ts";
+import { TAG } from "../sample-events.ts";
+import { createSinkTest, START, sampleAlarm } from "./receiver-harness.ts";
+import { createNoticeBoard } from "./receiver-stub.ts";
+
+const SERIES_LINES = ["Values until 2026-11-02 13:00:00 +01:00", `VS1-GT11 ${SPARKLINE_TEXT}`];
+
+async function withValues(...how: Parameters<typeof createSinkTest>) {
+  const sinkTest = createSinkTest(...how);
+  await storeTagValues(sinkTest.store, START);
+  return sinkTest;
+}
+
+const listSeries = (sinkTest: Awaited<ReturnType<typeof withValues>>) =>
+  sinkTest.board.notes.map(({ message: told }) => told.text.timeSeriesLines);
+
+describe("the time series in an alarm message", () => {
+  test("is sent with the first message of alarms of priority A and B only", async () => {
+    const sinkTest = await withValues();
+    for (const [n, priority] of ["A", "B", "C"].entries()) await sinkTest.offer(sampleAlarm(n, { priority }).raised());
+    expect(listSeries(sinkTest)).toEqual([SERIES_LINES, SERIES_LINES, []]);
+  });
+
+  test("is sent for the configured priorities, with the configured hours and language", async () => {
+    const c = await withValues(createNoticeBoard("same"), { dossier: { priorities: ["C"], hours: 1 }, language: "no" });
+    await c.offer(sampleAlarm(1, { priority: "C" }).raised(), sampleAlarm(2, { priority: "A" }).raised());
+    expect(listSeries(c)).toEqual([
+      [],
+      ["Verdier til 2026-11-02 13:00:00 +01:00", "VS1-GT11 ▄▁ 18.2–18.6 °C, sist 18.2, 1 h"],
+    ]);
+    const off = await withValues(createNoticeBoard("same"), { dossier: false });
+    await off.offer(sampleAlarm(1).raised());
+    expect(listSeries(off)).toEqual([[]]);
+  });
+
+  test("does not change after updates of the alarm, a restart of the worker and new values", async () => {
+    const sinkTest = await withValues();
+    const alarm = sampleAlarm(1);
+    await sinkTest.offer(alarm.raised());
+    await sinkTest.clock.advance(600_000);
+    await sinkTest.store.commit({ events: [tagReading(TAG, START + 300_000, 99)] });
+    await sinkTest.offer(alarm.acknowledged());
+    expect(listSeries(sinkTest)).toEqual([SERIES_LINES]);
+    sinkTest.restart();
+    await sinkTest.offer(alarm.changed("Colder still"));
+    expect(listSeries(sinkTest)).toEqual([SERIES_LINES]);
+    await sinkTest.offer(alarm.resolved(9));
+    expect(listSeries(sinkTest)).toEqual([SERIES_LINES]);
+    expect(sinkTest.board.notes[0]?.changeLog).toHaveLength(4);
+  });
+
+  test("is not part of the message digest, so an upgrade of Plenum edits no sent message", async () => {
+    const sinkTest = await withValues(createNoticeBoard("findable"), { dossier: false });
+    await sinkTest.offer(sampleAlarm(1).raised());
+    const [stored] = (await sinkTest.memory.all<StoredIncident>()).values();
+    const message = sinkTest.board.notes[0]?.message;
+    if (message === undefined) throw new Error("No message was sent.");
+    expect(computeMessageDigest({ ...message, text: { ...message.text, timeSeriesLines: ["a"] } })).toBe(
+      stored?.told?.digest,
+    );
+  });
+
+  test.each(["same", "findable", "another"] as const)(
+    "is read again when the alarm returns (repeated opening: %s incident)",
+    async (sort) => {
+      const sinkTest = await withValues(createNoticeBoard(sort));
+      const alarm = sampleAlarm(1);
+      await sinkTest.offerEach(alarm.raised(), alarm.resolved(3));
+      await sinkTest.clock.advance(600_000);
+      await sinkTest.store.commit({ events: [tagReading(TAG, START + 600_000, 16)] });
+      await sinkTest.offer(alarm.retriggered(10));
+      const now = sinkTest.board.notes.at(-1)?.message.text.timeSeriesLines ?? [];
+      expect(now[0]).toBe("Values until 2026-11-02 13:10:00 +01:00");
+      expect(now[1]).toMatch(/ 16–21.4 °C, last 16, 3 h$/);
+      await sinkTest.offer(alarm.acknowledged(11));
+      expect(sinkTest.board.notes.at(-1)?.message.text.timeSeriesLines).toEqual(now);
+    },
+  );
+
+  test("is omitted when the alarm ended before the message was sent", async () => {
+    const sinkTest = await withValues(createNoticeBoard("findable"));
+    const alarm = sampleAlarm(1);
+    await sinkTest.offer(alarm.raised(), alarm.resolved(5));
+    expect(sinkTest.board.said).toHaveLength(2);
+    expect(listSeries(sinkTest)).toEqual([[]]);
+  });
+
+  test("is omitted when the store cannot read it", async () => {
+    const sinkTest = await withValues();
+    const { documents } = sinkTest.store;
+    sinkTest.store.documents = (set) =>
+      set === "tag/main" ? Promise.reject(new Error("The disk is gone.")) : documents(set);
+    expect(await sinkTest.offer(sampleAlarm(1).raised())).toEqual({ rejected: [] });
+    expect(sinkTest.board.said).toHaveLength(1);
+    expect(listSeries(sinkTest)).toEqual([[]]);
+  });
+
+  test("is omitted when no values are stored, and from the message of a gateway", async () => {
+    const emptyTest = createSinkTest();
+    await emptyTest.offer(sampleAlarm(1).raised());
+    expect(emptyTest.board.notes[0]?.message.text.timeSeriesLines).toEqual([]);
+    const sinkTest = await withValues(createNoticeBoard("same"));
+    await sinkTest.offer(sampleAlarm(1, { behind: "7" }).raised(), sampleAlarm(2, { behind: "7" }).raised());
+    expect(sinkTest.board.notes.map(({ message: told }) => [told.kind, told.text.timeSeriesLines])).toEqual([
+      ["gateway", []],
+    ]);
+  });
+});
