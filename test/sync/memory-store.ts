@@ -65,7 +65,8 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
     },
     document: (set, key) => inner.document(set, key),
     documents: (set) => inner.documents(set),
-    putDeferred: (set, key, value) => inner.putDeferred(set, key, value),
+    // Commits at once, because tests read what was stored without waiting for the deferred write.
+    putDeferred: async (set, key, value) => void (await inner.commit({ documents: [{ set, put: [[key, value]] }] })),
     version: (set) => inner.version(set),
     changes: () => inner.changes(),
     damagedKeys: (set) => inner.damagedKeys(set),
