@@ -69,7 +69,7 @@ describe("a first start", () => {
     );
     await virtual.clock.advance(MINUTE);
     const source = await sourceOf(virtual);
-    expect(source.readings.gateways).toMatchObject({ state: "whole", held: 3 });
+    expect(source.readings.gateways).toMatchObject({ state: "whole", storedCount: 3 });
     expect(countOf(await virtual.events(), "host-added")).toBe(60);
     expect(requestsOf(building, "tags/history").length).toBeGreaterThan(0);
     await virtual.clock.advance(9 * MINUTE);
