@@ -130,11 +130,11 @@ export async function buildPipeline(options: PipelineOptions) {
   );
   const commonContext = { store, clock, clockCheck, log, metrics };
 
-  const builtSources = Object.entries(config.sources).map(([name, entry]) =>
+  const builtSources = Object.entries(config.sources).map(([name, sourceConfig]) =>
     buildSource({
       ...commonContext,
       name,
-      entry,
+      sourceConfig,
       environment,
       transport,
       checkBeforeRequest: lease?.checkBeforeRequest,
@@ -142,7 +142,7 @@ export async function buildPipeline(options: PipelineOptions) {
     }),
   );
   const sources = new Map(builtSources.map(({ name, source }) => [name, source]));
-  const timeZones = new Map(builtSources.map(({ name, entry }) => [name, entry.time_zone]));
+  const timeZones = new Map(builtSources.map(({ name, sourceConfig }) => [name, sourceConfig.time_zone]));
   const building = createBuildingView(store, timeZones);
   const sinkContext = {
     ...commonContext,
@@ -176,7 +176,7 @@ export async function buildPipeline(options: PipelineOptions) {
   const pruning = createEventLogPruning({ ...deliveryContext, bounds: retentionBounds(state), space: logSpaceMonitor });
   const commands = await createWriteCommandService({
     ...{ ...commonContext, config: config.commands, guards: options.guards, around: options.settingsAffectingWrites },
-    sources: builtSources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
+    sources: builtSources.map(({ source, sourceConfig }) => ({ source, timeZone: sourceConfig.time_zone })),
     armAtStart: options.armsWriting,
     ...(options.fleetCommandsConfig && { approvedConfig: options.fleetCommandsConfig }),
   });

@@ -9,7 +9,7 @@ import type { Config } from "./config/config.ts";
 import { findSinkConnector, type SinkConfigEntry } from "./config/config-sections.ts";
 
 export interface BuiltSink {
-  readonly entry: SinkConfigEntry;
+  readonly sinkConfig: SinkConfigEntry;
   readonly configuredSink: ConfiguredSink | null;
   readonly commandListener: CommandSource | null;
 }
@@ -38,11 +38,11 @@ export async function buildSinks(
 ): Promise<BuiltSinksByName> {
   const builtSinks = new Map<string, BuiltSink>();
   try {
-    for (const [name, entry] of Object.entries(config)) {
-      if (!entry.enabled) continue;
+    for (const [name, sinkConfig] of Object.entries(config)) {
+      if (!sinkConfig.enabled) continue;
       const oldSink = oldSinks.get(name);
-      if (oldSink !== undefined && isDeepStrictEqual(oldSink.entry, entry)) builtSinks.set(name, oldSink);
-      else builtSinks.set(name, await buildSink(name, entry, dependencies, oldSink));
+      if (oldSink !== undefined && isDeepStrictEqual(oldSink.sinkConfig, sinkConfig)) builtSinks.set(name, oldSink);
+      else builtSinks.set(name, await buildSink(name, sinkConfig, dependencies, oldSink));
     }
   } catch (error) {
     await closeNewSinks(builtSinks, oldSinks);
@@ -53,13 +53,13 @@ export async function buildSinks(
 
 async function buildSink(
   name: string,
-  entry: SinkConfigEntry,
+  sinkConfig: SinkConfigEntry,
   dependencies: SinkDependencies,
   oldSink: BuiltSink | undefined,
 ): Promise<BuiltSink> {
   const { clock, metrics, building, assignment, store } = dependencies;
-  const connector = findSinkConnector(entry);
-  const options = entry[connector];
+  const connector = findSinkConnector(sinkConfig);
+  const options = sinkConfig[connector];
   const definition = getConnector(connector);
   const { copy: stateCopy } = await store.describe();
   const context: ConnectorContext = {
@@ -73,12 +73,14 @@ async function buildSink(
   const sharesResourceWith = (otherSink: ConfiguredSink) =>
     otherSink.connector === connector && (definition.findSharedStore?.(otherSink.options, options) ?? null) !== null;
   const configuredSink =
-    sink === undefined ? null : { name, connector, sink, delivery: entry, options, conflictsWith: sharesResourceWith };
-  const hasSameOptions = oldSink !== undefined && isDeepStrictEqual(oldSink.entry[connector], options);
+    sink === undefined
+      ? null
+      : { name, connector, sink, delivery: sinkConfig, options, conflictsWith: sharesResourceWith };
+  const hasSameOptions = oldSink !== undefined && isDeepStrictEqual(oldSink.sinkConfig[connector], options);
   const commandListener = hasSameOptions
     ? oldSink.commandListener
     : ((await definition.commands?.(options, context)) ?? null);
-  return { entry, configuredSink, commandListener };
+  return { sinkConfig, configuredSink, commandListener };
 }
 
 export async function closeNewSinks(builtSinks: BuiltSinksByName, oldSinks: BuiltSinksByName): Promise<void> {

@@ -11,15 +11,25 @@ type OptionalFields<T> = { readonly [K in keyof T]?: T[K] | undefined };
 
 export function buildSource(
   options: Pick<SourceOptions, "name" | "clock" | "log" | "metrics"> & {
-    readonly entry: SourceConfigEntry;
+    readonly sourceConfig: SourceConfigEntry;
     readonly store: Store;
   } & OptionalFields<Pick<SourceOptions, "environment" | "transport" | "clockCheck" | "checkBeforeRequest">> &
     OptionalFields<Pick<QuotaOptions, "maxTransitMs">>,
 ) {
-  const { name, entry, store, clock, metrics, environment, transport, clockCheck, checkBeforeRequest, maxTransitMs } =
-    options;
+  const {
+    name,
+    sourceConfig,
+    store,
+    clock,
+    metrics,
+    environment,
+    transport,
+    clockCheck,
+    checkBeforeRequest,
+    maxTransitMs,
+  } = options;
   const log = options.log.child({ source: name });
-  const { requests_per_minute, polite, reserve_for_writes, separate_endpoints } = entry.quota;
+  const { requests_per_minute, polite, reserve_for_writes, separate_endpoints } = sourceConfig.quota;
   const requestQuota = createQuota({
     ...{ source: name, clock, store: store.quotaStore, log, metrics },
     ...{ perMinute: requests_per_minute, polite, reserve: reserve_for_writes },
@@ -29,11 +39,11 @@ export function buildSource(
     onOtherClient: (quotaUse) => log.warn({ use: quotaUse }, "another program seems to spend the same quota"),
   });
   const sourceClient = createSource({
-    ...{ name, config: entry, limiter: requestQuota, clock, metrics, log },
+    ...{ name, config: sourceConfig, limiter: requestQuota, clock, metrics, log },
     ...(environment && { environment }),
     ...(clockCheck && { clockCheck }),
     ...(checkBeforeRequest && { checkBeforeRequest }),
     ...(transport && { transport }),
   });
-  return { name, entry, quota: requestQuota, ...traceRequests(sourceClient, clock) };
+  return { name, sourceConfig, quota: requestQuota, ...traceRequests(sourceClient, clock) };
 }

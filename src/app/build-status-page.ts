@@ -42,11 +42,11 @@ export function buildPageActions(options: {
 /** Lists, for each sink whose filter accepts the event, the topic or query with which to find it at the server. */
 export async function listSinkAddresses(sinks: Config["sinks"], event: Event, store: Store): Promise<SinkAddress[]> {
   const addresses: SinkAddress[] = [];
-  for (const [sink, entry] of Object.entries(sinks)) {
-    if (!entry.enabled || !matchesFilter(entry.filter, event)) continue;
-    const connector = findSinkConnector(entry);
+  for (const [sink, sinkConfig] of Object.entries(sinks)) {
+    if (!sinkConfig.enabled || !matchesFilter(sinkConfig.filter, event)) continue;
+    const connector = findSinkConnector(sinkConfig);
     const locateEvent = getConnector(connector).locateEvent;
-    const text = (await locateEvent?.(entry[connector], event, createSinkState(sink, store))) ?? null;
+    const text = (await locateEvent?.(sinkConfig[connector], event, createSinkState(sink, store))) ?? null;
     if (text !== null) addresses.push({ sink, connector, text });
   }
   return addresses;

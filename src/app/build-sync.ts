@@ -36,10 +36,10 @@ export async function buildSourceSync(
 ) {
   const { backPressure, built, clock, groupCommit, metrics, ticker } = options;
   const { name, source } = built;
-  let { entry } = built;
+  let { sourceConfig } = built;
   const log = options.log.child({ source: name });
-  let settings = buildPlanSettings(name, entry, options.state);
-  const { token } = entry;
+  let settings = buildPlanSettings(name, sourceConfig, options.state);
+  const { token } = sourceConfig;
   const createEmptyTagClassWarning = (config: SourceConfigEntry) =>
     createEmptyClassLogger({
       source: name,
@@ -47,29 +47,29 @@ export async function buildSourceSync(
       followedSiteIds: config.inventory.sites ?? null,
       log,
     });
-  let warnOfEmptyTagClasses = createEmptyTagClassWarning(entry);
+  let warnOfEmptyTagClasses = createEmptyTagClassWarning(sourceConfig);
   const sourceSync = await openSync({
-    ...{ source, store: options.store, config: entry, clock, log, metrics, ticker },
+    ...{ source, store: options.store, config: sourceConfig, clock, log, metrics, ticker },
     onTagsListed: () => warnOfEmptyTagClasses(sourceSync.store),
     ...("file" in token ? { tokenStamp: async () => readSecretFileStamp(token.file) } : {}),
   });
   const { scope, store } = sourceSync;
   const tagNamesFileWatch = createTagNamesFileWatch({
-    ...{ source: name, file: entry.names, clock, log },
+    ...{ source: name, file: sourceConfig.names, clock, log },
     ...{ knownTagIds: sourceSync.listedTagIds, changeNames: sourceSync.changeTagNames },
     commitNames: sourceSync.commitTagNames,
   });
-  const heartbeat = createHeartbeat({ source: name, everyMs: entry.heartbeat, store, clock, log });
+  const heartbeat = createHeartbeat({ source: name, everyMs: sourceConfig.heartbeat, store, clock, log });
   const historyDemand = createHistoryDemand();
   const historyPull = createHistoryPull({
     ...{ source, store, log, metrics, scope, historyDemand },
     clock: createServiceClock(clock, () => source.clockSkewMs(), options.clockCheck),
-    ...{ classes: entry.history, timeZone: entry.time_zone, valuesMax: settings.valuesMax },
+    ...{ classes: sourceConfig.history, timeZone: sourceConfig.time_zone, valuesMax: settings.valuesMax },
     mayFetchHistory: backPressure.mayFetchHistory,
     knowsTagsOf: sourceSync.knowsTagsOfSite,
   });
   const liveReads = createLiveReads({
-    ...{ source, store, clock, log, metrics, groupCommit, classes: entry.read, scope, historyDemand },
+    ...{ source, store, clock, log, metrics, groupCommit, classes: sourceConfig.read, scope, historyDemand },
     isFirstInventory: () => !sourceSync.firstInventory().done,
     clockSkewMs: () => source.clockSkewMs(),
     offlineGatewayOf: (siteId) => sourceSync.offlineGatewayOf(siteId),
@@ -82,7 +82,7 @@ export async function buildSourceSync(
   const createRequestPlanReport = async () => {
     const { buckets } = source.quota();
     const readQuotaBucket = buckets.find((quotaBucket) => quotaBucket.name.includes("read")) ?? buckets[0];
-    const readRequestsPerMinute = readQuotaBucket?.lastingPerMinute ?? entry.quota.requests_per_minute;
+    const readRequestsPerMinute = readQuotaBucket?.lastingPerMinute ?? sourceConfig.quota.requests_per_minute;
     const { freshness } = liveReads.status();
     const quotaForPlan = { polls: readRequestsPerMinute, shared: buckets.length < 2 };
     return reportPlan(await loadPlanFacts(store, settings, clock, { quota: quotaForPlan, freshness }));
@@ -115,7 +115,12 @@ export async function buildSourceSync(
     firstInventory() {
       const progress = sourceSync.firstInventory();
       const { pagesRead, pagesTotal, done } = progress;
-      return { pagesRead, pagesTotal, done, message: inventoryMessage(progress, entry.quota.list_requests_per_minute) };
+      return {
+        pagesRead,
+        pagesTotal,
+        done,
+        message: inventoryMessage(progress, sourceConfig.quota.list_requests_per_minute),
+      };
     },
   };
   return {
@@ -128,19 +133,20 @@ export async function buildSourceSync(
     refreshGauges: () => liveReads.updateFreshnessMetrics(),
     /** Applies a changed configuration, except for options of the connection to the service. */
     async applyConfig(newEntry: SourceConfigEntry, state: StateConfig): Promise<void> {
-      const previousConfig = entry;
+      const previousConfig = sourceConfig;
       const { valuesMax } = settings;
-      entry = newEntry;
-      settings = buildPlanSettings(name, entry, state);
-      const { requests_per_minute: perMinute, polite, reserve_for_writes: reserve } = entry.quota;
-      if (!isDeepStrictEqual(previousConfig.quota, entry.quota)) built.quota.setShare({ perMinute, polite, reserve });
-      if (!isDeepStrictEqual(previousConfig.read, entry.read)) liveReads.changeClasses(entry.read);
-      if (!isDeepStrictEqual(previousConfig.history, entry.history) || settings.valuesMax !== valuesMax)
-        historyPull.changeOptions({ classes: entry.history, valuesMax: settings.valuesMax });
-      sourceSync.changeConfig(entry);
-      await tagNamesFileWatch.changeFile(entry.names);
-      heartbeat.changeInterval(entry.heartbeat);
-      warnOfEmptyTagClasses = createEmptyTagClassWarning(entry);
+      sourceConfig = newEntry;
+      settings = buildPlanSettings(name, sourceConfig, state);
+      const { requests_per_minute: perMinute, polite, reserve_for_writes: reserve } = sourceConfig.quota;
+      if (!isDeepStrictEqual(previousConfig.quota, sourceConfig.quota))
+        built.quota.setShare({ perMinute, polite, reserve });
+      if (!isDeepStrictEqual(previousConfig.read, sourceConfig.read)) liveReads.changeClasses(sourceConfig.read);
+      if (!isDeepStrictEqual(previousConfig.history, sourceConfig.history) || settings.valuesMax !== valuesMax)
+        historyPull.changeOptions({ classes: sourceConfig.history, valuesMax: settings.valuesMax });
+      sourceSync.changeConfig(sourceConfig);
+      await tagNamesFileWatch.changeFile(sourceConfig.names);
+      heartbeat.changeInterval(sourceConfig.heartbeat);
+      warnOfEmptyTagClasses = createEmptyTagClassWarning(sourceConfig);
       await warnOfEmptyTagClasses(store);
     },
   };
@@ -153,11 +159,13 @@ function listTagClasses({ read, history }: SourceConfigEntry): TagClassLists {
   return new Map<string, SourceConfigEntry["read"] | SourceConfigEntry["history"]>([["read", read], ...historyClasses]);
 }
 
-export function buildPlanSettings(source: string, entry: SourceConfigEntry, state: StateConfig): PlanSettings {
-  const { read, history, quota, time_zone: timeZone } = entry;
-  const maxHistoryValues = valuesThatFitBytes(Math.min(entry.max_body_bytes, maxHistoryResponseBytes(state.max_bytes)));
-  const { alarms: schedule } = entry.schedules;
-  const alarmListSettings = { pageSize: entry.page_size.alarms, listsPerMinute: quota.list_requests_per_minute };
+export function buildPlanSettings(source: string, sourceConfig: SourceConfigEntry, state: StateConfig): PlanSettings {
+  const { read, history, quota, time_zone: timeZone } = sourceConfig;
+  const maxHistoryValues = valuesThatFitBytes(
+    Math.min(sourceConfig.max_body_bytes, maxHistoryResponseBytes(state.max_bytes)),
+  );
+  const { alarms: schedule } = sourceConfig.schedules;
+  const alarmListSettings = { pageSize: sourceConfig.page_size.alarms, listsPerMinute: quota.list_requests_per_minute };
   return {
     ...{ source, read, history, quota, timeZone, valuesMax: maxHistoryValues },
     ...(schedule === false ? {} : { alarms: { ...alarmListSettings, schedule } }),

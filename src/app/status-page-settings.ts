@@ -34,15 +34,15 @@ export function createStatusPageSettings(config: Config, credentials: PageCreden
 }
 
 export function toPageConfig({ sources, sinks }: Pick<Config, "sources" | "sinks">) {
-  const enabledSinks = Object.entries(sinks).filter(([, entry]) => entry.enabled);
+  const enabledSinks = Object.entries(sinks).filter(([, sourceConfig]) => sourceConfig.enabled);
   return {
-    sources: Object.entries(sources).map(([name, entry]) => ({
+    sources: Object.entries(sources).map(([name, sourceConfig]) => ({
       name,
-      origin: new URL(entry.base_url).origin,
-      dueTimes: listPollDueTimes(entry),
+      origin: new URL(sourceConfig.base_url).origin,
+      dueTimes: listPollDueTimes(sourceConfig),
     })),
     sinks: enabledSinks.map(([name]) => name),
-    filterBySink: lagFiltersBySink(enabledSinks.map(([name, entry]) => [name, entry.filter])),
+    filterBySink: lagFiltersBySink(enabledSinks.map(([name, sourceConfig]) => [name, sourceConfig.filter])),
   };
 }
 

@@ -142,8 +142,8 @@ async function buildFleetMember(
     database: { ...urgent, describe: describeDatabase },
     ...{ name, sources: sourceNames, clock, log, metrics, startHeldSource: runHeldSource },
     async checkServiceHealth(source, signal) {
-      const entry = config.sources[source];
-      return entry === undefined || canReachService(entry, clock, environment, signal);
+      const sourceConfig = config.sources[source];
+      return sourceConfig === undefined || canReachService(sourceConfig, clock, environment, signal);
     },
     configDigest: digestSharedConfig(config),
     pageUrl: () => statusServer.url(),

@@ -23,7 +23,7 @@ function step(present: number, value: number, max_step: number): string | null {
   const refusing = checkDispatch({
     value,
     expect: null,
-    entry: entry({ min: -1e9, max: 1e9, max_step }),
+    allowedTag: entry({ min: -1e9, max: 1e9, max_step }),
     currentReading: { value: present, quality: "good", time: new Date(NOW).toISOString() },
     forMs: null,
     pastWrites: { writeTimesMs: [], writesLastHour: 0 },

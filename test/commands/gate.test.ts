@@ -70,7 +70,7 @@ function arrival(changes: Partial<ArrivalInput> & { value?: number | boolean } =
     maxRestoreAfterMs: 7_200_000,
     clockSkewMs: null,
     clockStep: null,
-    entry: setpoint,
+    allowedTag: setpoint,
     storedTag: listedTag,
     tokenInfo: token,
     lockRefusal: null,
@@ -93,7 +93,7 @@ function dispatch(changes: Partial<DispatchInput> = {}): DispatchInput {
   return {
     value: 21,
     expect: null,
-    entry: setpoint,
+    allowedTag: setpoint,
     currentReading: reading(20),
     forMs: null,
     pastWrites: past([]),
@@ -117,22 +117,22 @@ describe("the check of a command on arrival", () => {
 
   test.each<[string, Partial<ArrivalInput> & { value?: number | boolean }]>([
     ["retained", { retained: true }],
-    ["not-allowed", { entry: undefined }],
+    ["not-allowed", { allowedTag: undefined }],
     ["unknown-tag", { storedTag: undefined }],
     ["unknown-tag", { storedTag: { ...listedTag, siteId: 2 } }],
     ["unknown-tag", { storedTag: { ...listedTag, missingSince: "2026-11-19T00:00:00Z" } }],
-    ["wrong-unit", { entry: { ...setpoint, unit: "K" } }],
+    ["wrong-unit", { allowedTag: { ...setpoint, unit: "K" } }],
     ["no-ability", { tokenInfo: { ...token, abilities: ["read:tags"] } }],
     ["no-ability", { tokenInfo: { ...token, sites: [] } }],
     ["clock-skew", { clockSkewMs: 30_001 }],
     ["clock-skew", { clockSkewMs: -30_001 }],
     ["clock-skew", { clockStep: { sinceMs: NOW, byMs: -3_600_000, message: "A step." } }],
     ["not-restorable", { request: { ...plainRequest, value: 21, forMs: 3_600_000 } }],
-    ["not-restorable", { entry: restorable, request: { ...plainRequest, value: 21, forMs: 59_999 } }],
-    ["not-restorable", { entry: restorable, request: { ...plainRequest, value: 21, forMs: 7_200_001 } }],
+    ["not-restorable", { allowedTag: restorable, request: { ...plainRequest, value: 21, forMs: 59_999 } }],
+    ["not-restorable", { allowedTag: restorable, request: { ...plainRequest, value: 21, forMs: 7_200_001 } }],
     ["too-soon", { pastWrites: past([NOW - 59_999]) }],
     ["too-many", { pastWrites: past(many(48)) }],
-    ["not-allowed", { entry: { ...setpoint, from: ["operator"] } }],
+    ["not-allowed", { allowedTag: { ...setpoint, from: ["operator"] } }],
     ["wrong-type", { value: true }],
     ["wrong-type", { value: Number.POSITIVE_INFINITY }],
     ["out-of-range", { value: 14.999999999999998 }],
@@ -143,12 +143,12 @@ describe("the check of a command on arrival", () => {
 
   test("returns the reason of the first failing check", () => {
     expect(arrivalReason(arrival({ expirySeconds: 0, retained: true, value: 99 }))).toBe("expired");
-    expect(arrivalReason(arrival({ retained: true, entry: undefined, value: 99 }))).toBe("retained");
+    expect(arrivalReason(arrival({ retained: true, allowedTag: undefined, value: 99 }))).toBe("retained");
   });
 
   test("rejects for_s below one second or min_interval", () => {
     const forMs = (ms: number, entry = restorable) =>
-      checkCommandArrival(arrival({ entry, request: { ...plainRequest, value: 21, forMs: ms } }));
+      checkCommandArrival(arrival({ allowedTag: entry, request: { ...plainRequest, value: 21, forMs: ms } }));
     const quick = { ...restorable, min_interval: 500 };
     expect(forMs(1_000, quick)).toHaveProperty("expiresAtMs");
     expect(forMs(999, quick)).toMatchObject({ refused: { message: "for_s must be between 1 and 7200." } });
@@ -166,23 +166,23 @@ describe("the check of a command on arrival", () => {
     expect(message({ pastWrites: past([NOW - 10_500]) })).toContain("try again in 50 s");
     expect(message({ pastWrites: past(many(48)) })).toContain("more than 48 writes of this tag");
     expect(message({ pastWrites: past([], 100) })).toContain("more than 100 writes of all tags");
-    expect(message({ entry: { ...setpoint, unit: "K" } })).toContain("the unit °C, not K");
+    expect(message({ allowedTag: { ...setpoint, unit: "K" } })).toContain("the unit °C, not K");
     const noUnit = { ...listedTag, value: { ...listedTag.value, unit: null } };
-    expect(message({ entry: { ...setpoint, unit: "K" }, storedTag: noUnit })).toContain("the unit none, not K");
+    expect(message({ allowedTag: { ...setpoint, unit: "K" }, storedTag: noUnit })).toContain("the unit none, not K");
   });
 
   test("accepts a command while the token is not known and no unit is required", () => {
     expect(arrivalReason(arrival({ tokenInfo: undefined }))).toBeNull();
     expect(arrivalReason(arrival({ clockSkewMs: 30_000 }))).toBeNull();
     expect(arrivalReason(arrival({ clockSkewMs: -30_000 }))).toBeNull();
-    expect(arrivalReason(arrival({ entry: { ...setpoint, unit: "°C", from: ["broker"] } }))).toBeNull();
+    expect(arrivalReason(arrival({ allowedTag: { ...setpoint, unit: "°C", from: ["broker"] } }))).toBeNull();
   });
 
   test("rejects a number for a boolean tag and a boolean for a number tag", () => {
     const onOff = AllowedTag.parse({ site_id: 1, tag_id: "10001", type: "boolean" });
-    expect(arrivalReason(arrival({ entry: onOff, value: true }))).toBeNull();
-    expect(arrivalReason(arrival({ entry: onOff, value: false }))).toBeNull();
-    expect(arrivalReason(arrival({ entry: onOff, value: 1 }))).toBe("wrong-type");
+    expect(arrivalReason(arrival({ allowedTag: onOff, value: true }))).toBeNull();
+    expect(arrivalReason(arrival({ allowedTag: onOff, value: false }))).toBeNull();
+    expect(arrivalReason(arrival({ allowedTag: onOff, value: 1 }))).toBe("wrong-type");
   });
 
   test("uses the shortest time to live of the message, the broker and the configuration", () => {
@@ -204,20 +204,20 @@ describe("the check of a command before sending", () => {
     ["value-unknown", { currentReading: reading(null) }],
     ["value-unknown", { currentReading: reading(20, 60_001) }],
     ["unexpected-value", { expect: 19 }],
-    ["value-unknown", { forMs: 60_000, entry: restorable, currentReading: undefined }],
-    ["not-restorable", { forMs: 60_000, entry: restorable, currentReading: reading(14), value: 15 }],
-    ["too-many", { forMs: 60_000, entry: restorable, pastWrites: past(many(47)) }],
+    ["value-unknown", { forMs: 60_000, allowedTag: restorable, currentReading: undefined }],
+    ["not-restorable", { forMs: 60_000, allowedTag: restorable, currentReading: reading(14), value: 15 }],
+    ["too-many", { forMs: 60_000, allowedTag: restorable, pastWrites: past(many(47)) }],
     ["too-many", { pastWrites: past([], 100) }],
-    ["outside-hours", { forMs: 7_200_000, entry: { ...restorable, hours: "12:00-14:00" } }],
+    ["outside-hours", { forMs: 7_200_000, allowedTag: { ...restorable, hours: "12:00-14:00" } }],
     ["step-too-large", { value: 23.000000000000004 }],
     ["step-too-large", { currentReading: reading(true) }],
     ["too-soon", { pastWrites: past([NOW - 59_999]) }],
     ["too-many", { pastWrites: past(Array.from({ length: 48 }, (_, i) => NOW - 86_399_999 + i * 1_000_000)) }],
-    ["outside-hours", { entry: { ...setpoint, hours: "14:00-18:00" } }],
+    ["outside-hours", { allowedTag: { ...setpoint, hours: "14:00-18:00" } }],
     ["gateway-offline", { gateways: [gateway("1", false), gateway("2", false)] }],
     [
       "gateway-offline",
-      { entry: { ...setpoint, gateway_id: "2" }, gateways: [gateway("1", true), gateway("2", false)] },
+      { allowedTag: { ...setpoint, gateway_id: "2" }, gateways: [gateway("1", true), gateway("2", false)] },
     ],
   ])("rejects with reason %s when only this part of a valid state differs: %j", (reason, changes) => {
     expect(checkDispatch(dispatch(changes))?.reason).toBe(reason);
@@ -241,10 +241,10 @@ describe("the check of a command before sending", () => {
     expect(needsFreshValue(setpoint, nothing)).toBe(true);
     expect(needsFreshValue(plain, { ...nothing, expect: 0 })).toBe(true);
     expect(needsFreshValue(plain, { ...nothing, forMs: 1 })).toBe(true);
-    expect(checkDispatch(dispatch({ entry: plain, currentReading: undefined }))).toBeNull();
-    expect(checkDispatch(dispatch({ entry: plain, currentReading: reading(-40), expect: -40 }))).toBeNull();
+    expect(checkDispatch(dispatch({ allowedTag: plain, currentReading: undefined }))).toBeNull();
+    expect(checkDispatch(dispatch({ allowedTag: plain, currentReading: reading(-40), expect: -40 }))).toBeNull();
     const expected = { value: true, expect: false, currentReading: reading(false) };
-    expect(checkDispatch(dispatch({ ...expected, entry: onOff }))).toBeNull();
+    expect(checkDispatch(dispatch({ ...expected, allowedTag: onOff }))).toBeNull();
   });
 
   test("treats a value as not fresh when the value is more than 1 s in the future", () => {
@@ -293,9 +293,11 @@ describe("the check of a command before sending", () => {
   });
 
   test("applies `hours` in the time zone of the building, also over midnight", () => {
-    expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "13:00-14:00" } }))).toBeNull();
-    expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "22:00-13:30" } }))).toBeNull();
-    expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "22:00-13:00" } }))?.reason).toBe("outside-hours");
+    expect(checkDispatch(dispatch({ allowedTag: { ...setpoint, hours: "13:00-14:00" } }))).toBeNull();
+    expect(checkDispatch(dispatch({ allowedTag: { ...setpoint, hours: "22:00-13:30" } }))).toBeNull();
+    expect(checkDispatch(dispatch({ allowedTag: { ...setpoint, hours: "22:00-13:00" } }))?.reason).toBe(
+      "outside-hours",
+    );
   });
 
   test("accepts a write when the state of the gateway is unknown", () => {
@@ -311,18 +313,20 @@ describe("the check of a command before sending", () => {
       "The gateway is offline: 2.",
     );
     const named = { ...setpoint, gateway_id: "2" };
-    expect(checkDispatch(dispatch({ entry: named, gateways: [gateway("1", false), gateway("2", true)] }))).toBeNull();
+    expect(
+      checkDispatch(dispatch({ allowedTag: named, gateways: [gateway("1", false), gateway("2", true)] })),
+    ).toBeNull();
   });
 
   test("accepts a timed write only if the restore is within `hours` too, also over midnight", () => {
     const timed = { forMs: 3_600_000, entry: { ...restorable, hours: "12:00-14:01" } };
     expect(checkDispatch(dispatch(timed))).toBeNull();
-    expect(checkDispatch(dispatch({ ...timed, entry: { ...timed.entry, hours: "12:00-14:00" } }))?.message).toBe(
+    expect(checkDispatch(dispatch({ ...timed, allowedTag: { ...timed.entry, hours: "12:00-14:00" } }))?.message).toBe(
       "The tag may be written from 12:00 to 14:00 only, and so has it to be put back.",
     );
     const night = { ...restorable, hours: "13:00-02:00" };
-    expect(checkDispatch(dispatch({ forMs: 12 * 3_600_000, entry: night }))).toBeNull();
-    expect(checkDispatch(dispatch({ forMs: 13 * 3_600_000, entry: night }))?.reason).toBe("outside-hours");
+    expect(checkDispatch(dispatch({ forMs: 12 * 3_600_000, allowedTag: night }))).toBeNull();
+    expect(checkDispatch(dispatch({ forMs: 13 * 3_600_000, allowedTag: night }))?.reason).toBe("outside-hours");
   });
 
   test("accepts a write again once the interval of each rate limit has passed", () => {

@@ -38,7 +38,7 @@ test("a timed write is not sent without a fresh value that can be restored", asy
     rehearsal: false,
     estimateCost: () => ({ waitsMs: [], requestCount: 0, totalSeconds: 0 }),
   });
-  await journal.accept([{ command, entry }]);
+  await journal.accept([{ command, allowedTag: entry }]);
 
   let looks = 0;
   const values: FreshTagValues = {
@@ -82,7 +82,7 @@ test("a timed write is not sent without a fresh value that can be restored", asy
   });
   const stopping = new AbortController();
   const running = writer.runSending(stopping.signal, stopping.signal);
-  writer.add({ command, entry });
+  writer.add({ command, allowedTag: entry });
   await clock.advance(10_000);
   expect(looks).toBeGreaterThan(3);
   expect(sent.map(({ before }) => before)).toEqual([20]);

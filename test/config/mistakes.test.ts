@@ -21,7 +21,7 @@ function reportedMismatches(written: string, config: Config): readonly string[] 
   const [entry] = Object.values(config.sources);
   if (entry === undefined) return [];
   const building = { ...BUILDING, followed: entry.inventory.sites ?? null };
-  compareSourceWithBuilding({ name: "main", entry, config, building, report });
+  compareSourceWithBuilding({ name: "main", sourceConfig: entry, config, building, report });
   checkSinkSites(config, new Map([["main", building]]), report);
   return report.results
     .filter(({ result }) => result !== "ok")

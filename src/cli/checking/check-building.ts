@@ -17,7 +17,7 @@ import type { CheckReport } from "./check-report.ts";
 
 export interface BuildingCheck {
   readonly name: string;
-  readonly entry: SourceConfigEntry;
+  readonly sourceConfig: SourceConfigEntry;
   readonly config: Config;
   readonly building: VisibleBuilding;
   readonly report: CheckReport;
@@ -28,11 +28,12 @@ export function compareSourceWithBuilding(buildingCheck: BuildingCheck): void {
   checkReadClasses(buildingCheck);
   checkHistoryClasses(buildingCheck);
   checkWritableTags(buildingCheck);
-  const { name, entry, report } = buildingCheck;
+  const { name, sourceConfig, report } = buildingCheck;
   const values = report.about(`${name}: values`);
   const noTagListText = "Without the list of tags the worker learns of no tag, and reads none: let schedules.tags be.";
-  if (entry.read.length + entry.history.length === 0) values.ok("none are read: `read` and `history` are empty");
-  else if (entry.schedules.tags === false) values.warn(noTagListText, ["sources", name, "schedules", "tags"]);
+  if (sourceConfig.read.length + sourceConfig.history.length === 0)
+    values.ok("none are read: `read` and `history` are empty");
+  else if (sourceConfig.schedules.tags === false) values.warn(noTagListText, ["sources", name, "schedules", "tags"]);
 }
 
 export function checkQuota(name: string, plan: PlanReport, report: CheckReport): void {
@@ -88,15 +89,15 @@ function warnOfMismatches(
 }
 
 function checkSiteOptions(buildingCheck: BuildingCheck): void {
-  const { entry, building } = buildingCheck;
+  const { sourceConfig, building } = buildingCheck;
   for (const section of ["alarms", "inventory"] as const) {
-    const mismatches = findSiteMismatches(entry[section].sites ?? [], { ...building, followed: null });
+    const mismatches = findSiteMismatches(sourceConfig[section].sites ?? [], { ...building, followed: null });
     warnOfMismatches(buildingCheck, `${section} of sites`, [section, "sites"], mismatches);
   }
 }
 
 function checkReadClasses(buildingCheck: BuildingCheck): void {
-  const { read } = buildingCheck.entry;
+  const { read } = buildingCheck.sourceConfig;
   for (const [index, comparison] of compareTagClasses(read, buildingCheck.building).entries())
     checkTagClass(
       buildingCheck,
@@ -108,7 +109,7 @@ function checkReadClasses(buildingCheck: BuildingCheck): void {
 
 /** Checks that each history class selects tags of the building, for each resolution and separately for totals. */
 function checkHistoryClasses(buildingCheck: BuildingCheck): void {
-  const classes = buildingCheck.entry.history.map((historyClass, index) => ({ ...historyClass, index }));
+  const classes = buildingCheck.sourceConfig.history.map((historyClass, index) => ({ ...historyClass, index }));
   const classesBySeries = Map.groupBy(classes, ({ resolution, total }) => `${resolution}${total ? " totals" : ""}`);
   for (const [series, seriesClasses] of classesBySeries)
     for (const [n, comparison] of compareTagClasses(seriesClasses, buildingCheck.building).entries()) {

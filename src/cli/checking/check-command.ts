@@ -81,9 +81,9 @@ async function runChecks(
   const isWritingBlocked = results.length > resultCount;
   const writableTags: AllowedTag[] = [];
   const buildings = new Map<string, Pick<VisibleBuilding, "sites">>();
-  for (const [name, entry] of Object.entries(config.sources)) {
+  for (const [name, sourceConfig] of Object.entries(config.sources)) {
     update(`Asking source ${name}`);
-    const source = await checkMonitoringSource({ name, entry, config, report, lists, ask, signal, update });
+    const source = await checkMonitoringSource({ name, sourceConfig, config, report, lists, ask, signal, update });
     writableTags.push(...(source.writableTags ?? config.commands.allow.filter((tag) => (tag.source ?? name) === name)));
     if (source.sites !== null) buildings.set(name, { sites: source.sites });
   }

@@ -28,17 +28,17 @@ export interface SourceToCheck extends Omit<BuildingCheck, "building"> {
 
 /** Checks token, clock and building of a source. Sends no tag request. */
 export async function checkMonitoringSource(check: SourceToCheck) {
-  const { name, entry, config, report, signal } = check;
+  const { name, sourceConfig, config, report, signal } = check;
   const topic = report.about(`source ${name}`);
   /** Sites that the token may read; null if the service did not respond. */
   let sites: TokenInfo["sites"] | null = null;
   /** Entries of `commands.allow` whose tags exist in the building; null if the building was not compared. */
   let writableTags: readonly AllowedTag[] | null = null;
   try {
-    await useStandaloneSource(name, entry, process.env, async (source) => {
+    await useStandaloneSource(name, sourceConfig, process.env, async (source) => {
       const token = await withTimeLimit(signal, (limitedSignal) => source.me(limitedSignal));
       sites = token.sites;
-      checkAccessToken(topic, name, entry, config, token);
+      checkAccessToken(topic, name, sourceConfig, config, token);
       // The worker rejects all commands while the clocks of this machine and the service differ too much.
       const clockRefusal = config.commands.enabled ? checkClocksForWriting(source.clockSkewMs(), null) : null;
       if (clockRefusal !== null) topic.wrong(clockRefusal.message);
@@ -53,9 +53,9 @@ export async function checkMonitoringSource(check: SourceToCheck) {
 
 /** Returns the entries of `commands.allow` whose tags exist; null if the token may not read all lists to compare. */
 async function compareBuilding(check: SourceToCheck, source: Source, token: TokenInfo) {
-  const { name, entry, config, report } = check;
+  const { name, sourceConfig, config, report } = check;
   const topic = report.about(`${name}: building`);
-  const neededBuildingParts = listNeededBuildingParts(name, entry, config);
+  const neededBuildingParts = listNeededBuildingParts(name, sourceConfig, config);
   const missingAbilities = [
     "read:tags",
     ...(neededBuildingParts.systems.length > 0 ? ["read:systems"] : []),
@@ -65,7 +65,7 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
     topic.warn(`not compared with the configuration: that needs ${missingAbilities.join(" and ")}`);
     return null;
   }
-  const settings = buildPlanSettings(name, entry, config.state);
+  const settings = buildPlanSettings(name, sourceConfig, config.state);
   const storedBuildingPlan = check.ask
     ? null
     : await readStateIfAny({ config, source: name }, async (store) => {
@@ -76,7 +76,7 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
   const building =
     storedBuildingPlan?.building ??
     (await readVisibleBuilding(source, token.sites, neededBuildingParts, check.signal, (progress) =>
-      check.update(`${describeListProgress(progress, entry.quota)} (--no-lists does without)`),
+      check.update(`${describeListProgress(progress, sourceConfig.quota)} (--no-lists does without)`),
     ));
   const activeAlarmCount = storedBuildingPlan === null ? await countActiveAlarms(source, settings, check.signal) : 0;
   const buildingCounts = { sites: building.sites.length, tags: building.tags, active: activeAlarmCount };
@@ -89,10 +89,17 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
   return findWritableTags({ ...check, building });
 }
 
-function listNeededBuildingParts(name: string, entry: SourceConfigEntry, { commands }: Config): WantedBuildingParts {
-  const tagSelections = [...entry.read, ...entry.history].flatMap(({ select }) => [select, select.exclude ?? {}]);
+function listNeededBuildingParts(
+  name: string,
+  sourceConfig: SourceConfigEntry,
+  { commands }: Config,
+): WantedBuildingParts {
+  const tagSelections = [...sourceConfig.read, ...sourceConfig.history].flatMap(({ select }) => [
+    select,
+    select.exclude ?? {},
+  ]);
   return {
-    followedSiteIds: entry.inventory.sites ?? null,
+    followedSiteIds: sourceConfig.inventory.sites ?? null,
     systems: [...new Set(tagSelections.flatMap(({ systems = [] }) => systems))],
     gateways: commands.allow.some(({ source = name, gateway_id: id }) => source === name && id !== undefined),
   };
@@ -105,7 +112,7 @@ const TOKEN_EXPIRY_WARNING_DAYS = 14;
 function checkAccessToken(
   topic: CheckTopic,
   source: string,
-  entry: SourceConfigEntry,
+  sourceConfig: SourceConfigEntry,
   config: Config,
   token: TokenInfo,
 ): void {
@@ -114,7 +121,7 @@ function checkAccessToken(
   if (token.sites.length > 0) topic.ok(`the token sees ${token.sites.length} sites: ${siteTexts}`);
   else topic.wrong("the token sees 0 sites; have it scoped to at least one");
   topic.ok(`the token may ${joinWords(token.abilities) || "nothing"}`);
-  checkNeededAbilities(topic, source, entry, config, token);
+  checkNeededAbilities(topic, source, sourceConfig, config, token);
   if (!config.commands.enabled && token.abilities.includes("write:tags"))
     topic.warn("the token may write tags, and writing is off: a smaller one is safer");
 }

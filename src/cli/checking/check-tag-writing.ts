@@ -53,7 +53,7 @@ function checkWritingHours({ commands, sources }: Config, topic: CheckTopic): vo
   for (const allowedTag of commands.allow) {
     const { time_zone: timeZone } = sources[sourceOfAllowedTag(allowedTag, sources)] ?? {};
     if (timeZone === undefined) continue;
-    const refusal = checkHours({ entry: allowedTag, forMs: null, nowMs: systemClock.now(), timeZone });
+    const refusal = checkHours({ allowedTag, forMs: null, nowMs: systemClock.now(), timeZone });
     if (refusal !== null) topic.ok(`Tag ${allowedTag.tag_id} is closed now: ${refusal.message}`);
   }
 }
@@ -122,11 +122,11 @@ async function findStoredBlockers(config: Config, store: Store, stateToArm: stri
   if ((await openAuditLogSize(store)).bytes() >= auditBytes)
     blockers.push("The audit log is full, so nothing is written: raise commands.audit_max_bytes.");
   const buildingReader = createStoredBuildingReader(store);
-  for (const entry of allow) {
-    const gateways = await buildingReader.gateways(sourceOfAllowedTag(entry, config.sources), entry.site_id);
-    const gatewayRefusal = checkGateway({ entry, gateways });
+  for (const allowedTag of allow) {
+    const gateways = await buildingReader.gateways(sourceOfAllowedTag(allowedTag, config.sources), allowedTag.site_id);
+    const gatewayRefusal = checkGateway({ allowedTag, gateways });
     if (gatewayRefusal !== null)
-      blockers.push(`Tag ${entry.tag_id} is not written until its gateway is back. ${gatewayRefusal.message}`);
+      blockers.push(`Tag ${allowedTag.tag_id} is not written until its gateway is back. ${gatewayRefusal.message}`);
   }
   return blockers;
 }

@@ -57,11 +57,11 @@ export function defineCommand(command: Command, context: CliContext): void {
     )
     .action(async (tagIds: string[], options: BackfillCommandOptions) => {
       const config = context.config();
-      const [source, entry] = chooseSource(config, options.source);
+      const [source, sourceConfig] = chooseSource(config, options.source);
       await useStateStore({ config, source }, false, async (store) => {
         // A worker that does not respond still counts as running: it reads the backfill request from the state later.
         const isWorkerRunning = (await findWorkerOfConfig({ config, source }, context.signal)).kind !== "none";
-        const settings = buildPlanSettings(source, entry, config.state);
+        const settings = buildPlanSettings(source, sourceConfig, config.state);
         const backfillContext = {
           context,
           store,

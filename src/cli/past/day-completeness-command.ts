@@ -51,8 +51,8 @@ export function defineCommand(command: Command, context: CliContext): void {
       const nowMs = systemClock.now();
       const days = chooseUtcDays(options, nowMs);
       await readSourceFromState(context.config(), options.source, async (state) => {
-        const { config, source, entry, store } = state;
-        const settings = buildPlanSettings(source, entry, config.state);
+        const { config, source, sourceConfig, store } = state;
+        const settings = buildPlanSettings(source, sourceConfig, config.state);
         const { ledgers } = await historyProgressFromStore(store, settings, nowMs);
         const ledgersBySite = Map.groupBy(ledgers, ({ siteTag }) => siteTag.siteId);
         const { site } = options;

@@ -60,8 +60,8 @@ export function defineCommand(command: Command, context: CliContext): void {
     .action(async (tagIds: string[], options: ExportCommandOptions) => {
       const terminal = context.terminal();
       const config = context.config();
-      const [source, entry] = chooseSource(config, options.source);
-      const request = buildExportRequest(tagIds, options, source, entry.time_zone);
+      const [source, sourceConfig] = chooseSource(config, options.source);
+      const request = buildExportRequest(tagIds, options, source, sourceConfig.time_zone);
       await refuseSharedQuota(config.state, context.signal);
       const folder = resolve(options.toFolder);
       const isNewExport = prepareExportFolder(folder);
@@ -69,7 +69,16 @@ export function defineCommand(command: Command, context: CliContext): void {
       const lockedStateStore = await openStore({ folder: config.state.folder, clock: systemClock });
       await useAndClose(lockedStateStore, async ({ quotaStore }) => {
         const stateFolder = join(folder, EXPORT_STATE_FOLDER_NAME);
-        const exportRun = { config, source, entry, folder, stateFolder, request, quotaStore, signal: context.signal };
+        const exportRun = {
+          config,
+          source,
+          sourceConfig,
+          folder,
+          stateFolder,
+          request,
+          quotaStore,
+          signal: context.signal,
+        };
         const exportOutcome = await terminal.progress("Exporting", (update) => runExport({ ...exportRun, update }));
         if (exportOutcome instanceof ConfigError) {
           if (isNewExport) for (const name of readdirSync(folder)) rmSync(join(folder, name), { recursive: true });

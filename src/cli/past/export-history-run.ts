@@ -36,7 +36,7 @@ export interface ExportRequest {
 export interface ExportRun {
   readonly config: Config;
   readonly source: string;
-  readonly entry: SourceConfigEntry;
+  readonly sourceConfig: SourceConfigEntry;
   readonly folder: string;
   readonly stateFolder: string;
   readonly request: ExportRequest;
@@ -182,8 +182,8 @@ async function waitUntil({ signal }: ExportRun, isDone: () => Promise<boolean>):
   signal.throwIfAborted();
 }
 
-const exportPlanSettings = ({ source, entry, config }: ExportRun) =>
-  buildPlanSettings(source, { ...entry, read: [], history: [] }, config.state);
+const exportPlanSettings = ({ source, sourceConfig, config }: ExportRun) =>
+  buildPlanSettings(source, { ...sourceConfig, read: [], history: [] }, config.state);
 
 const readLedgers = (run: ExportRun, store: Store, request: BackfillRequest): Promise<readonly SeriesLedger[]> =>
   loadBackfillLedgers(store, exportPlanSettings(run), request, systemClock.now());
@@ -232,7 +232,10 @@ const START_ONLY_CRON = "0 0 1 1 *";
 type ExportPhase = "fetching" | "landing";
 
 /** Builds the configuration of an export: a source that lists objects and fetches history, and a data lake as sink. */
-function buildExportConfig({ config, entry, folder, source, stateFolder }: ExportRun, phase: ExportPhase): Config {
+function buildExportConfig(
+  { config, sourceConfig, folder, source, stateFolder }: ExportRun,
+  phase: ExportPhase,
+): Config {
   const isFetching = phase === "fetching";
   const parsedConfig = Config.parse({
     // The parsed source below replaces this one; Config cannot parse its own output.
@@ -243,17 +246,17 @@ function buildExportConfig({ config, entry, folder, source, stateFolder }: Expor
   });
   const listSchedule = isFetching ? START_ONLY_CRON : false;
   const schedules: SourceConfigEntry["schedules"] = {
-    ...{ token: isFetching ? entry.schedules.token : false, alarms: false, resolved_sweep: false },
+    ...{ token: isFetching ? sourceConfig.schedules.token : false, alarms: false, resolved_sweep: false },
     ...{ sites: listSchedule, gateways: listSchedule, hosts: listSchedule, systems: listSchedule, tags: listSchedule },
   };
-  const inventory = { ...entry.inventory, tags_of_systems: true };
+  const inventory = { ...sourceConfig.inventory, tags_of_systems: true };
   return {
     ...parsedConfig,
     state: { ...config.state, folder: stateFolder, replay_window: 15 * 60_000 },
     // Log nothing, because the export command itself prints failures.
     log: { level: "silent" },
     status: { ...parsedConfig.status, port: 0 },
-    sources: { [source]: { ...entry, read: [], history: [], heartbeat: false, inventory, schedules } },
+    sources: { [source]: { ...sourceConfig, read: [], history: [], heartbeat: false, inventory, schedules } },
   };
 }
 

@@ -41,9 +41,9 @@ export function defineCommand(command: Command, context: CliContext): void {
     )
     .action(async (tagIds: string[], options: { readonly source?: string }) => {
       const terminal = context.terminal();
-      await readSourceFromState(context.config(), options.source, async ({ config, source, entry, store }) => {
+      await readSourceFromState(context.config(), options.source, async ({ config, source, sourceConfig, store }) => {
         const nowMs = systemClock.now();
-        const settings = buildPlanSettings(source, entry, config.state);
+        const settings = buildPlanSettings(source, sourceConfig, config.state);
         const storedHistory = await historyProgressFromStore(store, settings, nowMs);
         const ids = splitCommaSeparatedIds(tagIds);
         const isListedPerTag = ids.length > 0;

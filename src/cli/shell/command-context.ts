@@ -60,10 +60,10 @@ export function createCliContext(
     ): Promise<T> {
       refuseUnverifiedTls();
       const loadedConfig = config();
-      const [name, entry] = chooseSource(loadedConfig, wantedSource);
+      const [name, sourceConfig] = chooseSource(loadedConfig, wantedSource);
       const controlSocket = await controlSocketOfWorker({ config: loadedConfig, source: name }, signal);
       if (controlSocket !== null)
-        return useReader(createSocketSourceReader(controlSocket, name), signal, entry.time_zone);
+        return useReader(createSocketSourceReader(controlSocket, name), signal, sourceConfig.time_zone);
       const [{ openStore }, { buildSource }, { createMetrics }] = await Promise.all([
         import("../../engine/store/open.ts"),
         import("../../app/build-source.ts"),
@@ -71,8 +71,15 @@ export function createCliContext(
       ]);
       const log = createLog({ level: "error" });
       return useAndClose(await openStore({ folder: loadedConfig.state.folder, clock: systemClock }), (store) => {
-        const { source } = buildSource({ name, entry, store, clock: systemClock, log, metrics: createMetrics() });
-        return useAndClose(source, () => useReader(source, signal, entry.time_zone));
+        const { source } = buildSource({
+          name,
+          sourceConfig,
+          store,
+          clock: systemClock,
+          log,
+          metrics: createMetrics(),
+        });
+        return useAndClose(source, () => useReader(source, signal, sourceConfig.time_zone));
       });
     },
   };
@@ -81,7 +88,7 @@ export function createCliContext(
 export interface SourceWithStore {
   readonly config: Config;
   readonly source: string;
-  readonly entry: SourceConfigEntry;
+  readonly sourceConfig: SourceConfigEntry;
   readonly store: Store;
 }
 
@@ -90,8 +97,8 @@ export function readSourceFromState<T>(
   wantedSource: string | undefined,
   useSource: (source: SourceWithStore) => Promise<T>,
 ): Promise<T> {
-  const [source, entry] = chooseSource(config, wantedSource);
-  return readState({ config, source }, (store) => useSource({ config, source, entry, store }));
+  const [source, sourceConfig] = chooseSource(config, wantedSource);
+  return readState({ config, source }, (store) => useSource({ config, source, sourceConfig, store }));
 }
 
 /** Chooses the named file, then plenum.yaml, then the file of a running demo. */
@@ -119,8 +126,9 @@ function useDemoConfig({ config, environment }: RunningDemo): string {
 
 export function chooseSource(config: Config, source: string | undefined): readonly [string, SourceConfigEntry] {
   const entries = Object.entries(config.sources);
-  const entry = source === undefined && entries.length === 1 ? entries[0] : entries.find(([name]) => name === source);
-  if (entry !== undefined) return entry;
+  const sourceConfig =
+    source === undefined && entries.length === 1 ? entries[0] : entries.find(([name]) => name === source);
+  if (sourceConfig !== undefined) return sourceConfig;
   const sourceNames = Object.keys(config.sources).join(", ");
   throw new ConfigError(
     source === undefined

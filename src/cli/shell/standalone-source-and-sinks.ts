@@ -21,7 +21,7 @@ const LISTING_PAGE_SIZE = 500;
 /** Uses a source with a temporary state, because the real state may belong to a running worker. */
 export async function useStandaloneSource<T>(
   sourceName: string,
-  entry: SourceConfigEntry,
+  sourceConfig: SourceConfigEntry,
   environment: ProcessEnv,
   useSource: (source: Source) => Promise<T>,
 ): Promise<T> {
@@ -31,7 +31,7 @@ export async function useStandaloneSource<T>(
   const metrics = createMetrics();
   const { source } = buildSource({
     ...{ name: sourceName, store, clock: systemClock, log, metrics, environment },
-    entry: { ...entry, page_size: { ...entry.page_size, others: LISTING_PAGE_SIZE } },
+    sourceConfig: { ...sourceConfig, page_size: { ...sourceConfig.page_size, others: LISTING_PAGE_SIZE } },
   });
   try {
     return await useSource(source);
@@ -52,9 +52,9 @@ const EMPTY_STATE_STORE = {
   },
 };
 
-export async function createStandaloneSink(name: string, entry: SinkConfigEntry): Promise<Sink | undefined> {
-  const connector = findSinkConnector(entry);
-  return getConnector(connector).sink?.(entry[connector], {
+export async function createStandaloneSink(name: string, sourceConfig: SinkConfigEntry): Promise<Sink | undefined> {
+  const connector = findSinkConnector(sourceConfig);
+  return getConnector(connector).sink?.(sourceConfig[connector], {
     name,
     log: createLog({ level: "silent" }),
     clock: systemClock,

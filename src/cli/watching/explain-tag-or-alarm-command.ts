@@ -67,7 +67,7 @@ async function explainTag(
   worker: FoundWorker,
   signal: AbortSignal,
 ) {
-  const { store, source, entry, config } = state;
+  const { store, source, sourceConfig, config } = state;
   const { id } = storedTag.value;
   const nowMs = systemClock.now();
   const eventSubjects = [eventSubject("tag", storedTag.siteId, id), `site/-/tag/${id}`];
@@ -76,7 +76,7 @@ async function explainTag(
     store.document<StoredValue>(documentSet("value", source), id),
     store.document<StoredTagQuarantine>(syncSet("quarantine", source), id),
     store.document<StoredLeftOut>(syncSet("left-out", source), id),
-    historyProgressFromStore(store, buildPlanSettings(source, entry, config.state), nowMs),
+    historyProgressFromStore(store, buildPlanSettings(source, sourceConfig, config.state), nowMs),
     store.outbox.latest(1, EVENT_KINDS.filter(isTelemetry), eventOrigin),
     store.outbox.latest(MAX_PRINTED_COMMANDS, ["command-result"], eventOrigin),
   ]);
@@ -112,7 +112,7 @@ async function explainAlarm(
   worker: FoundWorker,
   signal: AbortSignal,
 ) {
-  const { store, source, entry, config } = state;
+  const { store, source, sourceConfig, config } = state;
   const { id, site } = storedAlarm.alarm;
   const eventOrigin = { source: sourceUri(source), subjects: [eventSubject("alarm", site.id, id)] };
   const alarmEventKinds = EVENT_KINDS.filter((kind) => kind.startsWith("alarm-"));
@@ -123,7 +123,7 @@ async function explainAlarm(
     readAlarmTickets((set) => store.documents(set), toPageConfig(config).sinks),
   ]);
   const alarmPolls = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
-    const schedule = entry.schedules[job];
+    const schedule = sourceConfig.schedules[job];
     // The worker stores successful polls once a minute, so the response of the worker is newer.
     const poll = addLatestPollSuccess(polls.get(job), lastPollTimes?.[job]);
     if (poll === undefined) return [];

@@ -32,9 +32,12 @@ export function defineCommand(command: Command, context: CliContext): void {
       const entries = options.source === undefined ? Object.entries(sources) : [chooseSource(config, options.source)];
       const planReports = await terminal.progress("Planning", async (showProgress) => {
         const finishedReports: PlanReport[] = [];
-        for (const [name, entry] of entries) {
-          const storedPlan = options.ask === true ? null : await planSourceFromState(context, config, name, entry);
-          finishedReports.push(storedPlan ?? (await planSourceFromLists(context, state, name, entry, showProgress)));
+        for (const [name, sourceConfig] of entries) {
+          const storedPlan =
+            options.ask === true ? null : await planSourceFromState(context, config, name, sourceConfig);
+          finishedReports.push(
+            storedPlan ?? (await planSourceFromLists(context, state, name, sourceConfig, showProgress)),
+          );
         }
         return finishedReports;
       });
@@ -47,7 +50,7 @@ async function planSourceFromState(
   context: CliContext,
   config: Config,
   name: string,
-  entry: SourceConfigEntry,
+  sourceConfig: SourceConfigEntry,
 ): Promise<PlanReport | null> {
   const stateSelector = { config, source: name };
   return readStateIfAny(stateSelector, async (store) => {
@@ -55,7 +58,7 @@ async function planSourceFromState(
     if (worker.kind === "silent") context.terminal().info(`${worker.failure.message} What it measures is left out.`);
     const workerPlan =
       worker.kind === "open" ? await requestSourcePlan(worker.socket, name, context.signal).catch(() => null) : null;
-    const { quota } = entry;
+    const { quota } = sourceConfig;
     const usualRequestsPerMinute = Math.max(1, quota.requests_per_minute * quota.polite - quota.reserve_for_writes);
     const measurements = workerPlan && {
       // Plan with the lower of two rates: the configured rate, and the rate that the worker measured after refusals.
@@ -67,7 +70,7 @@ async function planSourceFromState(
     };
     const planFacts = await loadPlanFacts(
       store,
-      buildPlanSettings(name, entry, config.state),
+      buildPlanSettings(name, sourceConfig, config.state),
       systemClock,
       measurements,
     );
@@ -79,13 +82,13 @@ async function planSourceFromLists(
   context: CliContext,
   state: StateConfig,
   sourceName: string,
-  entry: SourceConfigEntry,
+  sourceConfig: SourceConfigEntry,
   update: (progressText: string) => void,
 ): Promise<PlanReport> {
   refuseUnverifiedTls();
-  const settings = buildPlanSettings(sourceName, entry, state);
-  const reportListProgress = (progress: TagListProgress) => update(describeListProgress(progress, entry.quota));
-  return useStandaloneSource(sourceName, entry, process.env, async (source) =>
+  const settings = buildPlanSettings(sourceName, sourceConfig, state);
+  const reportListProgress = (progress: TagListProgress) => update(describeListProgress(progress, sourceConfig.quota));
+  return useStandaloneSource(sourceName, sourceConfig, process.env, async (source) =>
     reportPlan(await planFactsFromLists(source, settings, systemClock, context.signal, reportListProgress)),
   );
 }

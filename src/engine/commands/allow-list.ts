@@ -14,19 +14,19 @@ export function createTagAllowList(config: CommandsConfig, sourceNames: readonly
 
   function indexAllowedTags({ allow }: CommandsConfig): Map<string, AllowedTag> {
     const allowedTagsByKey = new Map<string, AllowedTag>();
-    for (const entry of allow) {
-      const source = entry.source ?? soleSourceName;
+    for (const allowedTag of allow) {
+      const source = allowedTag.source ?? soleSourceName;
       if (source === null || !sourceNames.includes(source)) {
-        throw new ConfigError(`The entry for tag ${entry.tag_id} under commands.allow names no known source.`, {
+        throw new ConfigError(`The entry for tag ${allowedTag.tag_id} under commands.allow names no known source.`, {
           hint: `Write one of: ${sourceNames.join(", ")}.`,
         });
       }
-      const key = tagKey({ source, tagId: entry.tag_id });
+      const key = tagKey({ source, tagId: allowedTag.tag_id });
       if (allowedTagsByKey.has(key)) {
         const hint = "Keep one of them.";
-        throw new ConfigError(`Tag ${entry.tag_id} has two entries under commands.allow.`, { hint });
+        throw new ConfigError(`Tag ${allowedTag.tag_id} has two entries under commands.allow.`, { hint });
       }
-      allowedTagsByKey.set(key, entry);
+      allowedTagsByKey.set(key, allowedTag);
     }
     return allowedTagsByKey;
   }
@@ -35,11 +35,13 @@ export function createTagAllowList(config: CommandsConfig, sourceNames: readonly
     resolveSource: (statedSource: string | null): string | null =>
       statedSource === null ? soleSourceName : sourceNames.includes(statedSource) ? statedSource : null,
     findEntry: (source: string, tagId: string) => allowedTags.get(tagKey({ source, tagId })),
-    isStillAllowed: ({ command, entry }: AcceptedCommand): boolean => allowedTags.get(tagKey(command)) === entry,
+    isStillAllowed: ({ command, allowedTag }: AcceptedCommand): boolean =>
+      allowedTags.get(tagKey(command)) === allowedTag,
     /** Keeps the objects of unchanged entries, so that queued commands for their tags stay valid. */
     replaceRules(newConfig: CommandsConfig): void {
       const newTags = indexAllowedTags(newConfig);
-      for (const [key, entry] of allowedTags) if (isDeepStrictEqual(newTags.get(key), entry)) newTags.set(key, entry);
+      for (const [key, allowedTag] of allowedTags)
+        if (isDeepStrictEqual(newTags.get(key), allowedTag)) newTags.set(key, allowedTag);
       allowedTags = newTags;
     },
   };
@@ -55,17 +57,23 @@ export interface WritableTag {
 }
 
 export function toWritableTag(
-  entry: AllowedTag,
+  allowedTag: AllowedTag,
   isRehearsal: boolean,
   writingRefusal: WriteRefusal | null,
 ): WritableTag {
-  const { from, type } = entry;
+  const { from, type } = allowedTag;
   const isOpenToOperator = from === undefined || from.includes("operator");
   const senderNotice = isOpenToOperator ? null : `Only commands from ${from.join(", ")} may write this tag.`;
   const rehearsalNotice = isRehearsal
     ? "This is a rehearsal (commands.rehearsal): everything is done but the write itself."
     : null;
   const unwritableReason = writingRefusal?.message ?? senderNotice ?? rehearsalNotice;
-  if (entry.type === "boolean") return { type, min: null, max: null, step: null, closed: unwritableReason };
-  return { type, min: entry.min, max: entry.max, step: entry.max_step ?? null, closed: unwritableReason };
+  if (allowedTag.type === "boolean") return { type, min: null, max: null, step: null, closed: unwritableReason };
+  return {
+    type,
+    min: allowedTag.min,
+    max: allowedTag.max,
+    step: allowedTag.max_step ?? null,
+    closed: unwritableReason,
+  };
 }

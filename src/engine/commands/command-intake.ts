@@ -125,7 +125,7 @@ export function createCommandIntake(options: {
       maxRestoreAfterMs: config().max_restore_after,
       clockSkewMs: source === null ? null : options.clockSkewMs(source),
       clockStep: options.clockCheck.latestStep(),
-      entry: allowedTag,
+      allowedTag,
       storedTag: isTagAllowed ? await options.buildingReader.tag(source, request.tagId) : undefined,
       tokenInfo: isTagAllowed ? await options.buildingReader.tokenInfo(source) : undefined,
       lockRefusal: isTagAllowed
@@ -158,7 +158,7 @@ export function createCommandIntake(options: {
       replyTo,
       correlation,
     };
-    return { command, entry: allowedTag };
+    return { command, allowedTag };
   }
 
   async function checkRequests(arrival: CommandMessage, requests: readonly TagWriteRequest[]) {

@@ -59,7 +59,7 @@ const AllowedBooleanTag = z.strictObject({
 
 export const AllowedTag = z
   .discriminatedUnion("type", [AllowedNumberTag, AllowedBooleanTag])
-  .refine((entry) => entry.type === "boolean" || entry.min <= entry.max, {
+  .refine((allowedTag) => allowedTag.type === "boolean" || allowedTag.min <= allowedTag.max, {
     error: "min must not be larger than max.",
     path: ["min"],
   });

@@ -48,8 +48,11 @@ export function createFreshTagValues(options: CommandSourceContext) {
 
   /** True if a command needs a tag value and no reading was attempted within the last minute. */
   async function isValueMissing(accepted: AcceptedCommand): Promise<boolean> {
-    const { command, entry } = accepted;
-    if (!needsFreshValue(entry, command) || tagValueIfFresh(await findLatestTagValue(command), clock.now()) !== null)
+    const { command, allowedTag } = accepted;
+    if (
+      !needsFreshValue(allowedTag, command) ||
+      tagValueIfFresh(await findLatestTagValue(command), clock.now()) !== null
+    )
       return false;
     return clock.monotonic() - (lastReadAttemptMs.get(accepted) ?? Number.NEGATIVE_INFINITY) > MAX_TAG_VALUE_AGE_MS;
   }

@@ -26,7 +26,7 @@ export interface PastTagWrites {
 }
 
 export interface WriteRateInput {
-  readonly entry: AllowedTag;
+  readonly allowedTag: AllowedTag;
   readonly forMs: number | null;
   readonly pastWrites: PastTagWrites;
   readonly maxPerHour: number;
@@ -42,7 +42,7 @@ export interface ArrivalInput extends Pick<CommandMessage, "retained" | "expiryS
   /** Our clock minus the clock of the monitoring service; null if unknown. */
   readonly clockSkewMs: number | null;
   readonly clockStep: ClockDifference | null;
-  readonly entry: AllowedTag | undefined;
+  readonly allowedTag: AllowedTag | undefined;
   readonly storedTag: StoredObject<Tag> | undefined;
   readonly tokenInfo: TokenInfo | undefined;
   readonly lockRefusal: WriteRefusal | null;
@@ -89,50 +89,52 @@ export function checkClocksForWriting(skewMs: number | null, step: ClockDifferen
 }
 
 function checkWriteRequest(input: ArrivalInput): WriteRefusal | null {
-  const { entry, storedTag: listedTag, request, tokenInfo } = input;
+  const { allowedTag, storedTag: listedTag, request, tokenInfo } = input;
   const { forMs, tagId, value } = request;
   if (input.retained)
     return refuse("retained", "Retained commands are refused: the broker would repeat them at every reconnect.");
-  if (entry === undefined) return refuse("not-allowed", `Tag ${tagId} is not on the list of tags that may be written.`);
-  if (entry.from !== undefined && !entry.from.includes(input.via))
+  if (allowedTag === undefined)
+    return refuse("not-allowed", `Tag ${tagId} is not on the list of tags that may be written.`);
+  if (allowedTag.from !== undefined && !allowedTag.from.includes(input.via))
     return refuse("not-allowed", `Tag ${tagId} may not be written from ${input.via}.`);
-  if (request.isPlain && !entry.plain)
+  if (request.isPlain && !allowedTag.plain)
     return refuse("not-allowed", `Tag ${tagId} takes no bare value (plain: true at its entry); send JSON with an id.`);
   if (input.lockRefusal !== null) return input.lockRefusal;
-  if (listedTag === undefined || listedTag.siteId !== entry.site_id || listedTag.missingSince !== null)
-    return refuse("unknown-tag", `Tag ${tagId} is not known at site ${entry.site_id}.`);
-  if (entry.unit !== undefined && listedTag.value.unit !== entry.unit)
-    return refuse("wrong-unit", `Tag ${tagId} has the unit ${listedTag.value.unit ?? "none"}, not ${entry.unit}.`);
+  if (listedTag === undefined || listedTag.siteId !== allowedTag.site_id || listedTag.missingSince !== null)
+    return refuse("unknown-tag", `Tag ${tagId} is not known at site ${allowedTag.site_id}.`);
+  if (allowedTag.unit !== undefined && listedTag.value.unit !== allowedTag.unit)
+    return refuse("wrong-unit", `Tag ${tagId} has the unit ${listedTag.value.unit ?? "none"}, not ${allowedTag.unit}.`);
   // While the permissions (abilities) of the token are unknown, let the service accept or reject the write.
   if (tokenInfo?.abilities.includes("write:tags") === false)
     return refuse("no-ability", "The token lacks the ability write:tags; use one that has it.");
-  if (tokenInfo?.sites.some((site) => site.id === entry.site_id) === false)
-    return refuse("no-ability", `The token does not reach site ${entry.site_id}.`);
-  if (!isValueOfTagType(value, entry)) return refuse("wrong-type", `Tag ${entry.tag_id} takes a ${entry.type}.`);
-  if (entry.type === "number" && !isWithinLimits(value, entry))
-    return refuse("out-of-range", `${value} is outside ${entry.min} to ${entry.max}.`);
-  const rateInput = { ...input, entry, forMs, nowMs: input.receivedAtMs };
+  if (tokenInfo?.sites.some((site) => site.id === allowedTag.site_id) === false)
+    return refuse("no-ability", `The token does not reach site ${allowedTag.site_id}.`);
+  if (!isValueOfTagType(value, allowedTag))
+    return refuse("wrong-type", `Tag ${allowedTag.tag_id} takes a ${allowedTag.type}.`);
+  if (allowedTag.type === "number" && !isWithinLimits(value, allowedTag))
+    return refuse("out-of-range", `${value} is outside ${allowedTag.min} to ${allowedTag.max}.`);
+  const rateInput = { ...input, allowedTag, forMs, nowMs: input.receivedAtMs };
   return (
-    checkRestoreTime(forMs, entry, input.maxRestoreAfterMs) ??
-    (entry.coalesce ? null : checkWriteInterval(rateInput)) ??
+    checkRestoreTime(forMs, allowedTag, input.maxRestoreAfterMs) ??
+    (allowedTag.coalesce ? null : checkWriteInterval(rateInput)) ??
     checkWriteCounts(rateInput)
   );
 }
 
-function isValueOfTagType(value: TagScalar, entry: AllowedTag): boolean {
-  return typeof value === entry.type && (typeof value === "boolean" || Number.isFinite(value));
+function isValueOfTagType(value: TagScalar, allowedTag: AllowedTag): boolean {
+  return typeof value === allowedTag.type && (typeof value === "boolean" || Number.isFinite(value));
 }
 
-export function isWithinLimits(value: TagScalar, entry: AllowedTag): boolean {
-  if (!isValueOfTagType(value, entry)) return false;
-  return entry.type === "boolean" || (Number(value) >= entry.min && Number(value) <= entry.max);
+export function isWithinLimits(value: TagScalar, allowedTag: AllowedTag): boolean {
+  if (!isValueOfTagType(value, allowedTag)) return false;
+  return allowedTag.type === "boolean" || (Number(value) >= allowedTag.min && Number(value) <= allowedTag.max);
 }
 
-function checkRestoreTime(forMs: number | null, entry: AllowedTag, maxDelayMs: number): WriteRefusal | null {
+function checkRestoreTime(forMs: number | null, allowedTag: AllowedTag, maxDelayMs: number): WriteRefusal | null {
   if (forMs === null) return null;
-  if (!entry.restore)
-    return refuse("not-restorable", `Tag ${entry.tag_id} is not open for writes that end by themselves.`);
-  const minDelayMs = Math.max(1000, entry.min_interval);
+  if (!allowedTag.restore)
+    return refuse("not-restorable", `Tag ${allowedTag.tag_id} is not open for writes that end by themselves.`);
+  const minDelayMs = Math.max(1000, allowedTag.min_interval);
   if (forMs >= minDelayMs && forMs <= maxDelayMs) return null;
   return refuse("not-restorable", `for_s must be between ${Math.ceil(minDelayMs / 1000)} and ${maxDelayMs / 1000}.`);
 }
@@ -156,10 +158,10 @@ export function checkDispatch(input: DispatchInput): WriteRefusal | null {
 }
 
 export function needsFreshValue(
-  entry: AllowedTag,
+  allowedTag: AllowedTag,
   { expect, forMs }: { readonly expect: TagScalar | null; readonly forMs: number | null },
 ): boolean {
-  return expect !== null || forMs !== null || (entry.type === "number" && entry.max_step !== undefined);
+  return expect !== null || forMs !== null || (allowedTag.type === "number" && allowedTag.max_step !== undefined);
 }
 
 export function tagValueIfFresh(current: TimedTagValue | undefined, nowMs: number): TagValue {
@@ -192,43 +194,55 @@ export function isValueSetAlready(currentValue: TagValue, value: TagScalar): boo
 }
 
 function checkValueStep(input: DispatchInput): WriteRefusal | null {
-  const { entry, expect, value } = input;
-  if (!needsFreshValue(entry, input)) return null;
+  const { allowedTag, expect, value } = input;
+  if (!needsFreshValue(allowedTag, input)) return null;
   const tagValue = tagValueIfFresh(input.currentReading, input.nowMs);
   if (tagValue === null)
     return refuse("value-unknown", "The present value could not be read, so the change cannot be judged.");
   if (expect !== null && !isSameValue(tagValue, expect))
     return refuse("unexpected-value", `The tag holds ${tagValue}, not the expected ${expect}.`);
-  if (input.forMs !== null && !isWithinLimits(tagValue, entry))
+  if (input.forMs !== null && !isWithinLimits(tagValue, allowedTag))
     return refuse("not-restorable", `The tag holds ${tagValue}, which may not be written back.`);
-  if (entry.type !== "number" || entry.max_step === undefined) return null;
+  if (allowedTag.type !== "number" || allowedTag.max_step === undefined) return null;
   const isStepSmall =
-    typeof tagValue === "number" && typeof value === "number" && !differsByMoreThan(tagValue, value, entry.max_step);
-  return isStepSmall ? null : refuse("step-too-large", `From ${tagValue} to ${value} is more than ${entry.max_step}.`);
+    typeof tagValue === "number" &&
+    typeof value === "number" &&
+    !differsByMoreThan(tagValue, value, allowedTag.max_step);
+  return isStepSmall
+    ? null
+    : refuse("step-too-large", `From ${tagValue} to ${value} is more than ${allowedTag.max_step}.`);
 }
 
 /** Returns how much of `min_interval` is left since the last write of a tag. */
-export function msUntilNextWrite(entry: AllowedTag, writeTimesMs: readonly number[], nowMs: number): number {
+export function msUntilNextWrite(allowedTag: AllowedTag, writeTimesMs: readonly number[], nowMs: number): number {
   const lastWriteMs = writeTimesMs.at(-1);
-  return lastWriteMs === undefined ? 0 : Math.max(0, entry.min_interval - (nowMs - lastWriteMs));
+  return lastWriteMs === undefined ? 0 : Math.max(0, allowedTag.min_interval - (nowMs - lastWriteMs));
 }
 
-function checkWriteInterval({ entry, pastWrites: past, nowMs }: WriteRateInput): WriteRefusal | null {
-  const waitMs = msUntilNextWrite(entry, past.writeTimesMs, nowMs);
+function checkWriteInterval({ allowedTag, pastWrites: past, nowMs }: WriteRateInput): WriteRefusal | null {
+  const waitMs = msUntilNextWrite(allowedTag, past.writeTimesMs, nowMs);
   if (waitMs === 0) return null;
   return refuse("too-soon", `The tag was written a moment ago; try again in ${Math.ceil(waitMs / 1000)} s.`);
 }
 
-function checkWriteCounts({ entry, forMs, pastWrites: past, maxPerHour, nowMs }: WriteRateInput): WriteRefusal | null {
+function checkWriteCounts({
+  allowedTag,
+  forMs,
+  pastWrites: past,
+  maxPerHour,
+  nowMs,
+}: WriteRateInput): WriteRefusal | null {
   const neededWriteCount = forMs === null ? 1 : 2;
-  if (past.writeTimesMs.filter((timeMs) => timeMs > nowMs - DAY_MS).length + neededWriteCount > entry.max_per_day)
-    return refuse("too-many", `No more than ${entry.max_per_day} writes of this tag in 24 hours.`);
+  if (past.writeTimesMs.filter((timeMs) => timeMs > nowMs - DAY_MS).length + neededWriteCount > allowedTag.max_per_day)
+    return refuse("too-many", `No more than ${allowedTag.max_per_day} writes of this tag in 24 hours.`);
   if (past.writesLastHour + neededWriteCount <= maxPerHour) return null;
   return refuse("too-many", `No more than ${maxPerHour} writes of all tags in one hour.`);
 }
 
-export function checkHours(input: Pick<DispatchInput, "entry" | "forMs" | "nowMs" | "timeZone">): WriteRefusal | null {
-  const { hours } = input.entry;
+export function checkHours(
+  input: Pick<DispatchInput, "allowedTag" | "forMs" | "nowMs" | "timeZone">,
+): WriteRefusal | null {
+  const { hours } = input.allowedTag;
   if (hours === undefined) return null;
   const [from = "", to = ""] = hours.split("-");
   const isWithinWriteHours = (atMs: number) => {
@@ -241,8 +255,11 @@ export function checkHours(input: Pick<DispatchInput, "entry" | "forMs" | "nowMs
   return refuse("outside-hours", `${message}, and so has it to be put back.`);
 }
 
-export function checkGateway({ entry, gateways }: Pick<DispatchInput, "entry" | "gateways">): WriteRefusal | null {
-  const id = entry.gateway_id;
+export function checkGateway({
+  allowedTag,
+  gateways,
+}: Pick<DispatchInput, "allowedTag" | "gateways">): WriteRefusal | null {
+  const id = allowedTag.gateway_id;
   const gatewaysOfTag = gateways.filter(
     (each) => (id === undefined || each.value.id === id) && each.missingSince === null,
   );

@@ -43,7 +43,7 @@ export type Journal = Awaited<ReturnType<typeof openCommandJournal>>;
 
 export interface AcceptedCommand {
   readonly command: Command;
-  readonly entry: AllowedTag;
+  readonly allowedTag: AllowedTag;
   /** All commands of the same message; absent for a command that puts an old value back. */
   readonly scene?: CommandScene;
 }
@@ -149,9 +149,9 @@ export async function openCommandJournal(options: {
         const openEntries = buildOpenEntries(commands, "accepted", changedAt);
         const costEstimate = estimateCost(newCommands);
         await commit(
-          newCommands.map(({ command, entry }) => {
+          newCommands.map(({ command, allowedTag }) => {
             const { replyTo: _replyTo, correlation: _correlation, id: _id, ...request } = command;
-            return buildAuditEntry(command, "accepted", changedAt, { ...request, limits: entry });
+            return buildAuditEntry(command, "accepted", changedAt, { ...request, limits: allowedTag });
           }),
           [{ set: COMMAND_SET, insert: openEntries }],
           () => commands.map((command, index) => buildAcceptedEvent(command, costEstimate, index, changedAt)),

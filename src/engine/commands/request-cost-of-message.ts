@@ -15,7 +15,7 @@ export interface MessageCost {
 
 interface CommandToSend {
   readonly command: Command;
-  readonly entry: AllowedTag;
+  readonly allowedTag: AllowedTag;
 }
 
 export type EstimateCost = (commands: readonly CommandToSend[]) => MessageCost;
@@ -37,14 +37,14 @@ export function estimateCost(
   const { clock, config, source, queueSize } = input;
   const groupSize = config.group_window === 0 ? 1 : TAGS_PER_REQUEST;
   const readCount = Math.ceil(
-    commands.filter(({ command, entry }) => needsFreshValue(entry, command)).length / TAGS_PER_REQUEST,
+    commands.filter(({ command, allowedTag }) => needsFreshValue(allowedTag, command)).length / TAGS_PER_REQUEST,
   );
   // A message with over 20 writes needs the old values of all its tags before its first write.
   const earlyReadCount = commands.length > TAGS_PER_REQUEST ? readCount : 0;
-  const waitsMs = commands.map(({ command, entry }, index) => {
+  const waitsMs = commands.map(({ command, allowedTag }, index) => {
     const requestsBefore = Math.floor((queueSize + index) / groupSize) + earlyReadCount;
-    const intervalMs = entry.coalesce
-      ? msUntilNextWrite(entry, input.writeTimesMs(command.source, command.tagId), clock.now())
+    const intervalMs = allowedTag.coalesce
+      ? msUntilNextWrite(allowedTag, input.writeTimesMs(command.source, command.tagId), clock.now())
       : 0;
     const groupWaitMs = config.group_window * (Math.floor(index / groupSize) + 1);
     return groupWaitMs + Math.max(quotaWaitMs(source, requestsBefore, clock), intervalMs);

@@ -78,7 +78,7 @@ export function createValueRestores(options: {
     const { retryAtMs } = attempt;
     attempt.retryAtMs = null;
     try {
-      const acceptedCommand = { command, entry: allowedTag };
+      const acceptedCommand = { command, allowedTag };
       for (const newCommand of openEntry === undefined ? await journal.accept([acceptedCommand]) : [acceptedCommand])
         dispatch(newCommand);
     } catch (error) {

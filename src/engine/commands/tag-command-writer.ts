@@ -126,7 +126,7 @@ export function createCommandWriter(
   ): Promise<CommandEnd | null> {
     const endingInQueue = findEndingInQueue(accepted);
     if (endingInQueue !== null) return endingInQueue;
-    const { command, entry } = accepted;
+    const { command, allowedTag } = accepted;
     const lockRefusal = await options.locks.findRefusal(command);
     if (lockRefusal !== null) return { outcome: "rejected", ...lockRefusal };
     const nowMs = clock.now();
@@ -134,7 +134,7 @@ export function createCommandWriter(
     const valueBefore = tagValueIfFresh(latestValue, nowMs);
     const refusal = checkDispatch({
       ...command,
-      entry,
+      allowedTag,
       currentReading: latestValue,
       pastWrites: {
         writeTimesMs: journal.writeCounts.timesOfTagMs(command.source, command.tagId),
@@ -157,8 +157,10 @@ export function createCommandWriter(
   }
 
   /** Returns how long a command with `coalesce` still has to wait for the end of `min_interval`. */
-  function msUntilIntervalEnds({ command: { source: name, tagId }, entry }: AcceptedCommand): number {
-    return entry.coalesce ? msUntilNextWrite(entry, journal.writeCounts.timesOfTagMs(name, tagId), clock.now()) : 0;
+  function msUntilIntervalEnds({ command: { source: name, tagId }, allowedTag }: AcceptedCommand): number {
+    return allowedTag.coalesce
+      ? msUntilNextWrite(allowedTag, journal.writeCounts.timesOfTagMs(name, tagId), clock.now())
+      : 0;
   }
 
   /** Returns approved commands whose tag has no write in progress. A scene (over 20 writes) waits for all its tags. */

@@ -192,8 +192,8 @@ export interface WritableTag {
   readonly gateway_id?: string | undefined;
 }
 
-export function findWritableMismatches(entry: WritableTag, building: VisibleBuilding): readonly Mismatch[] {
-  const { site_id: siteId, tag_id: id, gateway_id: gatewayId, unit, type } = entry;
+export function findWritableMismatches(allowedTag: WritableTag, building: VisibleBuilding): readonly Mismatch[] {
+  const { site_id: siteId, tag_id: id, gateway_id: gatewayId, unit, type } = allowedTag;
   const foundTag = building.tags.find(({ tag }) => tag.id === id);
   if (foundTag === undefined) {
     const [siteMismatch] = findSiteMismatches([siteId], building);

@@ -90,11 +90,11 @@ export function planForBuilding(
   config: Config,
   building: BuildingSummary,
   nowMs: number,
-  buildPlanSettings: (name: string, entry: Config["sources"][string], state: Config["state"]) => PlanSettings,
+  buildPlanSettings: (name: string, sourceConfig: Config["sources"][string], state: Config["state"]) => PlanSettings,
 ): PlanReport {
-  const [[name, entry] = []] = Object.entries(config.sources);
-  if (name === undefined || entry === undefined) throw new Error("a configuration without a source");
-  const planSettings = buildPlanSettings(name, entry, config.state);
+  const [[name, sourceConfig] = []] = Object.entries(config.sources);
+  if (name === undefined || sourceConfig === undefined) throw new Error("a configuration without a source");
+  const planSettings = buildPlanSettings(name, sourceConfig, config.state);
   return reportPlan(
     planFactsFromTags(planSettings, { sites: building.sites.length, tags: tagsForPlan(building) }, nowMs),
   );

@@ -32,7 +32,9 @@ const MAX_CLOCK_LEAD_MS = 300_000;
 
 export function collectWriteRules(config: CommandsConfig, otherRules: RuleSet): RuleSet {
   const { approval, allow, ...otherOptions } = config;
-  const allowedTagEntries = allow.map((entry) => [`${entry.source ?? ""}/${entry.tag_id}`, entry] as const);
+  const allowedTagEntries = allow.map(
+    (allowedTag) => [`${allowedTag.source ?? ""}/${allowedTag.tag_id}`, allowedTag] as const,
+  );
   return {
     ...otherRules,
     commands: { ...otherOptions, allow: Object.fromEntries(allowedTagEntries) },

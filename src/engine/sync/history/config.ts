@@ -33,7 +33,7 @@ export type HistoryClass = z.infer<typeof HistoryClass>;
 
 export const HistoryConfig = z
   .array(
-    HistoryClass.refine((entry) => !entry.total || entry.resolution !== "5m", {
+    HistoryClass.refine((historyClass) => !historyClass.total || historyClass.resolution !== "5m", {
       path: ["total"],
       message: "A total per 5 minutes would cost a request per 5 minutes; use 1h or longer.",
     }),

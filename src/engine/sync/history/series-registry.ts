@@ -50,8 +50,8 @@ export type HistorySeriesRegistry = ReturnType<typeof createHistorySeriesRegistr
 /** Minimum time between two lookups of backfills. Below the timer's 5 s, so that an early timer skips no lookup. */
 const BACKFILL_LOOKUP_INTERVAL_MS = 4_500;
 
-export function historySeriesKey(tagId: string, entry: Pick<HistoryClass, "resolution" | "total">): string {
-  return `${tagId} ${entry.resolution}${entry.total ? " total" : ""}`;
+export function historySeriesKey(tagId: string, historyClass: Pick<HistoryClass, "resolution" | "total">): string {
+  return `${tagId} ${historyClass.resolution}${historyClass.total ? " total" : ""}`;
 }
 
 export function createHistorySeriesRegistry(options: {
@@ -215,17 +215,21 @@ export function createSeriesSelector(
   classes: HistoryConfig,
   timeZone: string,
 ): (siteTag: SiteTag, backfills: readonly BackfillRequest[]) => readonly SelectedHistorySeries[] {
-  const finders = [...Map.groupBy(classes, (entry) => historySeriesKey("", entry)).values()].map(createClassFinder);
-  const rulesByClass = new Map(classes.map((entry) => [entry, rulesOfHistoryClass(entry, timeZone)]));
+  const finders = [...Map.groupBy(classes, (historyClass) => historySeriesKey("", historyClass)).values()].map(
+    createClassFinder,
+  );
+  const rulesByClass = new Map(
+    classes.map((historyClass) => [historyClass, rulesOfHistoryClass(historyClass, timeZone)]),
+  );
   const rulesByResolution = new Map(RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]));
   return (siteTag, backfills) => {
     const selectedSeries: SelectedHistorySeries[] = [];
     for (const findHistoryClass of finders) {
-      const entry = findHistoryClass(siteTag);
-      const rulesOfClass = entry && rulesByClass.get(entry);
-      if (entry === undefined || rulesOfClass === undefined) continue;
-      const key = historySeriesKey(siteTag.tag.id, entry);
-      selectedSeries.push({ key, rules: rulesOfClass, total: entry.total, className: entry.name });
+      const historyClass = findHistoryClass(siteTag);
+      const rulesOfClass = historyClass && rulesByClass.get(historyClass);
+      if (historyClass === undefined || rulesOfClass === undefined) continue;
+      const key = historySeriesKey(siteTag.tag.id, historyClass);
+      selectedSeries.push({ key, rules: rulesOfClass, total: historyClass.total, className: historyClass.name });
     }
     for (const request of backfills) {
       const rules = rulesByResolution.get(request.resolution);
@@ -237,9 +241,9 @@ export function createSeriesSelector(
   };
 }
 
-function rulesOfHistoryClass(entry: HistoryClass, timeZone: string): SeriesRules {
-  const { resolution, every: everyMs, backfill: backfillMs, grace: graceMs, look_back: lookBackMs } = entry;
-  return { resolution, timeZone: entry.time_zone ?? timeZone, everyMs, backfillMs, graceMs, lookBackMs };
+function rulesOfHistoryClass(historyClass: HistoryClass, timeZone: string): SeriesRules {
+  const { resolution, every: everyMs, backfill: backfillMs, grace: graceMs, look_back: lookBackMs } = historyClass;
+  return { resolution, timeZone: historyClass.time_zone ?? timeZone, everyMs, backfillMs, graceMs, lookBackMs };
 }
 
 export function backfillRules(resolution: Resolution, timeZone: string): SeriesRules {
