@@ -64,12 +64,12 @@ export async function buildSourceSync(
   const historyPull = createHistoryPull({
     ...{ source, store, log, metrics, scope, historyDemand },
     clock: createServiceClock(clock, () => source.clockSkewMs(), options.clockCheck),
-    ...{ classes: sourceConfig.history, timeZone: sourceConfig.time_zone, valuesMax: settings.valuesMax },
+    ...{ historyClasses: sourceConfig.history, timeZone: sourceConfig.time_zone, valuesMax: settings.valuesMax },
     mayFetchHistory: backPressure.mayFetchHistory,
     knowsTagsOf: sourceSync.knowsTagsOfSite,
   });
   const liveReads = createLiveReads({
-    ...{ source, store, clock, log, metrics, groupCommit, classes: sourceConfig.read, scope, historyDemand },
+    ...{ source, store, clock, log, metrics, groupCommit, readClasses: sourceConfig.read, scope, historyDemand },
     isFirstInventory: () => !sourceSync.firstInventory().done,
     clockSkewMs: () => source.clockSkewMs(),
     offlineGatewayOf: (siteId) => sourceSync.offlineGatewayOf(siteId),
@@ -142,7 +142,7 @@ export async function buildSourceSync(
         built.quota.setShare({ perMinute, polite, reserve });
       if (!isDeepStrictEqual(previousConfig.read, sourceConfig.read)) liveReads.changeClasses(sourceConfig.read);
       if (!isDeepStrictEqual(previousConfig.history, sourceConfig.history) || settings.valuesMax !== valuesMax)
-        historyPull.changeOptions({ classes: sourceConfig.history, valuesMax: settings.valuesMax });
+        historyPull.changeOptions({ historyClasses: sourceConfig.history, valuesMax: settings.valuesMax });
       sourceSync.changeConfig(sourceConfig);
       await tagNamesFileWatch.changeFile(sourceConfig.names);
       heartbeat.changeInterval(sourceConfig.heartbeat);

@@ -64,7 +64,7 @@ const COMMAND_DEFINITIONS: Readonly<Record<keyof typeof COMMAND_DESCRIPTIONS, ()
   sink: async () => (await import("./watching/outbox-and-sink-commands.ts")).defineSinkCommand,
   silence: async () => (await import("./watching/silence-command.ts")).defineCommand,
   status: async () => (await import("./watching/status-command.ts")).defineCommand,
-  writes: async () => (await import("./writing/writing-control-command.ts")).defineCommand,
+  writes: async () => (await import("./writing/writes-command.ts")).defineCommand,
   audit: async () => (await import("./writing/audit-command.ts")).defineCommand,
   simulate: async () => (await import("./running/simulate-command.ts")).defineCommand,
   plan: async () => (await import("./watching/quota-plan-command.ts")).defineCommand,

@@ -40,9 +40,9 @@ export function createMemberStatusView(options: {
   const mapPipelines = <T>(query: (pipeline: Pipeline) => Promise<T>) => mapInSlices([...pipelines.values()], query);
 
   function pageApiOfSource(source: string): PageApi {
-    const heldPipeline = pipelines.get(source);
-    if (heldPipeline === undefined) throw new Retryable(`The source ${source} is not held here any more.`);
-    return heldPipeline.pageApi;
+    const pipeline = pipelines.get(source);
+    if (pipeline === undefined) throw new Retryable(`The source ${source} is not held here any more.`);
+    return pipeline.pageApi;
   }
 
   const listSinkReports = async () => sumSinkReports((await mapPipelines(({ status }) => status.sinks())).flat());
@@ -176,9 +176,9 @@ export async function endSilenceOfFleet(
   let hasEnded = false;
   for (const [name] of rows) {
     const source = String(name);
-    const heldPipeline = pipelines.get(source);
-    if (heldPipeline !== undefined) {
-      hasEnded = (await endSilence(heldPipeline.store, id, at, by)) || hasEnded;
+    const pipeline = pipelines.get(source);
+    if (pipeline !== undefined) {
+      hasEnded = (await endSilence(pipeline.store, id, at, by)) || hasEnded;
       continue;
     }
     const store = await openSourceState(database, { source, access: "operator", ...runtime });

@@ -31,8 +31,8 @@ import { type DatabaseTime, openDatabaseTime } from "./database-time.ts";
 import { createFleet } from "./fleet/fleet.ts";
 import { describeSourceHolder, type FleetStatus } from "./fleet/fleet-status.ts";
 import { digestSharedConfig } from "./fleet/fleet-tables.ts";
-import type { HeldSource, Lease } from "./fleet/held-sources.ts";
 import { createFleetKillSwitch, releaseFleetKillSwitch } from "./fleet/kill-switch.ts";
+import type { Lease, RunningSource } from "./fleet/running-sources.ts";
 import { readOrWriteFleetDocument } from "./fleet/shared-json-document.ts";
 import { createMemberConfigFile } from "./fleet-member-config-file.ts";
 import { detectBackupRestore, type MemberDatabases, openMemberDatabases } from "./fleet-member-databases.ts";
@@ -115,13 +115,13 @@ async function buildFleetMember(
   const sources = new Map<string, Source>();
   const activityBySource = new Map<string, SourceActivity>();
 
-  async function runHeldSource(lease: Lease): Promise<HeldSource> {
+  async function runLeasedSource(lease: Lease): Promise<RunningSource> {
     const { epoch, source } = lease;
-    const heldSource = await runSource({
+    const runningSource = await runSource({
       ...{ lease, config, environment, database, describeDatabase, time, clock, log },
       ...{ guards: writingGuards, clockCheck: databaseClockCheck, fleet: fleetIdentity, ticker: scheduleTicker },
     });
-    const { pipeline } = heldSource;
+    const { pipeline } = runningSource;
     pipelines.set(source, pipeline);
     for (const [sourceName, client] of pipeline.sources) sources.set(sourceName, client);
     for (const [sourceName, activity] of pipeline.activities) activityBySource.set(sourceName, activity);
@@ -131,7 +131,7 @@ async function buildFleetMember(
         const isLeaseOver = lease.signal.aborted;
         // Delete by source name: a later ownership of the source begins only after this stop.
         for (const mapKeyedBySource of [pipelines, sources, activityBySource]) mapKeyedBySource.delete(source);
-        await heldSource.stop(isLeaseOver ? 0 : deadlineMs);
+        await runningSource.stop(isLeaseOver ? 0 : deadlineMs);
         const why = isLeaseOver ? "the lease is over" : "handed over";
         log.debug({ source, epoch, why }, "this member works for the source no more");
       },
@@ -140,7 +140,7 @@ async function buildFleetMember(
 
   const fleet = createFleet({
     database: { ...urgent, describe: describeDatabase },
-    ...{ name, sources: sourceNames, clock, log, metrics, startHeldSource: runHeldSource },
+    ...{ name, sources: sourceNames, clock, log, metrics, startSource: runLeasedSource },
     async checkServiceHealth(source, signal) {
       const sourceConfig = config.sources[source];
       return sourceConfig === undefined || canReachService(sourceConfig, clock, environment, signal);
@@ -155,9 +155,9 @@ async function buildFleetMember(
   const explainMissingSource = async (source: string) => (await findOtherHolder(source))?.message ?? "No such source.";
   async function findCommandsOfSource(source: string | null) {
     if (source === null) throw new Retryable(`Name one of the sources: ${sourceNames.join(", ")}.`);
-    const heldPipeline = pipelines.get(source);
-    if (heldPipeline === undefined) throw new Retryable(await explainMissingSource(source));
-    return heldPipeline.commands;
+    const pipeline = pipelines.get(source);
+    if (pipeline === undefined) throw new Retryable(await explainMissingSource(source));
+    return pipeline.commands;
   }
   const acceptCommand: AcceptCommand = async (arrival) =>
     (await findCommandsOfSource(arrival.source ?? singleSource)).accept(arrival);

@@ -24,7 +24,7 @@ export interface ArmRequest {
 export async function openFleetWritingGuards(options: {
   readonly database: StateDatabase;
   readonly killSwitch: FleetKillSwitch;
-  /** This machine's folder with the kill switch file and the digest of the database whose fleet may write tags here. */
+  /** State folder of this machine. It has the kill switch and a hash of the database whose fleet may write tags. */
   readonly stateFolder: string;
   /** Path of the file with this machine's write approvals; null if no second person must approve. */
   readonly approvalsFile: string | null;

@@ -13,7 +13,7 @@ import { createHttpTransport, reportOutages } from "../engine/source/transport.t
 import { createFencedStore } from "../engine/store/fenced-store.ts";
 import type { Store } from "../engine/store/store.ts";
 import { type DatabaseTime, storeQuotaInSteadyTime } from "./database-time.ts";
-import type { Lease } from "./fleet/held-sources.ts";
+import type { Lease } from "./fleet/running-sources.ts";
 import { openSourceState } from "./postgres/source-state.ts";
 import type { StateDatabase, StateDatabaseDescription } from "./postgres/state-database.ts";
 

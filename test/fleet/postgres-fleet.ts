@@ -4,8 +4,8 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { PostgresState } from "#src/engine/store/state-config.ts";
 import { createFleet, type FleetOptions } from "#src/scale/fleet/fleet.ts";
-import type { HeldSource, Lease } from "#src/scale/fleet/held-sources.ts";
 import type { FleetTiming } from "#src/scale/fleet/lease-timing.ts";
+import type { Lease, RunningSource } from "#src/scale/fleet/running-sources.ts";
 import { openStateDatabase } from "#src/scale/postgres/open-state-database.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { askAt } from "../query-postgres.ts";
@@ -19,7 +19,7 @@ const TIMING: FleetTiming = { ttlMs: 1_800, renewMs: 600, marginMs: 200, handOve
 
 export const SOURCES = Array.from({ length: 9 }, (_, n) => `building${n}`);
 
-type MemberOptions = Partial<Pick<FleetOptions, "configDigest" | "startHeldSource" | "timing" | "clock">>;
+type MemberOptions = Partial<Pick<FleetOptions, "configDigest" | "startSource" | "timing" | "clock">>;
 
 let schemas = 0;
 
@@ -72,7 +72,7 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
   const held = () => [...new Set(begun.flatMap(({ member }) => heldBy(member)))].toSorted();
 
   function createMember(name: string, database: StateDatabase, options: MemberOptions = {}) {
-    async function hold(lease: Lease): Promise<HeldSource> {
+    async function hold(lease: Lease): Promise<RunningSource> {
       const entry = record(name, lease);
       const end = () => {
         entry.isOver = true;
@@ -86,7 +86,7 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
       name,
       sources: SOURCES,
       configDigest: "0123456789abcdef",
-      startHeldSource: hold,
+      startSource: hold,
       metrics,
       timing: TIMING,
       ...{ pageUrl: () => "http://127.0.0.1:8080", clock: systemClock, log: log.child({ member: name }) },

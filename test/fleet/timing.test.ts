@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { readClocks } from "#src/core/runtime/elapsed-time.ts";
-import { createFailedStarts } from "#src/scale/fleet/held-sources.ts";
 import {
   createHeartbeatObserver,
   createLeaseExpiryTimer,
   type MemberHeartbeat,
 } from "#src/scale/fleet/lease-timing.ts";
+import { createFailedStarts } from "#src/scale/fleet/running-sources.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 describe("the local lease time of a member", () => {

@@ -1,6 +1,6 @@
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createFleet, type FleetOptions } from "#src/scale/fleet/fleet.ts";
-import type { HeldSource, Lease } from "#src/scale/fleet/held-sources.ts";
+import type { Lease, RunningSource } from "#src/scale/fleet/running-sources.ts";
 import { countingLog } from "../failing-parts.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { createMemoryTables } from "./memory-tables.ts";
@@ -57,7 +57,7 @@ export function createVirtualFleet(sources: readonly string[]) {
     const leases: Lease[] = [];
     const stops: (readonly [source: string, deadlineMs: number])[] = [];
 
-    async function hold(lease: Lease): Promise<HeldSource> {
+    async function hold(lease: Lease): Promise<RunningSource> {
       leases.push(lease);
       judge(name, lease);
       if (does.startMs > 0) await clock.sleep(does.startMs);
@@ -78,7 +78,7 @@ export function createVirtualFleet(sources: readonly string[]) {
       name,
       sources,
       configDigest: "0123456789abcdef",
-      startHeldSource: hold,
+      startSource: hold,
       clock,
       log,
       metrics,

@@ -204,7 +204,7 @@ describe("limits and pauses stated by the service", () => {
     expect(limits()).toEqual([20]);
   });
 
-  test("a stated limit is kept while it is repeated or replies are few", async () => {
+  test("keeps a limit that the service states again every five minutes, and if only nine replies follow in nine hours", async () => {
     const { ask, clock, state, limits } = await ready();
     for (let minute = 0; minute < 30; minute++) {
       state(minute % 5 === 0 ? 2 : 15);

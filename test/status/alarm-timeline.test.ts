@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { Event, EventKind } from "#src/core/model/event.ts";
 import type { LoggedEvent } from "#src/engine/store/store.ts";
-import { alarmTimeline } from "#src/ui/status/alarm-responses.ts";
+import { alarmTimeline } from "#src/ui/status/alarm-api-responses.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
 
 type AlarmEvent = LoggedEvent & { readonly event: Event<"alarm-raised"> };

@@ -5,13 +5,13 @@ import { createLog, Secret } from "#src/core/runtime/log.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { StoredLedger, StoredObject, StoredValue } from "#src/engine/sync/stored-documents.ts";
 import { createPlots } from "#src/ui/plots/plot-storage.ts";
-import type { AlarmResponse } from "#src/ui/status/alarm-responses.ts";
+import type { AlarmResponse } from "#src/ui/status/alarm-api-responses.ts";
 import type { CommandRow } from "#src/ui/status/command-list.ts";
 import { type PageApi, pageResponseRoutes, type TagWriteRequest } from "#src/ui/status/page-api.ts";
 import type { AlarmDayCounts, SiteResponse } from "#src/ui/status/site-responses.ts";
 import { statusRoutes } from "#src/ui/status/status-server.ts";
+import { countUnfetchedRanges, type TagResponse } from "#src/ui/status/tag-api-response.ts";
 import type { TagListResponse } from "#src/ui/status/tag-index.ts";
-import { countUnfetchedRanges, type TagResponse } from "#src/ui/status/tag-response.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
 import {
   basic,

@@ -1,12 +1,12 @@
 import type { FleetStatus, MemberStatus } from "#src/scale/fleet/fleet-status.ts";
-import type { AlarmResponse, AlarmSummary } from "#src/ui/status/alarm-responses.ts";
+import type { AlarmResponse, AlarmSummary } from "#src/ui/status/alarm-api-responses.ts";
 import type { CommandRow } from "#src/ui/status/command-list.ts";
 import type { SinkResponse } from "#src/ui/status/sink-reports.ts";
 import type { AlarmDayCounts, SiteResponse } from "#src/ui/status/site-responses.ts";
 import type { SourceResponse } from "#src/ui/status/source-reports.ts";
+import type { TagResponse } from "#src/ui/status/tag-api-response.ts";
 import type { PlotResponse } from "#src/ui/status/tag-history-plot.ts";
 import type { TagListResponse, TagRow } from "#src/ui/status/tag-index.ts";
-import type { TagResponse } from "#src/ui/status/tag-response.ts";
 import { ALARM } from "../sample-events.ts";
 import { NOW } from "./status-building.ts";
 

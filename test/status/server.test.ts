@@ -5,7 +5,7 @@ import type { AnyEvent } from "#src/core/model/event.ts";
 import { Secret } from "#src/core/runtime/log.ts";
 import { addSilence, getSilences, type Silence, startSilence } from "#src/engine/silence/alarm-silences.ts";
 import { createGuessCounter, readPageCredentials } from "#src/ui/status/access-control.ts";
-import type { AlarmList } from "#src/ui/status/alarm-responses.ts";
+import type { AlarmList } from "#src/ui/status/alarm-api-responses.ts";
 import type { Readiness } from "#src/ui/status/health.ts";
 import type { SilenceRow } from "#src/ui/status/silence-routes.ts";
 import { StatusConfig } from "#src/ui/status/status-config.ts";

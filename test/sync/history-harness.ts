@@ -40,7 +40,7 @@ export function historyStage(startMs = START, turns = 1) {
       await inventory(store, "trial", listedTags);
       return createHistoryPull({
         ...{ source: service.source, store, clock, log: SILENT_LOG, timeZone: "UTC", valuesMax: 100_000 },
-        classes: HistoryConfig.parse(classes),
+        historyClasses: HistoryConfig.parse(classes),
         ...more,
       });
     },

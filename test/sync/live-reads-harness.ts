@@ -177,7 +177,7 @@ export function createTrialReads(classes: unknown, { store, clock, ...more }: Re
     log: createLog({ level: "silent" }),
     metrics: createMetrics(),
     historyDemand: createHistoryDemand(),
-    classes: ReadConfig.parse(classes),
+    readClasses: ReadConfig.parse(classes),
     groupCommit: createGroupCommit({ store, clock, sourceCount: 1 }),
     scope: {
       ...{ sees: () => true, hasAbility: () => true, explain: async () => "unexplained" },

@@ -133,7 +133,7 @@ describe("the report of a plan whose classes have fixed read times", () => {
     expect(quotaPlanLines(reportPlan(facts([cadence("all", 20, 30)]))).join("\n")).toMatch(/rows a day.*\n.* 57600 /);
   });
 
-  test("marks a measured age as olderThanTarget only when it exceeds the interval by more than one slot", () => {
+  test("sets olderThanTarget only if a measured age exceeds the interval by more than the 3 s of a request", () => {
     const olderThanTarget = (measuredMs: number) =>
       reportPlan(facts([cadence("all", 20, 60, { valueAgeMs: measuredMs })])).classes[0]?.olderThanTarget;
     expect([63_000, 64_400, 64_600, 80_000].map(olderThanTarget)).toEqual([false, false, true, true]);

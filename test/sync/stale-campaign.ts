@@ -206,7 +206,15 @@ async function play(seed: number): Promise<CampaignResult> {
       ticker: createCronTicker(clock, createClockCheck({ clock, log })),
     });
     const reads = createTrialReads([], {
-      ...{ source, store: sync.store, clock, log, classes, scope: sync.scope, isServiceDown: sync.isServiceDown },
+      ...{
+        source,
+        store: sync.store,
+        clock,
+        log,
+        readClasses: classes,
+        scope: sync.scope,
+        isServiceDown: sync.isServiceDown,
+      },
       offlineGatewayOf: (siteId) => (offlineSites.has(siteId) ? "7" : null),
     });
     const service = sync.createService([reads], reads);

@@ -52,7 +52,7 @@ describe("wording findings in program code", () => {
   });
 });
 
-test("a page has no wording findings in code, comments and addresses of links", () => {
+test("the word check of a Markdown page ignores code, comments and link addresses", () => {
   const page = "# A\n\n```sh\nanew\n```\n\n`beside` <!-- nobody --> [a](anew.md)\n\nA broker that nobody\nuses.\n";
   expect(wordsIn("docs/a.md", page)).toEqual(["9 nobody"]);
 });

@@ -17,7 +17,7 @@ import type { VisibleBuilding } from "../../engine/sync/selectors-without-match.
 import { readPageCredentials } from "../../ui/status/access-control.ts";
 import type { CliContext } from "../shell/command-context.ts";
 import { createStandaloneSink } from "../shell/standalone-source-and-sinks.ts";
-import { loadApprovalInputs } from "../writing/writing-control-command.ts";
+import { loadApprovalInputs } from "../writing/writes-command.ts";
 import { checkSinkPriorities, checkSinkSites } from "./check-building.ts";
 import { checkMonitoringSource } from "./check-monitoring-source.ts";
 import {

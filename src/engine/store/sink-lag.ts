@@ -77,7 +77,7 @@ export async function computeSinkLags(
 
 async function countPendingEvents(sql: SqlDriver, { position, urgent }: SinkPosition, lagFilter: LagFilter) {
   const afterCursorSql = "event.source = $1 and event.position > $2";
-  // Urgent events may be settled although values before them are not.
+  // A sink gets urgent events (alarms) first, so it may have delivered them before older values.
   const isFactSql = `${afterCursorSql} and telemetry = false and not (position <= ${urgent} and ${IS_URGENT_KIND_SQL})`;
   const isValueSql = `${afterCursorSql} and telemetry = true`;
   // Indexes answer this query without reading event bodies.

@@ -123,7 +123,7 @@ export interface Outbox {
   register(sink: string, from: "now" | "beginning"): Promise<SinkPosition>;
   /** Returns events to send again, else those after the cursor. `afterPosition` skips events that a filter left out. */
   next(sink: string, limit: number, afterPosition?: number): Promise<OfferedEvents>;
-  /** Returns urgent events to send again, else urgent events after the cursor and after both positions of `bounds`. */
+  /** Returns urgent events: those to send again, or else those after the cursor, `after` and `seenThrough`. */
   nextUrgent(
     sink: string,
     limit: number,

@@ -20,9 +20,15 @@ import {
   renewMemberLease,
   reportFailedStarts,
 } from "./fleet-tables.ts";
-import { createFailedStarts, createHandoverLog, createHoldings, type HeldSource, type Lease } from "./held-sources.ts";
 import type { FleetTiming } from "./lease-timing.ts";
 import { createHeartbeatObserver, createLeaseExpiryTimer, FLEET_LEASE_TIMING, withTimeLimit } from "./lease-timing.ts";
+import {
+  createFailedStarts,
+  createHandoverLog,
+  createHoldings,
+  type Lease,
+  type RunningSource,
+} from "./running-sources.ts";
 import { createServiceReachability } from "./service-reachability.ts";
 import { createSourceHandover } from "./source-handover.ts";
 
@@ -40,7 +46,7 @@ export interface FleetOptions {
   readonly configDigest: string;
   pageUrl(): string;
   /** Starts the work for a source, unless the lease ends before. If it throws, the lease is released. */
-  startHeldSource(lease: Lease): Promise<HeldSource>;
+  startSource(lease: Lease): Promise<RunningSource>;
   /** Requests the health check of a service, which needs no quota. If absent, every service counts as reached. */
   checkServiceHealth?(source: string, signal: AbortSignal): Promise<boolean>;
   readonly clock: Clock;
@@ -78,7 +84,7 @@ export function createFleet(options: FleetOptions) {
   const runWithTimeLimit = <T>(work: Promise<T>) => withTimeLimit(clock, fleetTiming.renewMs, work);
   const sourceHoldings = createHoldings({
     ...{ clock, log, handoverLog, failedStarts, leaseExpiry },
-    ...{ startHeldSource: options.startHeldSource, onChanged: tablesChanged.wakeUp },
+    ...{ startSource: options.startSource, onChanged: tablesChanged.wakeUp },
     async release({ lease, incarnation }, reason) {
       const { source, epoch } = lease;
       // Report the failed start before releasing the lease; otherwise the assignment would return the source at once.

@@ -15,8 +15,8 @@ import {
   reportReach,
   takeFreeSources,
 } from "./fleet-tables.ts";
-import type { FailedSourceStarts, HandoverLog, SourceHoldings } from "./held-sources.ts";
 import type { FleetTiming, LeaseExpiryTimer } from "./lease-timing.ts";
+import type { FailedSourceStarts, HandoverLog, SourceHoldings } from "./running-sources.ts";
 import type { ServiceReachability } from "./service-reachability.ts";
 
 /** Limits simultaneous starts, so that a member that joins a moment later gets its share of the sources. */

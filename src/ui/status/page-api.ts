@@ -5,7 +5,7 @@ import type { TagScalar } from "../../core/model/building.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Outbox } from "../../engine/store/store.ts";
 import { acceptJsonFromOwnPage, proxyUserName, refusalForPost, roleOfRequest, visitorName } from "./access-control.ts";
-import { alarmResponse, filterAlarmRows } from "./alarm-responses.ts";
+import { alarmResponse, filterAlarmRows } from "./alarm-api-responses.ts";
 import { createCachedDocuments } from "./cache-of-stored-documents.ts";
 import { createCommandLister } from "./command-list.ts";
 import type { AlarmQuery, PlotQuery, ScopeQuery } from "./query-parameters.ts";
@@ -16,9 +16,9 @@ import { alarmDays, siteResponse } from "./site-responses.ts";
 import { sourceResponse } from "./source-reports.ts";
 import type { StatusConfig } from "./status-config.ts";
 import type { Status } from "./status-report.ts";
+import { tagResponse } from "./tag-api-response.ts";
 import { createFetchedHistory, plotResponse } from "./tag-history-plot.ts";
 import { createTagIndex } from "./tag-index.ts";
-import { tagResponse } from "./tag-response.ts";
 
 export interface SourceHolder {
   readonly message: string;

@@ -2,7 +2,7 @@ import type { Gateway, Site, System } from "../../core/model/building.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet } from "../../engine/store/store.ts";
 import { type StoredObject, type StoredTagSystems, syncSet } from "../../engine/sync/stored-documents.ts";
-import { activeAlarms } from "./alarm-responses.ts";
+import { activeAlarms } from "./alarm-api-responses.ts";
 import { SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cache-of-stored-documents.ts";
 import type { ScopeQuery } from "./query-parameters.ts";
 import type { ResponseContext } from "./response-context.ts";

@@ -5,7 +5,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { WriteCommandsStatus } from "../../engine/commands/commands.ts";
 import { getSilences } from "../../engine/silence/alarm-silences.ts";
 import type { LagFilter, Store } from "../../engine/store/store.ts";
-import { activeAlarmRows } from "./alarm-responses.ts";
+import { activeAlarmRows } from "./alarm-api-responses.ts";
 import { createCachedDocuments, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cache-of-stored-documents.ts";
 import { statusWarnings } from "./page-warnings.ts";
 import type { ScopeQuery } from "./query-parameters.ts";

@@ -103,7 +103,7 @@ export async function driveWorker(
   }));
   const history = HistoryConfig.parse([{ name: "past", resolution: "5m", every: "7d", backfill: "365d" }]);
   const syncOptions = { source, store, clock, log, historyDemand: createHistoryDemand() };
-  const pull = createHistoryPull({ ...syncOptions, classes: history, timeZone: "UTC", valuesMax: 5_760 });
+  const pull = createHistoryPull({ ...syncOptions, historyClasses: history, timeZone: "UTC", valuesMax: 5_760 });
   const reads = createTrialReads(readClasses, syncOptions);
   const works = [startFollower(reads), startFollower(pull)];
   await clock.advance(fromMs + options.minutes * 60_000);

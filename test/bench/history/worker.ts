@@ -57,7 +57,7 @@ export async function driveBackfill(wanted: BackfillCase) {
       ...{ environment: { TOKEN: "token" }, random: () => 0.5 },
     });
     const syncOptions = { source, store, clock, log, historyDemand: createHistoryDemand() };
-    const pull = createHistoryPull({ ...syncOptions, classes: history, timeZone: "UTC", valuesMax: VALUES_MAX });
+    const pull = createHistoryPull({ ...syncOptions, historyClasses: history, timeZone: "UTC", valuesMax: VALUES_MAX });
     const reads = createTrialReads(everyMs === 0 ? [] : [readClass], { ...syncOptions, metrics });
     const end = new AbortController();
     const followUntilEnd = async (follower: LoopJob) => {

@@ -188,7 +188,7 @@ export interface SpentRequestSlot {
   countedByMs: number;
 }
 
-/** Time for which slots are stored after their end, to explain the request count that the service states. */
+/** Expired slots stay stored for a minute, because the request count that the service states may include them. */
 const FREED_SLOT_RETENTION_MS = 60_000;
 
 export function createSpentRequestSlots(slotOccupiedMs: number, initialSlots: readonly SpentRequestSlot[] = []) {

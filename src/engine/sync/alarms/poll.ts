@@ -10,6 +10,7 @@ import type { PollContext } from "../poll-context.ts";
 import { buildJobOutcome, isSiteRefusal } from "../poll-each-site.ts";
 import type { StoredAlarm } from "../stored-documents.ts";
 import { type ActiveAlarmList, createAlarmList, joinAlarmListReadings } from "./active-list.ts";
+import { classifyRecords, createRecordReport, isUndisputed, type RecordCounts } from "./classify-alarm-records.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 import {
   type AlarmDiff,
@@ -33,7 +34,6 @@ import {
 } from "./missing-alarm-search.ts";
 import type { ListOptions } from "./site-alarm-list.ts";
 import { type AlarmStore, expiredAlarmIds, openAlarmStore, recordFirstSiteLists } from "./stored-alarms.ts";
-import { classifyRecords, createRecordReport, isUndisputed, type RecordCounts } from "./unverified-records.ts";
 
 /**
  * Follows the active alarms of one source. One poll:

@@ -9,11 +9,11 @@ import { incompleteJobOutcome, JOB_OUTCOME_OK, type JobOutcome } from "../job.ts
 import type { PollContext } from "../poll-context.ts";
 import type { AlarmSweep, StoredAlarmSite } from "../stored-documents.ts";
 import { alarmEndOrStartMs, latestAlarmTimeMs, parseUtcMs } from "./alarm-times.ts";
+import { describeUnreadableRecords } from "./classify-alarm-records.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 import { diffResolvedAlarms } from "./diff-resolved-alarms.ts";
 import { createMassAlarmChangeGuard } from "./mass-alarm-changes.ts";
 import { openAlarmStore, recordFirstSiteLists } from "./stored-alarms.ts";
-import { describeUnreadableRecords } from "./unverified-records.ts";
 
 /** Time for which Plenum relies on the observed order of the resolved alarms before it reads all pages again. */
 const LIST_ORDER_TRUST_MS = 86_400_000;

@@ -30,7 +30,7 @@ import { countFollowedSeries, createHistorySeriesRegistry, type HistoryScope, ty
  */
 export interface HistoryPull extends LoopJob {
   progress(): HistoryProgress;
-  changeOptions(newOptions: Pick<HistoryPullOptions, "classes" | "valuesMax">): void;
+  changeOptions(newOptions: Pick<HistoryPullOptions, "historyClasses" | "valuesMax">): void;
 }
 
 export interface HistoryPullOptions {
@@ -40,7 +40,7 @@ export interface HistoryPullOptions {
   readonly log: Pick<Log, "info" | "warn" | "error">;
   readonly metrics?: Pick<Metrics, "historyRefusals" | "historySeries">;
   readonly scope?: HistoryScope;
-  readonly classes: HistoryConfig;
+  readonly historyClasses: HistoryConfig;
   readonly timeZone: string;
   readonly historyDemand?: Pick<HistoryDemand, "setRequestsPerMinute">;
   /** False while the sinks lag behind: pauses backfill and log discovery. */
@@ -62,17 +62,17 @@ const NEVER_HAPPENED_MS = Number.NEGATIVE_INFINITY;
 
 export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const { source, store, clock, log, metrics, timeZone, scope = createUnlimitedScope() } = options;
-  let { classes } = options;
+  let { historyClasses } = options;
   const requestSizeLimits = { valuesMax: options.valuesMax };
   const learnedSize = createLearnedRequestSize(store, source.name, requestSizeLimits, clock);
   const sourceState = { store, clock, source: source.name };
-  const registry = createHistorySeriesRegistry({ ...sourceState, log, scope, classes, timeZone });
+  const registry = createHistorySeriesRegistry({ ...sourceState, log, scope, historyClasses, timeZone });
   const isSeriesVisible = ({ siteTag }: Series) => siteTag.missing !== "tag" && scope.sees(siteTag.siteId);
   const discovery = createTagLogDiscovery(registry, isSeriesVisible);
   const { knowsTagsOf = () => true } = options;
   const finalizedDays = createFinalizedDays({ ...sourceState, series: registry.getAll, knowsTagsOf });
   const replySettlement = createHistoryReplySettlement({ ...sourceState, days: finalizedDays });
-  const isHistoryIdle = () => classes.length === 0 && registry.getAll().length === 0;
+  const isHistoryIdle = () => historyClasses.length === 0 && registry.getAll().length === 0;
   const lookupIntervalMs = () => (isHistoryIdle() ? IDLE_HISTORY_LOOKUP_MS : HISTORY_LOOKUP_INTERVAL_MS);
   const shortResponses = createShortHistoryResponses(clock, learnedSize, log);
   const performHistoryRequest = createHistoryRequests({
@@ -108,7 +108,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
 
   async function refreshSeriesIfStale(): Promise<void> {
     const hasOpenBackfills = registry.backfills().open.length > 0;
-    const maySeriesAppear = registry.getAll().length === 0 && (classes.length > 0 || hasOpenBackfills);
+    const maySeriesAppear = registry.getAll().length === 0 && (historyClasses.length > 0 || hasOpenBackfills);
     const areSeriesStale =
       maySeriesAppear ||
       clock.monotonic() - seriesRefreshedAtMs >= SERIES_REFRESH_INTERVAL_MS ||
@@ -256,9 +256,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     ability: "read:tags",
     follow: followHistory,
     changeOptions(newOptions) {
-      classes = newOptions.classes;
+      historyClasses = newOptions.historyClasses;
       requestSizeLimits.valuesMax = newOptions.valuesMax;
-      registry.changeClasses(classes);
+      registry.changeClasses(historyClasses);
       seriesRefreshedAtMs = NEVER_HAPPENED_MS;
       historyClassesChanged.wakeUp();
     },

@@ -60,13 +60,13 @@ export function createHistorySeriesRegistry(options: {
   readonly clock: Clock;
   readonly log: Pick<Log, "info">;
   readonly scope: HistoryScope;
-  readonly classes: HistoryConfig;
+  readonly historyClasses: HistoryConfig;
   readonly timeZone: string;
 }) {
   const { store, source, clock, log, scope } = options;
   const ledgerDocumentSet = documentSet("history", source);
   const backfillDocumentSet = syncSet("backfill", source);
-  let selectSeriesOfTag = createSeriesSelector(options.classes, options.timeZone);
+  let selectSeriesOfTag = createSeriesSelector(options.historyClasses, options.timeZone);
   let allSeries: readonly Series[] = [];
   let seriesByTag = new Map<string, Series[]>();
   let backfills: BackfillRequests = { open: [], paused: false };
@@ -167,8 +167,8 @@ export function createHistorySeriesRegistry(options: {
     getAll: () => allSeries,
     getSeriesOfTag: (tagId: string): readonly Series[] => seriesByTag.get(tagId) ?? [],
     backfills: () => backfills,
-    changeClasses(classes: HistoryConfig): void {
-      selectSeriesOfTag = createSeriesSelector(classes, options.timeZone);
+    changeClasses(historyClasses: HistoryConfig): void {
+      selectSeriesOfTag = createSeriesSelector(historyClasses, options.timeZone);
     },
     async refreshSeries(): Promise<readonly Series[]> {
       await refreshBackfills();
@@ -212,14 +212,14 @@ export interface SelectedHistorySeries extends Pick<Series, "key" | "rules" | "t
 }
 
 export function createSeriesSelector(
-  classes: HistoryConfig,
+  historyClasses: HistoryConfig,
   timeZone: string,
 ): (siteTag: SiteTag, backfills: readonly BackfillRequest[]) => readonly SelectedHistorySeries[] {
-  const finders = [...Map.groupBy(classes, (historyClass) => historySeriesKey("", historyClass)).values()].map(
+  const finders = [...Map.groupBy(historyClasses, (historyClass) => historySeriesKey("", historyClass)).values()].map(
     createClassFinder,
   );
   const rulesByClass = new Map(
-    classes.map((historyClass) => [historyClass, rulesOfHistoryClass(historyClass, timeZone)]),
+    historyClasses.map((historyClass) => [historyClass, rulesOfHistoryClass(historyClass, timeZone)]),
   );
   const rulesByResolution = new Map(RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]));
   return (siteTag, backfills) => {

@@ -10,7 +10,7 @@ import type { Source, TagReadReply } from "../../source/source.ts";
 import { documentSet, type Store, type StoreChange } from "../../store/store.ts";
 import type { PollTime } from "../job.ts";
 import { type StoredTagQuarantine, type StoredValue, syncSet } from "../stored-documents.ts";
-import { tagQuarantineMs } from "./bisection.ts";
+import { tagQuarantineMs } from "./refused-tag-search.ts";
 import { buildStaleValueEvent, type CommitStaleValues } from "./stale-values.ts";
 import type { TagSchedule } from "./tag-schedule.ts";
 import { createLeftOutTags, haveManyTypesChanged, type JudgedReading, watchSuddenChanges } from "./unusual-replies.ts";
@@ -59,7 +59,7 @@ export function createLiveReadCommit(
     cachedValues.set(id, stored);
   }
 
-  async function prepareReplyChange(
+  async function buildStoreChange(
     requestedIds: readonly string[],
     values: ReadonlyMap<string, TagValue>,
     reply: TagReadReply,
@@ -129,7 +129,7 @@ export function createLiveReadCommit(
       const isClockUncertain = Math.abs(options.clockSkewMs?.() ?? 0) > CLOCK_SKEW_MAX_MS;
       let onCommitted = () => {};
       const prepareChange = async () => {
-        const preparedReply = await prepareReplyChange(requestedIds, values, reply, isClockUncertain, nowMs);
+        const preparedReply = await buildStoreChange(requestedIds, values, reply, isClockUncertain, nowMs);
         onCommitted = preparedReply.onCommitted;
         return preparedReply.change;
       };

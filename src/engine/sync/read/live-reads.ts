@@ -6,11 +6,17 @@ import type { LoopJob, LoopJobRun } from "../job.ts";
 import { msUntilNextDue, type PlannedTags, planNextLiveRead } from "../plan/next-read-group.ts";
 import type { TokenScope } from "../token-scope.ts";
 import { keepLanesBusy } from "../waiting-requests.ts";
-import { classifyRefusal, createBisection, createSlowTagSearch, findNamedTag, type TagIsolation } from "./bisection.ts";
 import { createLiveReadCommit, type LiveReadCommitOptions } from "./commit-readings.ts";
 import type { ReadConfig } from "./config.ts";
 import { createControlReads, createUnansweredReads, mayConcernOneGateway } from "./failed-read-diagnosis.ts";
 import { createScheduleRefresh, RECHECK_MS, type RefreshOptions } from "./refresh-tag-schedule.ts";
+import {
+  classifyRefusal,
+  createBisection,
+  createSlowTagSearch,
+  findNamedTag,
+  type TagIsolation,
+} from "./refused-tag-search.ts";
 import { createStaleValues, type StaleValues } from "./stale-values.ts";
 import { createTagSchedule, type TagSchedule } from "./tag-schedule.ts";
 
@@ -278,11 +284,11 @@ export function createLiveReads(options: LiveReadOptions) {
     getLeftOutTags: leftOutTags.getAll,
     suddenChanges: readCommit.suddenChanges,
     updateFreshnessMetrics: scheduleRefresh.updateMetricsIfDue,
-    changeClasses(classes: ReadConfig): void {
-      scheduleRefresh.changeClasses(classes);
+    changeClasses(readClasses: ReadConfig): void {
+      scheduleRefresh.changeClasses(readClasses);
       staleValues.classesChanged();
       readClassesChanged.wakeUp();
-      if (classes.length === 0) stopReading();
+      if (readClasses.length === 0) stopReading();
     },
     known(id: string) {
       const tagState = schedule.tagState(id);
@@ -291,7 +297,7 @@ export function createLiveReads(options: LiveReadOptions) {
   };
 }
 
-/** True if a tag with timing `punctual` has reached half of its interval: its success clears the site of suspicion. */
+/** True if half the interval of a `punctual` tag has passed. If its read succeeds, its site is no longer suspected. */
 function isPunctualTagDue({ isolated, isUnderWay, ageStartMs, intervalMs }: PlannedTags, nowMs: number): boolean {
   for (const [row, { timing }] of isolated) {
     if (timing !== "punctual" || isUnderWay[row] === 1) continue;
@@ -303,7 +309,7 @@ function isPunctualTagDue({ isolated, isUnderWay, ageStartMs, intervalMs }: Plan
 function selectBisectionGroup({ ids, isolated, isUnderWay, ageStartMs, intervalMs }: PlannedTags, nowMs: number) {
   const ageOf = (row: number) => (nowMs - (ageStartMs[row] as number)) / (intervalMs[row] as number);
   const idleRows = [...isolated].filter(([row]) => isUnderWay[row] !== 1);
-  // Prefer tags that are suspected only because of their site: one success clears the complete site.
+  // Prefer tags that are suspected only because of their site: if one read succeeds, the site is no longer suspected.
   const labelRank = (label: string) => (label.startsWith("site ") ? 0 : 1);
   const [firstIsolatedTag] = idleRows
     .filter(([row, { timing }]) => timing === "patient" && ageOf(row) >= 1)

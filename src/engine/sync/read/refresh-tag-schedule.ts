@@ -10,7 +10,7 @@ import type { StaleValues } from "./stale-values.ts";
 import type { TagSchedule } from "./tag-schedule.ts";
 
 export interface RefreshOptions extends Pick<LiveReadCommitOptions, "source" | "store" | "clock" | "log" | "metrics"> {
-  readonly classes: ReadConfig;
+  readonly readClasses: ReadConfig;
   readonly historyDemand: HistoryDemand;
   readonly isFirstInventory?: () => boolean;
 }
@@ -28,8 +28,8 @@ export function createScheduleRefresh(
   staleValues: Pick<StaleValues, "setTags" | "intervalsChanged">,
 ) {
   const { source, store, clock, log, metrics, historyDemand } = options;
-  let { classes } = options;
-  let findReadClass = createClassFinder(classes);
+  let { readClasses } = options;
+  let findReadClass = createClassFinder(readClasses);
   /** Inventory versions that the schedule contains (null: select tags again) and that the last check found. */
   const inventory = { scheduledVersions: null as string | null, checkedVersions: null as string | null, tagCount: 0 };
   let scheduleRefreshedAtMs = Number.NEGATIVE_INFINITY;
@@ -60,7 +60,7 @@ export function createScheduleRefresh(
     overload = schedule.updateOverloadFactors(sustainedSlotMs(), quotaShare(), expectedReplyMs(pacedSlotMs()));
     const promisedMs = (readClass: ReadConfig[number]) =>
       readClass.every * (overload?.factors.get(readClass.name) ?? 1) + pacedSlotMs();
-    staleValues.intervalsChanged(new Map(classes.map((readClass) => [readClass.name, promisedMs(readClass)])));
+    staleValues.intervalsChanged(new Map(readClasses.map((readClass) => [readClass.name, promisedMs(readClass)])));
     if (options.isFirstInventory?.() !== true) logOverload(overload);
     await yieldIfManyObjects(schedule.size());
     setFreshnessMetrics();
@@ -145,12 +145,12 @@ export function createScheduleRefresh(
   return {
     ...{ run, refreshIfDue: refreshScheduleIfDue, slotMs: pacedSlotMs, expectedReplyMs, quotaShare },
     overload: () => overload,
-    hasReadClasses: () => classes.length > 0,
+    hasReadClasses: () => readClasses.length > 0,
     updateMetricsIfDue(): void {
       if (clock.monotonic() - publishedFreshness.publishedAtMs >= schedule.size()) setFreshnessMetrics();
     },
     changeClasses(newClasses: ReadConfig): void {
-      classes = newClasses;
+      readClasses = newClasses;
       findReadClass = createClassFinder(newClasses);
       inventory.scheduledVersions = null;
     },

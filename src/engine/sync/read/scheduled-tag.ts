@@ -1,5 +1,5 @@
 import { readingTimeOf, type StoredTagQuarantine, type StoredValue } from "../stored-documents.ts";
-import { tagQuarantineMs } from "./bisection.ts";
+import { tagQuarantineMs } from "./refused-tag-search.ts";
 import type { WatchedTag } from "./value-event.ts";
 
 export interface StoredTagReads {

@@ -2,7 +2,7 @@ import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { assignGroupPhases, keepPositions, plannedReadMs } from "../plan/cadence.ts";
 import { createPlannedTags, NEVER_READ_MS, type PlannedTags } from "../plan/next-read-group.ts";
 import { backOffInterval, computeQuotaOverload, earliestStretchedReadAge } from "../plan/overload.ts";
-import type { TagIsolation } from "./bisection.ts";
+import type { TagIsolation } from "./refused-tag-search.ts";
 import { createScheduledTag, type ScheduledTag, type StoredTagReads } from "./scheduled-tag.ts";
 import type { WatchedTag } from "./value-event.ts";
 

@@ -4,7 +4,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { TagReadReply } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
 import { type StoredLeftOut, syncSet } from "../stored-documents.ts";
-import { tagQuarantineMs } from "./bisection.ts";
+import { tagQuarantineMs } from "./refused-tag-search.ts";
 
 const LOGGED_TAGS_MAX = 20;
 /** If at least this many tags, and more than a third of a reply, are unreadable, no single tag is the cause. */

@@ -140,9 +140,9 @@ function PageHeader({ report, lost, view }) {
 }
 
 function ActiveAlarmCount({ sources }) {
-  const alarmReadings = sources.map((source) => source.readings.alarms);
-  if (!alarmReadings.every(({ state }) => state === "whole" || state === "part")) return "Buildings: alarms unknown";
-  const alarmCount = alarmReadings.reduce((sum, reading) => sum + reading.storedCount, 0);
+  const alarmCounts = sources.map((source) => source.readings.alarms);
+  if (!alarmCounts.every(({ state }) => state === "whole" || state === "part")) return "Buildings: alarms unknown";
+  const alarmCount = alarmCounts.reduce((sum, count) => sum + count.storedCount, 0);
   const priorityACount = sitesOfSources(sources).reduce((sum, { alarms }) => sum + (alarms?.A ?? 0), 0);
   if (alarmCount === 0) return "Buildings: no active alarm";
   const alarmCountText = `Buildings: ${countText(alarmCount, "active alarm")}`;

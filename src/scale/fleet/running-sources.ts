@@ -12,7 +12,7 @@ export interface Lease {
   readonly epoch: number;
   /** Returns the milliseconds for which no other member can hold the source; 0 when the lease is over. */
   remainingMs(): number;
-  /** Aborts when the lease is lost, or at the end of a handover, after `HeldSource.stop`. */
+  /** Aborts when the lease is lost, or at the end of a handover, after `RunningSource.stop`. */
   readonly signal: AbortSignal;
   /** Ends the ownership after the database rejected this holder (`FencedError`). */
   noteLeaseFenced(): void;
@@ -20,7 +20,7 @@ export interface Lease {
   noteReached(isReached: boolean | null): void;
 }
 
-export interface HeldSource {
+export interface RunningSource {
   /** Finishes current work within the deadline; after a lost lease, stops without finishing work. */
   stop(deadlineMs: number): Promise<void>;
 }
@@ -42,7 +42,7 @@ interface MutableHolding extends SourceHolding {
   readonly leaseEndController: AbortController;
   state: SourceHolding["state"];
   started: Promise<void>;
-  heldSource: HeldSource | null;
+  runningSource: RunningSource | null;
   ended: Promise<void> | null;
 }
 
@@ -62,7 +62,7 @@ export function createHoldings(options: {
   readonly handoverLog: HandoverLog;
   readonly failedStarts: FailedSourceStarts;
   readonly leaseExpiry: Pick<LeaseExpiryTimer, "leftMs">;
-  startHeldSource(lease: Lease): Promise<HeldSource>;
+  startSource(lease: Lease): Promise<RunningSource>;
   /** Releases a lease in the database. Errors are only logged, because the next step repairs the tables. */
   release(holding: SourceHolding, reason: TakeoverReason): Promise<void>;
   onReachChanged(source: string, isReached: boolean | null): void;
@@ -75,7 +75,7 @@ export function createHoldings(options: {
     const { lease, leaseEndController } = holding;
     const { source } = lease;
     try {
-      holding.heldSource = await options.startHeldSource(lease);
+      holding.runningSource = await options.startSource(lease);
       // The ownership may have ended during the start.
       if (holdingBySource.get(source) !== holding) return await stopSourceWork(holding, 0);
       if (holding.ended !== null) return;
@@ -90,9 +90,12 @@ export function createHoldings(options: {
     }
   }
 
-  async function stopSourceWork({ heldSource, lease: { source } }: MutableHolding, deadlineMs: number): Promise<void> {
-    if (heldSource === null) return;
-    const stopResult = heldSource.stop(deadlineMs).catch((error: unknown) => {
+  async function stopSourceWork(
+    { runningSource, lease: { source } }: MutableHolding,
+    deadlineMs: number,
+  ): Promise<void> {
+    if (runningSource === null) return;
+    const stopResult = runningSource.stop(deadlineMs).catch((error: unknown) => {
       log.warn({ source, reason: errorText(error) }, "a source did not stop cleanly");
     });
     if (await endsWithin(clock, deadlineMs + SOURCE_STOP_GRACE_MS, stopResult)) return;
@@ -148,7 +151,7 @@ export function createHoldings(options: {
         },
       };
       const sourceHolding: MutableHolding = {
-        ...{ lease, incarnation, state: "starting", started: Promise.resolve(), heldSource: null, ended: null },
+        ...{ lease, incarnation, state: "starting", started: Promise.resolve(), runningSource: null, ended: null },
         leaseEndController,
       };
       holdingBySource.set(source, sourceHolding);

@@ -13,7 +13,7 @@ import {
   syncSet,
 } from "../../engine/sync/stored-documents.ts";
 import { findTag } from "../../engine/views/tag-values-around-alarm.ts";
-import { activeAlarms } from "./alarm-responses.ts";
+import { activeAlarms } from "./alarm-api-responses.ts";
 import { WATCHED_DATA_AGE_MS } from "./cache-of-stored-documents.ts";
 import type { ResponseContext } from "./response-context.ts";
 import type { TagRow } from "./tag-index.ts";
