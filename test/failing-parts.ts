@@ -2,8 +2,8 @@ import { pino } from "pino";
 import type { Log } from "#src/core/runtime/log.ts";
 
 /** How a part fails: as asynchronous code should, or by throwing before it has begun. */
-export type FailureWay = "rejects" | "throws";
-export const FAILURE_WAYS: readonly FailureWay[] = ["rejects", "throws"];
+export type FailureMode = "rejects" | "throws";
+export const FAILURE_MODES: readonly FailureMode[] = ["rejects", "throws"];
 
 /** Wraps an object so that all its calls, also of its parts, fail while `isBroken` returns true. */
 export interface Breakable<T extends object> {
@@ -13,7 +13,7 @@ export interface Breakable<T extends object> {
 
 export function breakable<T extends object>(
   target: T,
-  failureWay: FailureWay,
+  failureMode: FailureMode,
   isBroken: (call: string) => boolean,
 ): Breakable<T> {
   let failed = 0;
@@ -27,7 +27,7 @@ export function breakable<T extends object>(
           if (!isBroken(String(key))) return value.apply(target, args);
           failed += 1;
           const outOfOrderError = new Error(`${String(key)} is out of order`);
-          if (failureWay === "throws") throw outOfOrderError;
+          if (failureMode === "throws") throw outOfOrderError;
           return Promise.reject(outOfOrderError);
         };
       },

@@ -6,9 +6,9 @@ import { createEventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { createEventLogPruning } from "#src/engine/delivery/event-log-pruning.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { SITE, tagsOf } from "./commands/command-harness.ts";
-import { testRig } from "./commands/test-harness.ts";
-import { openDispatcherRig, scriptedSink } from "./delivery/dispatcher-harness.ts";
-import { breakable, countingLog, FAILURE_WAYS } from "./failing-parts.ts";
+import { openHarness } from "./commands/test-harness.ts";
+import { openDispatcherHarness, scriptedSink } from "./delivery/dispatcher-harness.ts";
+import { breakable, countingLog, FAILURE_MODES } from "./failing-parts.ts";
 import { valueEvent } from "./sample-events.ts";
 import { disposeAfterTest } from "./test-resources.ts";
 
@@ -23,14 +23,14 @@ const CALLS: readonly (readonly [string, (call: string) => boolean])[] = [
   ["every commit", (call) => call === "commit"],
 ];
 
-describe.each(FAILURE_WAYS)("a worker whose state store %s on failure", (way) => {
+describe.each(FAILURE_MODES)("a worker whose state store %s on failure", (way) => {
   test.each(CALLS)(
     "retries commands, read-backs, refusals and restores slowly while %s fails for an hour",
     async (_, fails) => {
       const { log, lines } = countingLog(MOST_LINES);
       let isBroken = false;
       let failed = () => 0;
-      const rig = await testRig({
+      const harness = await openHarness({
         log,
         around(store) {
           const broken = breakable(store, way, (call) => isBroken && fails(call));
@@ -38,45 +38,45 @@ describe.each(FAILURE_WAYS)("a worker whose state store %s on failure", (way) =>
           return broken.part;
         },
       });
-      const [timed = "", proved = "", waiting = ""] = tagsOf(rig.simulator, 3);
+      const [timed = "", proved = "", waiting = ""] = tagsOf(harness.simulator, 3);
       const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, min_interval: "0s" };
-      await rig.restart({
+      await harness.restart({
         allow: [
           { ...entry, tag_id: timed, restore: true },
           { ...entry, tag_id: proved },
           { ...entry, tag_id: waiting, second_person: true },
         ],
       });
-      await rig.send({ id: "timed", tag: timed, value: 22, for_s: 60 });
-      await rig.clock.advance(20_000);
-      expect(rig.posts).toHaveLength(1);
-      await rig.send({ id: "waiting", tag: waiting, value: 22, ttl_s: 300 });
-      await rig.send({ id: "proved", tag: proved, value: 22 });
-      for (let n = 0; n < 200 && rig.posts.length < 2; n += 1) await rig.clock.advance(10);
-      expect(rig.posts).toHaveLength(2);
+      await harness.send({ id: "timed", tag: timed, value: 22, for_s: 60 });
+      await harness.clock.advance(20_000);
+      expect(harness.posts).toHaveLength(1);
+      await harness.send({ id: "waiting", tag: waiting, value: 22, ttl_s: 300 });
+      await harness.send({ id: "proved", tag: proved, value: 22 });
+      for (let n = 0; n < 200 && harness.posts.length < 2; n += 1) await harness.clock.advance(10);
+      expect(harness.posts).toHaveLength(2);
       isBroken = true;
       for (let n = 0; n < 50; n += 1) {
-        await rig.send({ id: "not json", tag: "none", value: 1 }).catch(() => undefined);
+        await harness.send({ id: "not json", tag: "none", value: 1 }).catch(() => undefined);
       }
-      rig.killSwitch.turnOn("a test", "now");
-      await rig.clock.advance(HOUR_MS);
+      harness.killSwitch.turnOn("a test", "now");
+      await harness.clock.advance(HOUR_MS);
       expect(lines()).toBeLessThan(MOST_LINES);
       expect(failed()).toBeGreaterThan(0);
       expect(failed()).toBeLessThan(MOST_CALLS);
-      const stopped = rig.commands.stop(1_000);
-      await rig.clock.advance(2_000);
+      const stopped = harness.commands.stop(1_000);
+      await harness.clock.advance(2_000);
       await stopped;
       const before = failed();
-      await rig.clock.advance(HOUR_MS);
+      await harness.clock.advance(HOUR_MS);
       expect(failed()).toBe(before);
-      expect(rig.clock.sleepers()).toBe(0);
+      expect(harness.clock.sleepers()).toBe(0);
       isBroken = false;
     },
   );
 
   test("retries delivery and pruning slowly while every call of the store and the sinks fails for an hour", async () => {
-    const rig = disposeAfterTest(await openDispatcherRig());
-    const { clock, store } = rig;
+    const harness = disposeAfterTest(await openDispatcherHarness());
+    const { clock, store } = harness;
     const { log, lines } = countingLog(MOST_LINES);
     await store.commit({ events: [valueEvent(1)] });
     let isBroken = false;
@@ -117,11 +117,11 @@ describe.each(FAILURE_WAYS)("a worker whose state store %s on failure", (way) =>
   });
 
   test("retries a failing sink slowly for an hour without delaying other sinks", async () => {
-    const rig = disposeAfterTest(await openDispatcherRig());
-    const { clock, store } = rig;
+    const harness = disposeAfterTest(await openDispatcherHarness());
+    const { clock, store } = harness;
     const dead = breakable(scriptedSink(), way, () => true);
     const alive = scriptedSink();
-    const dispatcher = rig.dispatcher({ dead: dead.part, alive }, { retry: { first: "1s", max: "1m" } });
+    const dispatcher = harness.dispatcher({ dead: dead.part, alive }, { retry: { first: "1s", max: "1m" } });
     await dispatcher.start(new AbortController().signal);
     for (let n = 0; n < 60; n += 1) {
       await store.commit({ events: [valueEvent(n)] });

@@ -20,7 +20,7 @@ import { type Authority, createAuthority, type Issued } from "./connectors/mqtt/
 import { type StubServer, startStub } from "./connectors/stub-server.ts";
 import { freePort, temporaryFolder } from "./real-servers.ts";
 import { valueEvent } from "./sample-events.ts";
-import { trialConfig } from "./source/source-harness.ts";
+import { testConfig } from "./source/source-harness.ts";
 import { closeAfterTest, stopAfterTest } from "./test-resources.ts";
 
 const TOKEN = "token-that-nobody-else-shall-see";
@@ -49,7 +49,7 @@ const actors: readonly { readonly name: string; readonly attempt: Attempt }[] = 
   {
     name: "the source",
     async attempt(url, proxy, more = {}) {
-      const config = trialConfig(url, { ca_file: ours.caFile, proxy, ...more });
+      const config = testConfig(url, { ca_file: ours.caFile, proxy, ...more });
       const transport = closeAfterTest(createHttpTransport(config, openProxy(config.proxy, systemClock)));
       const headers = { authorization: `Bearer ${TOKEN}` };
       return thrown(transport.send({ method: "GET", path: "/", headers, body: null }, never()));
@@ -208,7 +208,7 @@ describe.each(actors.filter(({ name }) => name !== "webhook"))("$name over http:
 test("the transport reuses connections through a proxy", async () => {
   const far = await secure();
   const proxy = await startConnectProxy();
-  const config = trialConfig(far.url, { ca_file: ours.caFile, proxy: { url: proxy.url } });
+  const config = testConfig(far.url, { ca_file: ours.caFile, proxy: { url: proxy.url } });
   const transport = closeAfterTest(createHttpTransport(config, openProxy(config.proxy, systemClock)));
   const paths = ["/a", "/b", "/c", "/d", "/e"];
   for (const path of paths) {

@@ -9,7 +9,7 @@ export async function connectTo(server: Pick<RealServer, "port">, database = "po
 }
 
 /** Returns the rows of the last statement as lists. */
-export async function askAt(
+export async function queryPostgres(
   server: Pick<RealServer, "port">,
   database: string,
   text: string,

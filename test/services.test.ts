@@ -25,7 +25,7 @@ import { createSyncState } from "#src/engine/sync/sync-state.ts";
 import { createTokenScope } from "#src/engine/sync/token-scope.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket-server.ts";
 import { createStatusServer } from "#src/ui/status/status-server.ts";
-import { createRig } from "./commands/command-harness.ts";
+import { createHarness } from "./commands/command-harness.ts";
 import { freePort, temporaryFolder } from "./real-servers.ts";
 import { serverOptions, statusBuilding } from "./status/status-building.ts";
 import { describeService } from "./suites/service-suite.ts";
@@ -134,8 +134,8 @@ function answers(port: number): Promise<boolean> {
 }
 
 describeService("commands", async () => {
-  const rig = await createRig({ isStarted: false });
-  return { service: rig.commands, quiet: () => expect(rig.clock.sleepers()).toBe(0), dispose: rig.close };
+  const harness = await createHarness({ isStarted: false });
+  return { service: harness.commands, quiet: () => expect(harness.clock.sleepers()).toBe(0), dispose: harness.close };
 });
 
 const virtualClock = () => createVirtualClock(Date.UTC(2026, 0, 1));

@@ -13,7 +13,7 @@ import { certificateFor } from "./connectors/certificate.ts";
 import { contextFor } from "./connectors/context.ts";
 import { startStub } from "./connectors/stub-server.ts";
 import { valueEvent } from "./sample-events.ts";
-import { trialConfig } from "./source/source-harness.ts";
+import { testConfig } from "./source/source-harness.ts";
 import { closeAfterTest, stopAfterTest } from "./test-resources.ts";
 
 const SELF_SIGNED = certificateFor("localhost");
@@ -46,7 +46,7 @@ describe("connections to a self-signed server with NODE_TLS_REJECT_UNAUTHORIZED=
 
   test("fail for the service before a request is sent", async () => {
     const { stub, url } = await startSelfSigned();
-    const transport = closeAfterTest(createHttpTransport(trialConfig(url)));
+    const transport = closeAfterTest(createHttpTransport(testConfig(url)));
     const request = { method: "GET", path: "/", headers: { authorization: "Bearer x" }, body: null } as const;
     await expect(transport.send(request, signal())).rejects.toMatchObject({ kind: "config" });
     expect(stub.seen).toEqual([]);

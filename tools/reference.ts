@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { buildMessagesSchema } from "../connectors/mqtt/message-schemas.ts";
 import { configJsonSchema } from "../src/app/config/config.ts";
-import { wholeProgram } from "../test/cli/complete-program.ts";
+import { completeProgram } from "../test/cli/complete-program.ts";
 import { sampleOfEveryForm } from "../test/sample-events.ts";
 import { COMMANDS_FILE, commandsText } from "./reference/commands.ts";
 import { CONFIGURATION_FILE, configurationText } from "./reference/configuration.ts";
@@ -28,7 +28,7 @@ export const DOCUMENTS: readonly ReferenceDocument[] = [
   { file: CONFIGURATION_FILE, text: () => configurationText(configJsonSchema()) },
   { file: METRICS_FILE, text: () => metricsText(describeMetrics()), platform: "linux" },
   { file: MQTT_SCHEMA_FILE, text: () => `${JSON.stringify(buildMessagesSchema(), null, 2)}\n` },
-  { file: COMMANDS_FILE, text: async () => commandsText(await wholeProgram()) },
+  { file: COMMANDS_FILE, text: async () => commandsText(await completeProgram()) },
 ];
 
 if (import.meta.main) {

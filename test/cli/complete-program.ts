@@ -1,7 +1,7 @@
 import { type Command, CommanderError } from "commander";
 import { createProgram } from "#src/cli/command-line-program.ts";
 
-export async function wholeProgram(): Promise<Command> {
+export async function completeProgram(): Promise<Command> {
   const program = createProgram(new AbortController().signal, {});
   program.configureOutput({ writeOut: () => undefined });
   for (const command of program.commands) {

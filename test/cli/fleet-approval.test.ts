@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { derivePublicKeyText } from "#src/engine/commands/approval/signature.ts";
-import { createFleetStage } from "../member/fleet-harness.ts";
+import { createFleetHarness } from "../member/fleet-harness.ts";
 import { absent } from "../real-servers.ts";
 import { createMachine, fleetOf, type Machine } from "./fleet-machine-harness.ts";
 import type { Ended } from "./plenum.ts";
@@ -14,14 +14,17 @@ const LONG = { timeout: 60_000 };
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule of a fleet", () => {
   test("applies to every member, and an approval takes effect only on machines that have the approved file", async () => {
-    const stage = await createFleetStage({ sources: SOURCES, isWritable: true });
+    const harness = await createFleetHarness({ sources: SOURCES, isWritable: true });
     const { privateKey } = generateKeyPairSync("ed25519");
-    const { allow } = Config.parse(stage.configuration).commands;
+    const { allow } = Config.parse(harness.configuration).commands;
     const configured = (max: number, approval?: object) => ({
-      ...stage.configuration,
+      ...harness.configuration,
       // Writing has most of the quota, so that no command waits for the quota.
       sources: Object.fromEntries(
-        Object.entries(stage.configuration.sources as object).map(([name, source]) => [name, { ...source, read: [] }]),
+        Object.entries(harness.configuration.sources as object).map(([name, source]) => [
+          name,
+          { ...source, read: [] },
+        ]),
       ),
       commands: {
         ...{ enabled: true, read_back_after: "100ms", approval },
@@ -32,14 +35,14 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
       },
     });
     const approval = { approvers: { anna: derivePublicKeyText(privateKey) } };
-    const machines = ["here", "there"].map((name) => createMachine(stage, configured(100, approval), name));
+    const machines = ["here", "there"].map((name) => createMachine(harness, configured(100, approval), name));
     const stopAll = () => Promise.all(machines.map((machine) => machine.stop()));
     onTestFinished(() => void stopAll());
     const [here, there] = machines as [Machine, Machine];
     await Promise.all([here.start(), there.start()]);
-    const sortedHolders = async () => (await fleetOf(stage)).sources.map(({ holder }) => holder).toSorted();
+    const sortedHolders = async () => (await fleetOf(harness)).sources.map(({ holder }) => holder).toSorted();
     await expect.poll(sortedHolders, LONG).toEqual(["here", "there"]);
-    const { sources } = await fleetOf(stage);
+    const { sources } = await fleetOf(harness);
     const hasUnknownTags = async () =>
       (await Promise.all(machines.map(({ one }) => one("status --json")))).some(({ stdout }) =>
         stdout.includes('"tags":0'),
@@ -47,7 +50,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
     await expect.poll(hasUnknownTags, LONG).toBe(false);
 
     async function write(machine: Machine, source: string, value: number): Promise<string> {
-      const tag = stage.services.get(source)?.tags.at(-1);
+      const tag = harness.services.get(source)?.tags.at(-1);
       const { stderr, stdout }: Ended = await machine.one(`write ${tag} ${value} --source ${source} --json`);
       if (stdout === "") return stderr;
       const { outcome, reason } = JSON.parse(stdout) as { outcome: string; reason: string };
@@ -68,14 +71,14 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
     copyFileSync(join(here.folder, "approvals.json"), join(there.folder, "approvals.json"));
     await expect.poll(() => written(43), LONG).toEqual(["confirmed", "confirmed"]);
     await stopAll();
-    const aliveMembers = async () => (await fleetOf(stage)).members.filter(({ state }) => state === "alive");
+    const aliveMembers = async () => (await fleetOf(harness)).members.filter(({ state }) => state === "alive");
     await expect.poll(aliveMembers, LONG).toEqual([]);
     here.configure("plenum.yaml", { commands: configured(1_000).commands });
-    const freed = async () => (await fleetOf(stage)).sources.every(({ holder }) => holder === "here");
+    const freed = async () => (await fleetOf(harness)).sources.every(({ holder }) => holder === "here");
     await here.start();
     await expect.poll(freed, LONG).toBe(true);
     await expect.poll(() => write(here, "east", 500), LONG).toBe("unapproved");
-    for (const { simulator } of stage.services.values())
+    for (const { simulator } of harness.services.values())
       expect(simulator.truth.writes().map(({ value }) => value)).not.toContain(500);
   }, 240_000);
 });

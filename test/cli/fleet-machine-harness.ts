@@ -5,7 +5,7 @@ import { Config } from "#src/app/config/config.ts";
 import { useStateDatabase } from "#src/cli/shell/open-worker-state.ts";
 import type { FleetStatus } from "#src/scale/fleet/fleet-status.ts";
 import { readFleetStatus } from "#src/scale/fleet/fleet-status.ts";
-import type { Stage } from "../member/fleet-harness.ts";
+import type { Harness } from "../member/fleet-harness.ts";
 import { type Running, runPlenum } from "../plenum-process.ts";
 import { COMPILED, command } from "./hosted.ts";
 import type { Ended } from "./plenum.ts";
@@ -16,10 +16,10 @@ export type Machine = ReturnType<typeof createMachine>;
 
 export const PASSWORD = "page-password";
 
-export function createMachine(stage: Stage, configuration: Readonly<Record<string, unknown>>, member: string) {
-  const folder = join(stage.folder, `machine-${member}`);
+export function createMachine(harness: Harness, configuration: Readonly<Record<string, unknown>>, member: string) {
+  const folder = join(harness.folder, `machine-${member}`);
   mkdirSync(folder);
-  const environment = { ...stage.environment, WRONG: "wrong", PASSWORD, HOME: folder, XDG_RUNTIME_DIR: folder };
+  const environment = { ...harness.environment, WRONG: "wrong", PASSWORD, HOME: folder, XDG_RUNTIME_DIR: folder };
   const startedProcesses: Running[] = [];
   const running = (line: string) => {
     const plenumProcess = runPlenum(line.split(" "), { cwd: folder, environment });
@@ -45,7 +45,7 @@ export function createMachine(stage: Stage, configuration: Readonly<Record<strin
   };
 }
 
-export function fleetOf({ configuration, services }: Stage): Promise<FleetStatus> {
+export function fleetOf({ configuration, services }: Harness): Promise<FleetStatus> {
   return useStateDatabase(Config.parse(configuration), (database) =>
     readFleetStatus(database, null, [...services.keys()]),
   );

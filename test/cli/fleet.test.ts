@@ -8,7 +8,7 @@ import type { Silence } from "#src/engine/silence/alarm-silences.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { FleetStatus } from "#src/scale/fleet/fleet-status.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
-import { createFleetStage, type Stage } from "../member/fleet-harness.ts";
+import { createFleetHarness, type Harness } from "../member/fleet-harness.ts";
 import { absent, freePort } from "../real-servers.ts";
 import { createMachine, fleetOf, type Machine, PASSWORD } from "./fleet-machine-harness.ts";
 import { type Ended, onlyLine } from "./plenum.ts";
@@ -19,7 +19,7 @@ const authorization = `Basic ${Buffer.from(`plenum:${PASSWORD}`).toString("base6
 const LONG = { timeout: 60_000 };
 const LONGEST_TIMEOUT = { timeout: 300_000 };
 
-let stage: Stage;
+let harness: Harness;
 let config: Config;
 let local: Machine;
 let otherMachine: Machine;
@@ -34,14 +34,14 @@ const jsonLines = <T>({ stdout }: Ended) =>
 const codeAndError = ({ code, stderr }: Ended) => [code, onlyLine(stderr)];
 
 async function sourceHeldBy({ member }: Machine): Promise<string> {
-  const { sources } = await fleetOf(stage);
+  const { sources } = await fleetOf(harness);
   const heldSource = sources.find(({ holder }) => holder === member);
   if (heldSource === undefined) throw new Error(`${member} holds nothing.`);
   return heldSource.source;
 }
 
 async function countSources(): Promise<readonly number[]> {
-  const { sources } = await fleetOf(stage);
+  const { sources } = await fleetOf(harness);
   return [local, otherMachine].map(({ member }) => sources.filter(({ holder }) => holder === member).length);
 }
 
@@ -51,7 +51,7 @@ async function waitUntilShared(): Promise<void> {
 }
 
 async function fetchReports(): Promise<readonly StatusReport[]> {
-  const { members } = await fleetOf(stage);
+  const { members } = await fleetOf(harness);
   const fetchPage = async (page: string) => (await fetch(`${page}/api/status`, { headers: { authorization } })).json();
   return Promise.all(members.map(async ({ page }) => (await fetchPage(page)) as StatusReport));
 }
@@ -59,7 +59,7 @@ async function fetchReports(): Promise<readonly StatusReport[]> {
 const areWritesStopped = async () => (await fetchReports()).map(({ commands }) => commands?.stopped);
 
 function findService(source: string) {
-  const service = stage.services.get(source);
+  const service = harness.services.get(source);
   if (service === undefined) throw new Error(source);
   return service;
 }
@@ -70,11 +70,11 @@ const inPostgres = (url: string, more: Readonly<Record<string, unknown>> = {}) =
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of a fleet", LONGEST_TIMEOUT, () => {
   beforeAll(async () => {
-    stage = await createFleetStage({ sources: SOURCES, isWritable: true, outlivesTest: true });
-    const { allow, enabled } = Config.parse(stage.configuration).commands;
-    const sources = stage.configuration.sources as Readonly<Record<string, { read: readonly object[] }>>;
+    harness = await createFleetHarness({ sources: SOURCES, isWritable: true, outlivesTest: true });
+    const { allow, enabled } = Config.parse(harness.configuration).commands;
+    const sources = harness.configuration.sources as Readonly<Record<string, { read: readonly object[] }>>;
     const configuration = {
-      ...stage.configuration,
+      ...harness.configuration,
       status: { port: 0, password: { env: "PASSWORD" } },
       // Writing has most of the quota, so that no command waits for the quota.
       sources: Object.fromEntries(
@@ -93,14 +93,14 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       },
     };
     config = Config.parse(configuration);
-    local = createMachine(stage, configuration, "here");
-    otherMachine = createMachine(stage, configuration, "there");
+    local = createMachine(harness, configuration, "here");
+    otherMachine = createMachine(harness, configuration, "there");
     await Promise.all([local.start(), otherMachine.start()]);
   }, LONGEST_TIMEOUT.timeout);
 
   afterAll(async () => {
     await Promise.all([local.stop(), otherMachine.stop()]);
-    await stage.close();
+    await harness.close();
   });
 
   test("two members share three sources after their start", async () => {
@@ -251,7 +251,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect(silenceEnds).toMatchObject(SOURCES.map(() => [{ event: { data: { by: "cli" } } }]));
       const { id } = json<Silence>(await local.one("silence add --all --for 1h --reason Repair --json"));
       await expect.poll(storedSilences, LONG).toMatchObject(SOURCES.map(() => [{ id, isTold: true }]));
-      const { members } = await fleetOf(stage);
+      const { members } = await fleetOf(harness);
       const [page = ""] = members.filter(({ name }) => name === "there").map((member) => member.page);
       const headers = { "x-plenum": "status-page", authorization };
       const endThere = () => fetch(`${page}/api/silences/${id}/end`, { method: "POST", headers });
@@ -264,7 +264,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect,
     }) => {
       const unusedPort = await freePort();
-      const { database } = stage;
+      const { database } = harness;
       const at = (user: string, port: number) => `postgresql://${user}@127.0.0.1:${port}/postgres?sslmode=disable`;
       local.configure("away.json", inPostgres(at("postgres", unusedPort)));
       local.configure("refused.json", inPostgres(at("somebody", database.port), { password: { env: "WRONG" } }));

@@ -4,9 +4,9 @@ import { buildManualPage } from "#src/cli/manual/man-and-schema-commands.ts";
 import { EXIT_CODE } from "#src/cli/shell/exit-codes.ts";
 import { RELEASE_VERSION } from "#src/core/runtime/version.ts";
 import { commandsIn } from "../../tools/reference/commands.ts";
-import { wholeProgram } from "./complete-program.ts";
+import { completeProgram } from "./complete-program.ts";
 
-const program = await wholeProgram();
+const program = await completeProgram();
 const manualLines = buildManualPage(program, RELEASE_VERSION);
 const manual = `${manualLines.join("\n")}\n`;
 

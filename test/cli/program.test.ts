@@ -2,9 +2,9 @@ import { type Command, Help } from "commander";
 import { describe, expect, test } from "vitest";
 import { createProgram } from "#src/cli/command-line-program.ts";
 import { importsIn, textOf } from "../structure/imports.ts";
-import { wholeProgram } from "./complete-program.ts";
+import { completeProgram } from "./complete-program.ts";
 
-const program = await wholeProgram();
+const program = await completeProgram();
 
 function* commands(parent: Command, path = ""): Generator<readonly [string, Command]> {
   for (const command of parent.commands) {

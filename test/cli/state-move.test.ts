@@ -117,7 +117,7 @@ describe.skipIf(absent("postgres"))(
     });
     afterAll(() => server.stop());
 
-    async function stage(schema: string) {
+    async function createHarness(schema: string) {
       const services = { main: await simulatedServer({ sites: [1] }), annex: await simulatedServer({ sites: [6] }) };
       const hook = await receiver();
       const cli = workplace(services.main.url);
@@ -156,7 +156,8 @@ describe.skipIf(absent("postgres"))(
     }
 
     test("a member delivers pending events once and stays within the quota after the state was moved to its database", async () => {
-      const { cli, hook, started, inFolder, inDatabase, raise, resolve, heard, withinQuota } = await stage("moved");
+      const { cli, hook, started, inFolder, inDatabase, raise, resolve, heard, withinQuota } =
+        await createHarness("moved");
       inFolder();
       const worker = await started();
       const [known, other] = [raise("main"), raise("annex")];
@@ -194,7 +195,7 @@ describe.skipIf(absent("postgres"))(
 
     test("a fleet restored from a backup reports the age of the backup and emits no false end of an alarm", async () => {
       const schema = "backed_up";
-      const { cli, hook, started, inDatabase, raise, resolve, heard, withinQuota } = await stage(schema);
+      const { cli, hook, started, inDatabase, raise, resolve, heard, withinQuota } = await createHarness(schema);
       inDatabase();
       const firstMember = await started();
       const [known, ends] = [raise("main"), raise("annex")];

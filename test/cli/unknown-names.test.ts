@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { wholeProgram } from "./complete-program.ts";
+import { completeProgram } from "./complete-program.ts";
 import { onlyLine, servedWorkplace } from "./plenum.ts";
 
 const PAST_RANGE = "--from 2d --to 1d";
@@ -119,7 +119,7 @@ test("the tables of this test contain every command that takes a name", async ()
     /^(init|demo|run|simulate|check|audit verify|state move)\b|export --(site|name|unit)|silence add --name|writes lock --owner|write --id|--ca-file|--key/;
   const lines = [...CASES, ...WITH_WORKER, ...WITHOUT_WORKER].map(([line]) => line);
   const untested: string[] = [];
-  const checkCommands = (command: Awaited<ReturnType<typeof wholeProgram>>, before: string) => {
+  const checkCommands = (command: Awaited<ReturnType<typeof completeProgram>>, before: string) => {
     for (const subcommand of command.commands) {
       const path = `${before}${subcommand.name()}`;
       for (const { long, flags } of subcommand.options) {
@@ -134,7 +134,7 @@ test("the tables of this test contain every command that takes a name", async ()
       checkCommands(subcommand, `${path} `);
     }
   };
-  checkCommands(await wholeProgram(), "");
+  checkCommands(await completeProgram(), "");
   expect(untested).toEqual([]);
 });
 

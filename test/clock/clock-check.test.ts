@@ -9,7 +9,7 @@ import { createVirtualClock } from "../virtual-clock.ts";
 const START_MS = Date.UTC(2026, 5, 1, 12, 0, 0);
 const HOUR_MS = 3_600_000;
 
-function createCheckRig() {
+function createHarness() {
   const clock = createVirtualClock(START_MS);
   const logLines: { readonly level: number; readonly msg: string; readonly seconds?: number }[] = [];
   const log = pino({ base: null }, { write: (line: string) => logLines.push(JSON.parse(line)) });
@@ -18,7 +18,7 @@ function createCheckRig() {
 }
 
 test("a clock step is reported with its size until two consecutive replies of the service agree with the clock", async () => {
-  const { clock, doubt, lines, metrics } = createCheckRig();
+  const { clock, doubt, lines, metrics } = createHarness();
   await clock.advance(HOUR_MS);
   expect([doubt.latestStep(), doubt.notices()]).toEqual([null, []]);
   clock.stepWall(-HOUR_MS);
@@ -38,7 +38,7 @@ test("a clock step is reported with its size until two consecutive replies of th
 });
 
 test("a second clock step is added to an unconfirmed first one, and the clock stays unverified even if both cancel out", () => {
-  const { clock, doubt } = createCheckRig();
+  const { clock, doubt } = createHarness();
   clock.stepWall(10 * HOUR_MS);
   expect(doubt.latestStep()?.byMs).toBe(10 * HOUR_MS);
   clock.stepWall(-10 * HOUR_MS);
@@ -46,7 +46,7 @@ test("a second clock step is added to an unconfirmed first one, and the clock st
 });
 
 test("no clock step is reported for slewing by a time server, a suspended process, or a step of one second", async () => {
-  const { clock, doubt } = createCheckRig();
+  const { clock, doubt } = createHarness();
   for (let secondIndex = 0; secondIndex < 4 * 3_600; secondIndex += 1) {
     await clock.advance(1_000);
     clock.stepWall(0.5);
@@ -59,7 +59,7 @@ test("no clock step is reported for slewing by a time server, a suspended proces
 });
 
 test("several small clock steps in a row are reported as one step", async () => {
-  const { clock, doubt } = createCheckRig();
+  const { clock, doubt } = createHarness();
   for (let n = 0; n < 3; n += 1) {
     clock.stepWall(-900);
     doubt.compareClocks();
@@ -69,7 +69,7 @@ test("several small clock steps in a row are reported as one step", async () => 
 });
 
 test("a clock difference to a service is reported from its second reply on, until two replies agree with the clock", () => {
-  const { doubt } = createCheckRig();
+  const { doubt } = createHarness();
   doubt.recordServiceClock("a", 8 * 24 * HOUR_MS);
   expect(doubt.deviation()).toBeNull();
   doubt.recordServiceClock("a", 8 * 24 * HOUR_MS);
@@ -84,7 +84,7 @@ test("a clock difference to a service is reported from its second reply on, unti
 });
 
 test("the clock check reads the wall clock every few seconds, signals a step, and leaves no timer when stopped", async () => {
-  const { clock, doubt } = createCheckRig();
+  const { clock, doubt } = createHarness();
   const watchEnd = new AbortController();
   const watchEnded = runLoop({ ...doubt.watchLoop, signal: watchEnd.signal });
   await clock.advance(60_000);
@@ -98,7 +98,7 @@ test("the clock check reads the wall clock every few seconds, signals a step, an
 });
 
 test("a clock that is behind the last stored time at the start is reported as a backward step", () => {
-  const { clock } = createCheckRig();
+  const { clock } = createHarness();
   const log = pino({ level: "silent" });
   const doubtWith = (lastKnownMs: number) => createClockCheck({ clock, log, storedTimeMs: lastKnownMs }).latestStep();
   expect(doubtWith(START_MS)).toBeNull();
@@ -106,6 +106,6 @@ test("a clock that is behind the last stored time at the start is reported as a 
 });
 
 describeService("watching the clock", async () => {
-  const { clock, doubt } = createCheckRig();
+  const { clock, doubt } = createHarness();
   return { service: createClockWatchService(doubt), quiet: () => expect(clock.sleepers()).toBe(0) };
 });

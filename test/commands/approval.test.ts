@@ -8,7 +8,7 @@ import { readApprovalState, signWriteRules } from "#src/engine/commands/approval
 import { derivePublicKeyText } from "#src/engine/commands/approval/signature.ts";
 import { CommandsConfig, WriteApprovalConfig } from "#src/engine/commands/config.ts";
 import type { ConfigInput } from "./command-harness.ts";
-import { allowed, TAG, TAGS, testRig } from "./test-harness.ts";
+import { allowed, openHarness, TAG, TAGS } from "./test-harness.ts";
 
 function person() {
   const { privateKey } = generateKeyPairSync("ed25519");
@@ -23,8 +23,8 @@ const [, other = ""] = TAGS;
 const UNAPPROVED = "rejected unapproved";
 
 async function start(options: { readonly needed?: number } = {}) {
-  const rig = await testRig();
-  const file = join(rig.folder, "approvals.json");
+  const harness = await openHarness();
+  const file = join(harness.folder, "approvals.json");
   const entry = allowed(TAG, { min_interval: "1s" });
   const approval = { approvers: { anna: anna.publicKey, boris: boris.publicKey }, needed: options.needed ?? 1, file };
   const config: ConfigInput = { allow: [entry], approval };
@@ -36,42 +36,42 @@ async function start(options: { readonly needed?: number } = {}) {
     return {
       config: rule,
       rules: collectWriteRules(parsed, {}),
-      pinned: readApprovers(rig.folder),
-      nowMs: rig.clock.now(),
+      pinned: readApprovers(harness.folder),
+      nowMs: harness.clock.now(),
     };
   }
 
   return {
-    rig,
+    harness,
     ...{ file, entry, approval, config, question },
     sign: (input: ConfigInput, name: string, { pem }: { readonly pem: string }) =>
       signWriteRules(question(input), name, pem, "key.pem"),
     attempt: async () => {
       count += 1;
-      return rig.outcomeOf({ id: `attempt-${count}`, tag: TAG, value: 20 + (count % 4) + 0.5 });
+      return harness.outcomeOf({ id: `attempt-${count}`, tag: TAG, value: 20 + (count % 4) + 0.5 });
     },
   };
 }
 
 describe("writing under the two-person rule", () => {
   test("is blocked, with one warning, until a valid approval enables it without a restart", async () => {
-    const { rig, config, attempt, sign } = await start();
-    await rig.restart(config);
+    const { harness, config, attempt, sign } = await start();
+    await harness.restart(config);
     expect(await attempt()).toBe(UNAPPROVED);
-    expect((await rig.results())[0]?.message).toBe(
+    expect((await harness.results())[0]?.message).toBe(
       "What may be written is not approved as it stands: it is not approved yet (plenum writes approval).",
     );
-    expect(rig.posts).toEqual([]);
-    expect(rig.commands.notices()).toHaveLength(1);
+    expect(harness.posts).toEqual([]);
+    expect(harness.commands.notices()).toHaveLength(1);
     sign(config, "anna", anna);
-    expect(rig.commands.notices()).toEqual([]);
+    expect(harness.commands.notices()).toEqual([]);
     expect(await attempt()).toBe("confirmed");
   });
 
   test("is blocked after any change of the rules until the changed rules are approved", async () => {
-    const { rig, config, entry, approval, attempt, sign } = await start();
+    const { harness, config, entry, approval, attempt, sign } = await start();
     sign(config, "anna", anna);
-    await rig.restart(config);
+    await harness.restart(config);
     expect(await attempt()).toBe("confirmed");
     const changed: readonly [string, ConfigInput][] = [
       ["a wider range", { ...config, allow: [{ ...entry, max: 25.000000000000004 }] }],
@@ -84,47 +84,47 @@ describe("writing under the two-person rule", () => {
       ["no rule any more", { allow: [entry] }],
     ];
     for (const [what, input] of changed) {
-      const posts = rig.posts.length;
-      await rig.restart(input);
+      const posts = harness.posts.length;
+      await harness.restart(input);
       expect(await attempt(), what).toBe(UNAPPROVED);
-      expect(rig.posts.length, what).toBe(posts);
+      expect(harness.posts.length, what).toBe(posts);
     }
-    await rig.restart(config);
+    await harness.restart(config);
     expect(await attempt()).toBe("confirmed");
   });
 
   test("stays allowed when only the order of entries or the path of the approvals file changes", async () => {
-    const { rig, entry, config, approval, attempt, sign, file } = await start();
+    const { harness, entry, config, approval, attempt, sign, file } = await start();
     const second = { ...entry, tag_id: other };
     sign({ ...config, allow: [entry, second] }, "anna", anna);
     const elsewhere = `${file}.copy`;
     copyFileSync(file, elsewhere);
-    await rig.restart({ allow: [second, entry], approval: { ...approval, file: elsewhere } });
+    await harness.restart({ allow: [second, entry], approval: { ...approval, file: elsewhere } });
     expect(await attempt()).toBe("confirmed");
   });
 
   test("rejects a queued command when the approval is withdrawn", async () => {
-    const { rig, config, file, sign } = await start();
+    const { harness, config, file, sign } = await start();
     sign(config, "anna", anna);
-    await rig.restart(config);
-    await rig.pauseService(60);
-    await rig.sendAndWait({ id: "waiting", tag: TAG, value: 22, ttl_s: 300 }, {}, 1_000);
+    await harness.restart(config);
+    await harness.pauseService(60);
+    await harness.sendAndWait({ id: "waiting", tag: TAG, value: 22, ttl_s: 300 }, {}, 1_000);
     rmSync(file);
-    await rig.clock.advance(1_000);
-    expect(await rig.outcomes()).toEqual(["waiting rejected unapproved"]);
-    await rig.clock.advance(300_000);
-    expect(rig.posts).toEqual([]);
+    await harness.clock.advance(1_000);
+    expect(await harness.outcomes()).toEqual(["waiting rejected unapproved"]);
+    await harness.clock.advance(300_000);
+    expect(harness.posts).toEqual([]);
   });
 });
 
 describe("a rule with two required approvers", () => {
   test("allows writing only after both approvers have signed the same rules", async () => {
-    const { rig, config, attempt, sign } = await start({ needed: 2 });
-    await rig.restart(config);
+    const { harness, config, attempt, sign } = await start({ needed: 2 });
+    await harness.restart(config);
     sign(config, "anna", anna);
     sign(config, "anna", anna);
     expect(await attempt()).toBe(UNAPPROVED);
-    await rig.clock.advance(60_000);
+    await harness.clock.advance(60_000);
     sign(config, "boris", boris);
     expect(await attempt()).toBe("confirmed");
   });
@@ -146,67 +146,67 @@ describe("a rule with two required approvers", () => {
 
 describe("a person who can edit the configuration but has no approver's key", () => {
   test("cannot appoint another approver", async () => {
-    const { rig, config, approval, attempt, sign } = await start();
+    const { harness, config, approval, attempt, sign } = await start();
     sign(config, "anna", anna);
-    await rig.restart(config);
+    await harness.restart(config);
     expect(await attempt()).toBe("confirmed");
     const taken = { ...config, approval: { ...approval, approvers: { mallory: mallory.publicKey } } };
     sign(taken, "mallory", mallory);
-    await rig.restart(taken);
+    await harness.restart(taken);
     expect(await attempt()).toBe(UNAPPROVED);
-    const { message } = (await rig.results()).at(-1) ?? {};
+    const { message } = (await harness.results()).at(-1) ?? {};
     expect(message).toContain("1 more of those who approved until now must approve it: anna, boris");
     sign(taken, "anna", anna);
     expect(await attempt()).toBe("confirmed");
   });
 
   test("cannot lower the number of approvers or remove the rule", async () => {
-    const { rig, config, entry, approval, attempt, sign } = await start({ needed: 2 });
+    const { harness, config, entry, approval, attempt, sign } = await start({ needed: 2 });
     sign(config, "anna", anna);
     sign(config, "boris", boris);
-    await rig.restart(config);
+    await harness.restart(config);
     expect(await attempt()).toBe("confirmed");
-    await rig.clock.advance(60_000);
+    await harness.clock.advance(60_000);
     const lowered = { ...config, approval: { ...approval, needed: 1 } };
     sign(lowered, "anna", anna);
-    await rig.restart(lowered);
+    await harness.restart(lowered);
     expect(await attempt()).toBe(UNAPPROVED);
     const without = { allow: [entry] };
-    await rig.restart(without);
+    await harness.restart(without);
     expect(await attempt()).toBe(UNAPPROVED);
     sign(without, "anna", anna);
     expect(await attempt()).toBe(UNAPPROVED);
     sign(without, "boris", boris);
     expect(await attempt()).toBe("confirmed");
-    expect(readApprovers(rig.folder)).toBeNull();
+    expect(readApprovers(harness.folder)).toBeNull();
     rmSync(approval.file);
-    await rig.restart(without);
+    await harness.restart(without);
     expect(await attempt()).toBe("confirmed");
   });
 
   test("cannot restore an older configuration with its approval", async () => {
-    const { rig, config, entry, attempt, sign, file } = await start();
+    const { harness, config, entry, attempt, sign, file } = await start();
     sign(config, "anna", anna);
-    await rig.restart(config);
+    await harness.restart(config);
     expect(await attempt()).toBe("confirmed");
     copyFileSync(file, `${file}.old`);
-    await rig.clock.advance(3_600_000);
+    await harness.clock.advance(3_600_000);
     const tightened = { ...config, allow: [{ ...entry, max: 24 }] };
     sign(tightened, "anna", anna);
-    await rig.restart(tightened);
+    await harness.restart(tightened);
     expect(await attempt()).toBe("confirmed");
     copyFileSync(`${file}.old`, file);
-    await rig.restart(config);
+    await harness.restart(config);
     expect(await attempt()).toBe(UNAPPROVED);
-    expect((await rig.results()).at(-1)?.message).toContain("older than the last approval");
+    expect((await harness.results()).at(-1)?.message).toContain("older than the last approval");
     sign(config, "boris", boris);
     expect(await attempt()).toBe("confirmed");
   });
 
   test("cannot change a character of the approvals file", async () => {
-    const { rig, config, attempt, sign, file } = await start();
+    const { harness, config, attempt, sign, file } = await start();
     sign(config, "anna", anna);
-    await rig.restart(config);
+    await harness.restart(config);
     const text = readFileSync(file, "utf8");
     const { at, signatures } = JSON.parse(text) as { at: string; signatures: { anna: string } };
     const flipped = signatures.anna.startsWith("A") ? "B" : "A";
@@ -224,42 +224,42 @@ describe("a person who can edit the configuration but has no approver's key", ()
       writeFileSync(file, forged);
       expect(await attempt(), forged.slice(0, 40)).toBe(UNAPPROVED);
     }
-    expect(rig.posts).toEqual([]);
+    expect(harness.posts).toEqual([]);
     writeFileSync(file, text);
     expect(await attempt()).toBe("confirmed");
   });
 
   test("cannot use an approval that is dated more than five minutes ahead", async () => {
-    const { rig, config, attempt, question } = await start();
-    signWriteRules({ ...question(config), nowMs: rig.clock.now() + 600_000 }, "anna", anna.pem, "key.pem");
-    await rig.restart(config);
+    const { harness, config, attempt, question } = await start();
+    signWriteRules({ ...question(config), nowMs: harness.clock.now() + 600_000 }, "anna", anna.pem, "key.pem");
+    await harness.restart(config);
     expect(await attempt()).toBe(UNAPPROVED);
-    await rig.clock.advance(300_000);
+    await harness.clock.advance(300_000);
     expect(await attempt()).toBe("confirmed");
   });
 });
 
 describe("the stored approval", () => {
   test("blocks writing when the file approvers.json is unreadable", async () => {
-    const { rig, config, attempt, sign } = await start();
+    const { harness, config, attempt, sign } = await start();
     sign(config, "anna", anna);
-    await rig.restart(config);
+    await harness.restart(config);
     expect(await attempt()).toBe("confirmed");
-    writeFileSync(join(rig.folder, "approvers.json"), "{");
-    await rig.restart(config);
+    writeFileSync(join(harness.folder, "approvers.json"), "{");
+    await harness.restart(config);
     expect(await attempt()).toBe(UNAPPROVED);
-    expect((await rig.results()).at(-1)?.message).toMatch(/approvers\.json cannot be read/);
+    expect((await harness.results()).at(-1)?.message).toMatch(/approvers\.json cannot be read/);
   });
 
   test("is recorded in the audit log when the approval begins and ends", async () => {
-    const { rig, config, attempt, sign, file } = await start();
-    await rig.restart(config);
+    const { harness, config, attempt, sign, file } = await start();
+    await harness.restart(config);
     await attempt();
     sign(config, "anna", anna);
-    await rig.clock.advance(2_000);
+    await harness.clock.advance(2_000);
     rmSync(file);
-    await rig.clock.advance(2_000);
-    const steps = (await rig.audit()).map(({ step }) => step).filter((step) => step.startsWith("rules-"));
+    await harness.clock.advance(2_000);
+    const steps = (await harness.audit()).map(({ step }) => step).filter((step) => step.startsWith("rules-"));
     expect(steps).toEqual(["rules-not-approved", "rules-approved", "rules-not-approved"]);
   });
 });

@@ -6,8 +6,8 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { AUDIT_LOG, AUDIT_START_HASH, hashEntry } from "#src/engine/commands/audit/audit-log.ts";
 import { createAuditLogSpace } from "#src/engine/commands/audit/audit-log-space.ts";
 import { smallDisk } from "../small-disk.ts";
-import { createRig, type Rig } from "./command-harness.ts";
-import { TAG as tag, testRig } from "./test-harness.ts";
+import { createHarness, type Harness } from "./command-harness.ts";
+import { openHarness, TAG as tag } from "./test-harness.ts";
 
 const MEBIBYTE = 1024 ** 2;
 
@@ -55,7 +55,7 @@ describe("the space limit of the audit log", () => {
   });
 });
 
-async function fill(rig: Rig, bytes: number): Promise<void> {
+async function fill(harness: Harness, bytes: number): Promise<void> {
   let previous = AUDIT_START_HASH;
   let left = bytes;
   const records = [];
@@ -66,31 +66,31 @@ async function fill(rig: Rig, bytes: number): Promise<void> {
     previous = body.hash;
     records.push({ log: AUDIT_LOG, body });
   }
-  await rig.store.commit({ records });
+  await harness.store.commit({ records });
 }
 
 test("the size of the audit log includes records of earlier versions and records from before a restart", async () => {
-  const rig = await testRig();
-  await fill(rig, MEBIBYTE - 5_000);
-  const attempt = (id: string) => rig.outcomeOf({ id, tag, value: 22 });
-  await rig.restart({ audit_max_bytes: MEBIBYTE });
-  for (let n = 0; n < 30; n += 1) await rig.send({ id: `${n}`, tag, value: 99 });
-  const reasons = new Set((await rig.results()).map(({ reason }) => reason));
+  const harness = await openHarness();
+  await fill(harness, MEBIBYTE - 5_000);
+  const attempt = (id: string) => harness.outcomeOf({ id, tag, value: 22 });
+  await harness.restart({ audit_max_bytes: MEBIBYTE });
+  for (let n = 0; n < 30; n += 1) await harness.send({ id: `${n}`, tag, value: 99 });
+  const reasons = new Set((await harness.results()).map(({ reason }) => reason));
   expect([...reasons]).toEqual(["out-of-range", "audit-full"]);
   expect(await attempt("late")).toBe("rejected audit-full");
-  await rig.clock.advance(3_600_000);
-  await rig.restart({ audit_max_bytes: MEBIBYTE });
+  await harness.clock.advance(3_600_000);
+  await harness.restart({ audit_max_bytes: MEBIBYTE });
   expect(await attempt("later")).toBe("rejected audit-full");
-  expect(rig.commands.notices()).toHaveLength(1);
-  expect(rig.posts).toEqual([]);
-  await rig.restart({ audit_max_bytes: 2 * MEBIBYTE });
+  expect(harness.commands.notices()).toHaveLength(1);
+  expect(harness.posts).toEqual([]);
+  await harness.restart({ audit_max_bytes: 2 * MEBIBYTE });
   expect(await attempt("raised")).toBe("confirmed");
 });
 
 test("the worker writes no value to the building while the disk is full", async (context) => {
   const place = smallDisk(8);
   if (place === null) return context.skip();
-  const rig = await createRig({ place });
+  const harness = await createHarness({ place });
   const ballast = openSync(join(place, "ballast"), "w");
   try {
     for (;;) writeSync(ballast, Buffer.alloc(4_096));
@@ -100,14 +100,14 @@ test("the worker writes no value to the building while the disk is full", async 
   closeSync(ballast);
   let refused = 0;
   for (let n = 0; n < 50; n += 1)
-    await rig.send({ id: `${n}`, tag: "?".repeat(100), value: 22 }).catch(() => (refused += 1));
+    await harness.send({ id: `${n}`, tag: "?".repeat(100), value: 22 }).catch(() => (refused += 1));
   expect(refused).toBeGreaterThan(0);
-  await expect(rig.send({ id: "full", tag, value: 22 })).rejects.toThrow(/disk|space/);
-  await rig.clock.advance(60_000);
-  expect(rig.posts).toEqual([]);
-  expect(rig.commands.notices().join()).toContain("free some space on its disk");
+  await expect(harness.send({ id: "full", tag, value: 22 })).rejects.toThrow(/disk|space/);
+  await harness.clock.advance(60_000);
+  expect(harness.posts).toEqual([]);
+  expect(harness.commands.notices().join()).toContain("free some space on its disk");
   rmSync(join(place, "ballast"));
-  expect(await rig.outcomeOf({ id: "space", tag, value: 22 })).toBe("confirmed");
-  expect(rig.posts).toHaveLength(1);
-  await rig.close();
+  expect(await harness.outcomeOf({ id: "space", tag, value: 22 })).toBe("confirmed");
+  expect(harness.posts).toHaveLength(1);
+  await harness.close();
 });

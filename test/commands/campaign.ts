@@ -6,7 +6,7 @@ import { createLedger } from "./broker/ledger.ts";
 import { createMessages, type Message } from "./broker/messages.ts";
 import { createPostJudge } from "./broker/post-judge.ts";
 import type { Delivery } from "./broker/wire-tap.ts";
-import { arrivalOf, createRig } from "./command-harness.ts";
+import { arrivalOf, createHarness } from "./command-harness.ts";
 import { seededRandom } from "./seeded-random.ts";
 
 const PLANNED_RESTARTS = 5;
@@ -17,12 +17,18 @@ const CONNECTION = { life: 0, protocol: 5, connectedAfter: 0, subscribedAfter: n
 export async function runCampaign(options: { readonly seed: number; readonly commands: number }) {
   const random = seededRandom(options.seed);
   const { chance } = random;
-  const rig = await createRig({ simulator: { sites: SITES, seed: options.seed } });
-  const { clock, simulator } = rig;
+  const harness = await createHarness({ simulator: { sites: SITES, seed: options.seed } });
+  const { clock, simulator } = harness;
   const { tags, limits, allow } = openTags(simulator);
   const config = { max_per_hour: 100_000, allow: allow as never };
   const ledger = createLedger();
-  const judge = createPostJudge({ simulator: { ...simulator }, stateFolder: rig.folder, ledger, limits, wayMs: 50 });
+  const judge = createPostJudge({
+    simulator: { ...simulator },
+    stateFolder: harness.folder,
+    ledger,
+    limits,
+    wayMs: 50,
+  });
   Object.assign(simulator, { handle: judge.handle });
   const messages = createMessages({ random, tags, now: () => clock.now() });
   const deliveries: Delivery[] = [];
@@ -33,7 +39,7 @@ export async function runCampaign(options: { readonly seed: number; readonly com
 
   async function restart(): Promise<void> {
     restarts += 1;
-    await rig.restart(config);
+    await harness.restart(config);
   }
 
   async function send(message: Message): Promise<void> {
@@ -50,7 +56,7 @@ export async function runCampaign(options: { readonly seed: number; readonly com
       expirySeconds: mqtt5Properties?.messageExpiryInterval ?? null,
       properties: mqtt5Properties?.userProperties ?? {},
     });
-    await rig.commands.accept(arrival).catch(() => undefined);
+    await harness.commands.accept(arrival).catch(() => undefined);
   }
 
   function next(): readonly Message[] {
@@ -72,13 +78,13 @@ export async function runCampaign(options: { readonly seed: number; readonly com
     if (kind === 0) return restart();
     if (kind < 3) return calm(simulator);
     if (kind < 7) return addServiceFault(simulator, random);
-    if (kind === 7) rig.killSwitch.turnOn("the campaign", "now");
-    else rig.breakStore(true);
+    if (kind === 7) harness.killSwitch.turnOn("the campaign", "now");
+    else harness.breakStore(true);
     await clock.advance(kind === 7 ? 5_000 * random() : 0);
     for (const message of next()) await send(message);
     await clock.advance(5_000 * random());
-    rig.killSwitch.turnOff();
-    rig.breakStore(false);
+    harness.killSwitch.turnOff();
+    harness.breakStore(false);
   }
 
   while (sent < options.commands) {
@@ -90,12 +96,12 @@ export async function runCampaign(options: { readonly seed: number; readonly com
   simulator.control.setFaults([]);
   await clock.advance(30 * 60_000);
 
-  const audit = await rig.audit();
-  const latest = await rig.store.outbox.latest(1_000_000, ["command-result"]);
+  const audit = await harness.audit();
+  const latest = await harness.store.outbox.latest(1_000_000, ["command-result"]);
   const results = latest.map(({ event }) => event as Event<"command-result">).toReversed();
   const run = { ledger, deliveries, connections: [], published: new Map(), workerRuns: [], waiting: new Set<string>() };
   const violations = judgeRun({ ...run, audit, results, downstream: results, writes: judge.writes, secondMs: 1_000 });
-  await rig.close();
+  await harness.close();
   const reasons = countBy(results, ({ data }) => data.reason ?? data.outcome);
   return {
     commands: sent,

@@ -1,35 +1,35 @@
 import { describe, expect, test } from "vitest";
 import type { CommandMessage } from "#src/core/connector.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import { type ConfigInput, type Rig, type RigOptions, SITE, tagsOf } from "./command-harness.ts";
-import { allowed, faulty, TAG as tag, testRig } from "./test-harness.ts";
+import { type ConfigInput, type Harness, type HarnessOptions, SITE, tagsOf } from "./command-harness.ts";
+import { allowed, faulty, openHarness, TAG as tag } from "./test-harness.ts";
 
 interface Case {
-  readonly options?: RigOptions;
+  readonly options?: HarnessOptions;
   readonly entry?: object;
   readonly config?: ConfigInput;
   readonly arrival?: Partial<CommandMessage>;
   readonly command?: object;
-  readonly before?: (rig: Rig) => Promise<void> | void;
+  readonly before?: (harness: Harness) => Promise<void> | void;
 }
 
 const ANNA = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=";
 const TOKEN = { user: { id: 1, name: "", email: "" }, name: "", expiresAt: null };
 
 function token(abilities: readonly string[], site: number) {
-  return async (rig: Rig) => {
+  return async (harness: Harness) => {
     const info = { ...TOKEN, abilities, sites: [{ id: site, displayName: "" }] };
     const held = { info, checkedAt: "2026-01-01T00:00:00.000Z", warnedDays: null };
-    await rig.store.commit({ documents: [{ set: documentSet("token", "main"), put: [["token", held]] }] });
+    await harness.store.commit({ documents: [{ set: documentSet("token", "main"), put: [["token", held]] }] });
   };
 }
 
 async function outcomeOf({ options, entry, config, arrival, command, before }: Case) {
-  const rig = await testRig({ ...options, config: { allow: [allowed(tag, entry)], ...config } });
-  await before?.(rig);
-  await rig.sendAndWait({ id: "a", tag, value: 22, ...command }, arrival, 100_000);
-  const results = (await rig.results()).filter(({ commandId }) => commandId === "a");
-  return { posts: rig.posts.length, results };
+  const harness = await openHarness({ ...options, config: { allow: [allowed(tag, entry)], ...config } });
+  await before?.(harness);
+  await harness.sendAndWait({ id: "a", tag, value: 22, ...command }, arrival, 100_000);
+  const results = (await harness.results()).filter(({ commandId }) => commandId === "a");
+  return { posts: harness.posts.length, results };
 }
 
 test("a command is written when all conditions are met", async () => {
@@ -44,7 +44,7 @@ describe("a command that lacks one condition", () => {
   test.each<[string, string, Case]>([
     ["commands.enabled", "disabled", { config: { enabled: false } }],
     ["rehearsal: false", "rehearsal", { config: { rehearsal: true } }],
-    ["a kill switch that is off", "killed", { before: (rig) => rig.killSwitch.turnOn("a test", "now") }],
+    ["a kill switch that is off", "killed", { before: (harness) => harness.killSwitch.turnOn("a test", "now") }],
     ["armed writing", "not-armed", { options: { isArmed: false } }],
     ["a signed approval", "unapproved", { config: { approval: { approvers: { anna: ANNA }, file: "/nowhere" } } }],
     ["an allow-list entry", "not-allowed", { config: { allow: [] } }],
@@ -62,7 +62,7 @@ describe("a command that lacks one condition", () => {
     ["a time within `hours`", "outside-hours", { entry: { hours: "14:00-18:00" } }],
     ["the agreement of a second person", "not-seconded", { entry: { second_person: true } }],
     ["the option restore: true for a timed write", "not-restorable", { command: { for_s: 600 } }],
-    ["an online gateway", "gateway-offline", { before: (rig) => rig.storeGateways(false) }],
+    ["an online gateway", "gateway-offline", { before: (harness) => harness.storeGateways(false) }],
     ["a message that is not retained", "retained", { arrival: { retained: true } }],
     ["a message not retained, with issued_at", "retained", { arrival: { retained: true }, command: { issued_at } }],
     ["remaining time to live", "expired", { arrival: { expirySeconds: 0 } }],
@@ -78,20 +78,20 @@ describe("a command that lacks one condition", () => {
 });
 
 test("a command for any of 10,000 tags outside the allow-list is not written", async () => {
-  const rig = await testRig();
-  const opened = new Set(tagsOf(rig.simulator, 25));
-  const real = [...rig.simulator.world.tags.keys()].filter((id) => !opened.has(id));
+  const harness = await openHarness();
+  const opened = new Set(tagsOf(harness.simulator, 25));
+  const real = [...harness.simulator.world.tags.keys()].filter((id) => !opened.has(id));
   const near = [...opened].flatMap((id) => [` ${id}`, `${id} `, `0${id}`, `${id}.0`, `${id}/set`, `${id},1`]);
   const wild = ["*", "+", "#", "%", "1*", "", "null", "__proto__", "constructor", "10".repeat(64)];
   const numbers = Array.from({ length: 10_000 }, (_, n) => `${(n * 7_919) % 1_000_003}`);
   const tags = [...real, ...near, ...wild, ...numbers].filter((id) => !opened.has(id)).slice(0, 10_000);
   expect(tags).toHaveLength(10_000);
   for (const [n, tag] of tags.entries()) {
-    if (n % 2 === 0) await rig.send({ id: `${n}`, tag, value: 22 });
-    else await rig.send({ id: `${n}`, value: 22 }, { tagId: tag });
+    if (n % 2 === 0) await harness.send({ id: `${n}`, tag, value: 22 });
+    else await harness.send({ id: `${n}`, value: 22 }, { tagId: tag });
   }
-  await rig.clock.advance(200_000);
-  expect(rig.posts).toEqual([]);
-  expect(rig.simulator.truth.writes()).toEqual([]);
-  expect(rig.requests("write")).toBe(0);
+  await harness.clock.advance(200_000);
+  expect(harness.posts).toEqual([]);
+  expect(harness.simulator.truth.writes()).toEqual([]);
+  expect(harness.requests("write")).toBe(0);
 });

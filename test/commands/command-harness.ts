@@ -34,7 +34,7 @@ export interface Written {
 
 export type ConfigInput = z.input<typeof CommandsConfig>;
 
-export interface RigOptions {
+export interface HarnessOptions {
   readonly simulator?: SimulatorOptionsInput;
   readonly config?: ConfigInput;
   readonly hasToken?: boolean;
@@ -68,10 +68,10 @@ export function booleanTags(simulator: Simulator): readonly string[] {
   return found.map((tag) => tag.id);
 }
 
-export type Rig = Awaited<ReturnType<typeof createRig>>;
+export type Harness = Awaited<ReturnType<typeof createHarness>>;
 
 /** Commands over the real store, client and quota with the simulated service, on a virtual clock. */
-export async function createRig(options: RigOptions = {}) {
+export async function createHarness(options: HarnessOptions = {}) {
   const virtual = createVirtualClock(START_MS);
   const clock: VirtualClock = { ...virtual, now: () => Math.floor(virtual.now()) };
   const service = options.ownTime ? { ...clock, now: () => START_MS + Math.floor(clock.monotonic()) } : clock;

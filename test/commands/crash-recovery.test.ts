@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { TAGS, testRig } from "./test-harness.ts";
+import { openHarness, TAGS } from "./test-harness.ts";
 
 const STEPS = ["accepted", "sending", "post", "read", "confirmed"].flatMap((step) => [
   `${step} before`,
@@ -9,26 +9,26 @@ const ENDS = ["confirmed", "expired", "mismatch"];
 
 test(`a kill at each of ${STEPS.length} steps of a command causes at most one write request for each id`, async () => {
   let killAt = "";
-  const rig = await testRig({
+  const harness = await openHarness({
     onStep(step) {
       if (step !== killAt) return;
       killAt = "";
-      void rig.kill();
+      void harness.kill();
     },
   });
   const acknowledged = new Set<string>();
   for (const [index, step] of STEPS.entries()) {
     killAt = step;
-    void rig.send({ id: step, tag: TAGS[index], value: 21 }).then(() => acknowledged.add(step));
-    await rig.clock.advance(20_000);
+    void harness.send({ id: step, tag: TAGS[index], value: 21 }).then(() => acknowledged.add(step));
+    await harness.clock.advance(20_000);
     expect(killAt, `killed ${step}`).toBe("");
-    await rig.restart();
-    await rig.clock.advance(120_000);
+    await harness.restart();
+    await harness.clock.advance(120_000);
   }
-  const audit = await rig.audit();
+  const audit = await harness.audit();
   for (const [index, step] of STEPS.entries()) {
-    const posts = rig.posts.flat().filter(({ tag_id }) => tag_id === TAGS[index]);
-    const outcomes = (await rig.results()).flatMap((result) => (result.commandId === step ? [result.outcome] : []));
+    const posts = harness.posts.flat().filter(({ tag_id }) => tag_id === TAGS[index]);
+    const outcomes = (await harness.results()).flatMap((result) => (result.commandId === step ? [result.outcome] : []));
     const steps = audit.filter(({ commandId }) => commandId === step).map((record) => record.step);
     expect(posts.length, step).toBeLessThanOrEqual(1);
     expect(outcomes.length, step).toBe(step === "accepted before" ? 0 : 1);
@@ -38,5 +38,5 @@ test(`a kill at each of ${STEPS.length} steps of a command causes at most one wr
       expect(posts, step).toHaveLength(outcomes[0] === "confirmed" ? 1 : 0);
   }
   expect(acknowledged).toEqual(new Set(STEPS.slice(2)));
-  expect(new Set((await rig.results()).map(({ outcome }) => outcome))).toEqual(new Set(ENDS));
+  expect(new Set((await harness.results()).map(({ outcome }) => outcome))).toEqual(new Set(ENDS));
 });

@@ -5,7 +5,7 @@ import { parse } from "yaml";
 import { COMMAND_OUTCOMES } from "#src/core/model/command-event-data.ts";
 import { COMMAND_ENDING_REASONS, COMMAND_REFUSAL_REASONS } from "#src/engine/commands/command.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
-import { allowed, testRig } from "./test-harness.ts";
+import { allowed, openHarness } from "./test-harness.ts";
 
 const page = readFileSync(join(import.meta.dirname, "../../docs/commands.md"), "utf8");
 
@@ -39,19 +39,19 @@ describe("docs/commands.md", () => {
   });
 
   test("shows an example of a second person's agreement that the worker accepts", async () => {
-    const rig = await testRig({ config: { allow: [allowed("10250", { second_person: true })] } });
-    await rig.send({ id: "set-7", tag: "10250", value: 22 });
+    const harness = await openHarness({ config: { allow: [allowed("10250", { second_person: true })] } });
+    await harness.send({ id: "set-7", tag: "10250", value: 22 });
     const word = /<!-- second -->\s*```json\n([^`]*)```/.exec(page)?.[1] ?? "";
-    await rig.sendAndWait(word.trim(), { purpose: "second" }, 10_000);
-    expect(await rig.outcomes()).toEqual(["set-7 confirmed"]);
+    await harness.sendAndWait(word.trim(), { purpose: "second" }, 10_000);
+    expect(await harness.outcomes()).toEqual(["set-7 confirmed"]);
   });
 
   test.each(examples)("shows the command $payload with the result $expected", async ({ expected, tag, payload }) => {
     const allow = ["10250", "10251"].map((tag_id) => allowed(tag_id, { max_step: 3, restore: true, plain: true }));
-    const rig = await testRig({ config: { allow } });
-    await rig.sendAndWait(payload, { tagId: tag }, 10_000);
-    if (expected === "stop") return expect(rig.killSwitch.isOn()).toBe(true);
-    const results = await rig.results();
+    const harness = await openHarness({ config: { allow } });
+    await harness.sendAndWait(payload, { tagId: tag }, 10_000);
+    if (expected === "stop") return expect(harness.killSwitch.isOn()).toBe(true);
+    const results = await harness.results();
     expect(results.length).toBeGreaterThan(0);
     for (const result of results) expect(result.outcome, result.message).toBe(expected);
   });

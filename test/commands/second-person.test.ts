@@ -1,93 +1,93 @@
 import { describe, expect, test } from "vitest";
 import type { CommandMessage } from "#src/core/connector.ts";
 import { toOperatorApproval, toOperatorCommand } from "#src/engine/commands/operator-command-message.ts";
-import { allowed, TAGS, testRig } from "./test-harness.ts";
+import { allowed, openHarness, TAGS } from "./test-harness.ts";
 
 const SECOND: Partial<CommandMessage> = { purpose: "second", topic: "plenum/cmd/main/second" };
 const [tag = "", free = ""] = TAGS;
 const LIFE_S = 120;
 
-async function secondPersonRig(entry: object = {}) {
+async function secondPersonHarness(entry: object = {}) {
   const limit = { min_interval: "1s" };
   const allow = [allowed(tag, { ...limit, second_person: true, ...entry }), allowed(free, limit)];
-  const rig = await testRig({ config: { allow } });
-  const command = (id: string, more: object = {}) => rig.send({ id, tag, value: 22, ttl_s: LIFE_S, ...more });
+  const harness = await openHarness({ config: { allow } });
+  const command = (id: string, more: object = {}) => harness.send({ id, tag, value: 22, ttl_s: LIFE_S, ...more });
   const agree = (id: string, value: unknown = 22, changes: Partial<CommandMessage> = {}) =>
-    rig.sendAndWait({ second: id, value }, { ...SECOND, ...changes });
-  return { rig, command, agree };
+    harness.sendAndWait({ second: id, value }, { ...SECOND, ...changes });
+  return { harness, command, agree };
 }
 
 describe("a command that needs a second person", () => {
   test("is sent after the agreement, with the second person's name in the audit log", async () => {
-    const { rig, command, agree } = await secondPersonRig();
+    const { harness, command, agree } = await secondPersonHarness();
     await command("a");
-    await rig.clock.advance(60_000);
-    expect(await rig.outcomes()).toEqual([]);
-    expect(rig.posts).toEqual([]);
+    await harness.clock.advance(60_000);
+    expect(await harness.outcomes()).toEqual([]);
+    expect(harness.posts).toEqual([]);
     await agree("a", 22, { properties: { user: "Bo\nris" } });
-    expect(await rig.outcomes()).toEqual(["a confirmed"]);
-    expect(rig.posts).toHaveLength(1);
-    const audit = await rig.audit();
+    expect(await harness.outcomes()).toEqual(["a confirmed"]);
+    expect(harness.posts).toHaveLength(1);
+    const audit = await harness.audit();
     expect(audit.map(({ step }) => step)).toEqual(["accepted", "seconded", "sending", "confirmed"]);
     expect(audit[1]).toMatchObject({ commandId: "a", detail: { by: "broker plenum/cmd/main/second, says Bo ris" } });
   });
 
   test("expires without an agreement, and a late agreement is ignored", async () => {
-    const { rig, command, agree } = await secondPersonRig();
+    const { harness, command, agree } = await secondPersonHarness();
     await command("a");
-    await rig.clock.advance(LIFE_S * 1_000 + 1_000);
+    await harness.clock.advance(LIFE_S * 1_000 + 1_000);
     await agree("a");
-    await rig.clock.advance(60_000);
-    expect(await rig.outcomes()).toEqual(["a expired not-seconded", "a/second rejected wrong-second"]);
-    expect(rig.posts).toEqual([]);
+    await harness.clock.advance(60_000);
+    expect(await harness.outcomes()).toEqual(["a expired not-seconded", "a/second rejected wrong-second"]);
+    expect(harness.posts).toEqual([]);
   });
 
   test("is announced with needsSecond: true in its event, and needs only one agreement", async () => {
-    const { rig, command, agree } = await secondPersonRig();
+    const { harness, command, agree } = await secondPersonHarness();
     await command("a");
-    const [accepted] = await rig.store.outbox.latest(1, ["command-accepted"]);
+    const [accepted] = await harness.store.outbox.latest(1, ["command-accepted"]);
     expect(accepted?.event.data).toMatchObject({ commandId: "a", requested: 22, needsSecond: true });
     await Promise.all([agree("a"), agree("a")]);
-    expect(await rig.outcomes()).toEqual(["a/second rejected wrong-second", "a confirmed"]);
-    expect(rig.posts).toHaveLength(1);
+    expect(await harness.outcomes()).toEqual(["a/second rejected wrong-second", "a confirmed"]);
+    expect(harness.posts).toHaveLength(1);
   });
 
   test("is superseded by a later command for its tag, which needs its own agreement", async () => {
-    const { rig, command, agree } = await secondPersonRig();
+    const { harness, command, agree } = await secondPersonHarness();
     await command("a");
     await command("b", { value: 23 });
     await agree("a");
     await agree("b", 23);
-    expect(await rig.outcomes()).toEqual(["a superseded", "a/second rejected wrong-second", "b confirmed"]);
-    expect(rig.posts.flat().map(({ value }) => value)).toEqual([23]);
+    expect(await harness.outcomes()).toEqual(["a superseded", "a/second rejected wrong-second", "b confirmed"]);
+    expect(harness.posts.flat().map(({ value }) => value)).toEqual([23]);
   });
 
   test("is checked against the limits again after the agreement", async () => {
-    const { rig, command, agree } = await secondPersonRig({ max_step: 3 });
+    const { harness, command, agree } = await secondPersonHarness({ max_step: 3 });
     await command("a");
-    await rig.clock.advance(30_000);
-    rig.simulator.control.setTag(tag, 17);
+    await harness.clock.advance(30_000);
+    harness.simulator.control.setTag(tag, 17);
     await agree("a");
-    expect(await rig.outcomes()).toEqual(["a rejected step-too-large"]);
-    expect(rig.posts).toEqual([]);
+    expect(await harness.outcomes()).toEqual(["a rejected step-too-large"]);
+    expect(harness.posts).toEqual([]);
   });
 
   test("needs a separate agreement for each tag of a message that writes several tags", async () => {
-    const { rig, agree } = await secondPersonRig();
+    const { harness, agree } = await secondPersonHarness();
     const writes = [tag, free].map((each) => ({ tag: each, value: 22 }));
-    await rig.sendAndWait({ id: "g", writes, ttl_s: LIFE_S });
-    expect(await rig.outcomes()).toEqual([`g/${free} confirmed`]);
+    await harness.sendAndWait({ id: "g", writes, ttl_s: LIFE_S });
+    expect(await harness.outcomes()).toEqual([`g/${free} confirmed`]);
     await agree(`g/${tag}`);
-    expect((await rig.outcomes())[1]).toBe(`g/${tag} confirmed`);
+    expect((await harness.outcomes())[1]).toBe(`g/${tag} confirmed`);
   });
 
   test("needs one agreement for a timed write and its restore", async () => {
-    const { rig, command, agree } = await secondPersonRig({ restore: true });
+    const { harness, command, agree } = await secondPersonHarness({ restore: true });
     await command("a", { for_s: 600 });
     await agree("a");
-    await rig.clock.advance(700_000);
-    expect(await rig.outcomes()).toEqual(["a confirmed", "a/restore confirmed"]);
-    expect(rig.posts.flat().map(({ value }) => value)).toEqual([22, 20]);
+    await harness.clock.advance(700_000);
+    expect(await harness.outcomes()).toEqual(["a confirmed", "a/restore confirmed"]);
+    expect(harness.posts.flat().map(({ value }) => value)).toEqual([22, 20]);
   });
 });
 
@@ -104,39 +104,39 @@ describe("an agreement of a second person", () => {
     ["a topic for commands", good, {}, "invalid"],
     ["the id of Plenum's own event", good, ownEvent, "loop"],
   ])("is rejected when the message has %s: %j", async (_what, payload, changes, reason) => {
-    const { rig, command } = await secondPersonRig();
+    const { harness, command } = await secondPersonHarness();
     await command("a");
-    await rig.sendAndWait(payload, changes, 10_000);
-    expect((await rig.results()).map((result) => result.reason)).toEqual([reason]);
-    expect(rig.posts).toEqual([]);
+    await harness.sendAndWait(payload, changes, 10_000);
+    expect((await harness.results()).map((result) => result.reason)).toEqual([reason]);
+    expect(harness.posts).toEqual([]);
   });
 
   test("is rejected after writing was stopped by the kill switch", async () => {
-    const { rig, command, agree } = await secondPersonRig();
+    const { harness, command, agree } = await secondPersonHarness();
     await command("a");
-    rig.killSwitch.turnOn("a test", "now");
+    harness.killSwitch.turnOn("a test", "now");
     await agree("a");
-    rig.killSwitch.turnOff();
-    await rig.clock.advance(300_000);
-    expect((await rig.results()).map(({ reason }) => reason)).toEqual(["killed", "killed"]);
-    expect(rig.posts).toEqual([]);
+    harness.killSwitch.turnOff();
+    await harness.clock.advance(300_000);
+    expect((await harness.results()).map(({ reason }) => reason)).toEqual(["killed", "killed"]);
+    expect(harness.posts).toEqual([]);
   });
 });
 
 test("an agreement on the command line is valid for a command from MQTT, not from the command line", async () => {
-  const { rig, command, agree } = await secondPersonRig();
-  const from = () => ({ source: null, value: 22, user: "ann", receivedAtMs: rig.clock.now() });
+  const { harness, command, agree } = await secondPersonHarness();
+  const from = () => ({ source: null, value: 22, user: "ann", receivedAtMs: harness.clock.now() });
   await command("a");
-  await rig.commands.accept(toOperatorApproval({ ...from(), id: "a" }));
-  await rig.clock.advance(5_000);
+  await harness.commands.accept(toOperatorApproval({ ...from(), id: "a" }));
+  await harness.clock.advance(5_000);
   const own = { ...from(), id: "b", tagId: tag, forSeconds: null, ttlSeconds: LIFE_S };
-  await rig.commands.accept(toOperatorCommand({ ...own, value: 23 }));
-  await rig.commands.accept(toOperatorApproval({ ...from(), id: "b", value: 23, user: "bob" }));
-  await rig.clock.advance(60_000);
-  expect(await rig.outcomes()).toEqual(["a confirmed", "b/second rejected wrong-second"]);
+  await harness.commands.accept(toOperatorCommand({ ...own, value: 23 }));
+  await harness.commands.accept(toOperatorApproval({ ...from(), id: "b", value: 23, user: "bob" }));
+  await harness.clock.advance(60_000);
+  expect(await harness.outcomes()).toEqual(["a confirmed", "b/second rejected wrong-second"]);
   await agree("b", 23);
-  expect((await rig.outcomes())[2]).toBe("b confirmed");
-  const by = (await rig.audit()).filter(({ step }) => step === "accepted").map(({ detail }) => detail.by);
+  expect((await harness.outcomes())[2]).toBe("b confirmed");
+  const by = (await harness.audit()).filter(({ step }) => step === "accepted").map(({ detail }) => detail.by);
   expect(by).toEqual(["broker plenum/cmd/main/set", "operator command line, says ann"]);
 });
 
@@ -146,14 +146,14 @@ describe("a kill of the worker before or after a second person's agreement", () 
   test.each(["before the agreement", "after the agreement"])(
     "ends a command without a write when the kill is %s",
     async (when) => {
-      const { rig, command, agree } = await secondPersonRig();
+      const { harness, command, agree } = await secondPersonHarness();
       await command("a");
-      if (when === "after the agreement") await rig.send(second, SECOND);
-      await rig.restart();
+      if (when === "after the agreement") await harness.send(second, SECOND);
+      await harness.restart();
       await agree("a");
-      await rig.clock.advance(60_000);
-      expect((await rig.outcomes()).toSorted()).toEqual(["a expired stopped", "a/second rejected wrong-second"]);
-      expect(rig.posts).toEqual([]);
+      await harness.clock.advance(60_000);
+      expect((await harness.outcomes()).toSorted()).toEqual(["a expired stopped", "a/second rejected wrong-second"]);
+      expect(harness.posts).toEqual([]);
     },
   );
 });

@@ -1,11 +1,11 @@
 import { closeAfterTest } from "../test-resources.ts";
-import { createRig, type Rig, type RigOptions, SITE } from "./command-harness.ts";
+import { createHarness, type Harness, type HarnessOptions, SITE } from "./command-harness.ts";
 
 export const TAGS: readonly string[] = Array.from({ length: 25 }, (_, n) => String(10250 + n));
 export const TAG = "10250";
 
-export async function testRig(options: RigOptions = {}): Promise<Rig> {
-  return closeAfterTest(await createRig(options));
+export async function openHarness(options: HarnessOptions = {}): Promise<Harness> {
+  return closeAfterTest(await createHarness(options));
 }
 
 /** An entry of the allow-list for the values 15 to 25. */
@@ -13,7 +13,7 @@ export function allowed(tag_id: string, more: object = {}) {
   return { site_id: SITE, tag_id, type: "number" as const, min: 15, max: 25, ...more };
 }
 
-type FaultRule = NonNullable<NonNullable<RigOptions["simulator"]>["faults"]>[number];
+type FaultRule = NonNullable<NonNullable<HarnessOptions["simulator"]>["faults"]>[number];
 
 /** Simulator options with one fault, by default of the first write request. */
 export function faulty(

@@ -6,12 +6,12 @@ import { CommandsConfig } from "#src/engine/commands/config.ts";
 import type { FreshTagValues } from "#src/engine/commands/fresh-tag-values.ts";
 import { openCommandJournal, type SentCommand } from "#src/engine/commands/journal.ts";
 import { createCommandWriter } from "#src/engine/commands/tag-command-writer.ts";
-import { createRig, SITE, START_MS, tagsOf } from "./command-harness.ts";
+import { createHarness, SITE, START_MS, tagsOf } from "./command-harness.ts";
 
 test("a timed write is not sent without a fresh value that can be restored", async () => {
-  const rig = await createRig();
-  const [tagId = ""] = tagsOf(rig.simulator, 1);
-  const { clock, source, store } = rig;
+  const harness = await createHarness();
+  const [tagId = ""] = tagsOf(harness.simulator, 1);
+  const { clock, source, store } = harness;
   const entry = CommandsConfig.parse({
     allow: [{ site_id: SITE, tag_id: tagId, type: "number", min: 15, max: 25, restore: true }],
   }).allow[0];
@@ -89,5 +89,5 @@ test("a timed write is not sent without a fresh value that can be restored", asy
   expect(journal.listRestores()).toMatchObject([{ before: 20 }]);
   stopping.abort();
   await running;
-  await rig.close();
+  await harness.close();
 });

@@ -15,7 +15,7 @@ import { connectionFailure } from "#src/core/http/connection-problem.ts";
 import { createHttpTransport } from "#src/engine/source/transport.ts";
 import { absent, freePort, startMosquitto, temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
-import { trialConfig } from "../source/source-harness.ts";
+import { testConfig } from "../source/source-harness.ts";
 import { closeAfterTest, stopAfterTest } from "../test-resources.ts";
 import { contextFor, never } from "./context.ts";
 import { type Authority, createAuthority, type Issued } from "./mqtt/certificates.ts";
@@ -49,7 +49,7 @@ const actors: readonly {
     name: "the source",
     language: "http",
     async attempt(url) {
-      const config = trialConfig(url, { ca_file: ownAuthority.caFile, allow_plain_http: true });
+      const config = testConfig(url, { ca_file: ownAuthority.caFile, allow_plain_http: true });
       const transport = closeAfterTest(createHttpTransport(config));
       return catchError(transport.send({ method: "GET", path: "/", headers: {}, body: null }, never()));
     },

@@ -5,9 +5,9 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 import { type ScriptedSink, scriptedSink } from "./dispatcher-harness.ts";
-import { commit, gapsOf, ids, lag, rig, started, useDispatcherRig, values } from "./dispatcher-steps.ts";
+import { commit, gapsOf, harness, ids, lag, started, useHarness, values } from "./dispatcher-steps.ts";
 
-useDispatcherRig();
+useHarness();
 
 const alarm = (n: number) => sampleEvent("alarm-raised", {}, n);
 const GATHERED: Receipt = { rejected: [], buffered: true };
@@ -24,7 +24,7 @@ describe("buffered events", () => {
     await commit([valueEvent(20)]);
     expect(await lag()).toMatchObject({ depth: 0 });
     expect(sink.writes).toHaveLength(3);
-    expect(await rig.metrics.deliveries.get()).toMatchObject({
+    expect(await harness.metrics.deliveries.get()).toMatchObject({
       values: [{ labels: { sink: "a", outcome: "accepted" }, value: 6 }],
     });
   });
@@ -42,7 +42,7 @@ describe("buffered events", () => {
     await commit(values(10, 2));
     answer = { rejected: [] };
     await commit(values(20, 1));
-    await rig.clock.advance(60_000);
+    await harness.clock.advance(60_000);
     await commit(values(30, 1));
     expect(numbers).toEqual([[1, 2], [3, 4], [5], [1, 2, 3, 4, 5], [6]]);
   });
@@ -57,7 +57,7 @@ describe("buffered events", () => {
     await commit([valueEvent(10)]);
     expect(await lag()).toMatchObject({ depth: 4, deadLetters: 0 });
     sink.answer = () => ({ rejected: [] });
-    await rig.clock.advance(60_000);
+    await harness.clock.advance(60_000);
     expect(ids(sink.writes.at(-1) ?? [])).toEqual(ids([...values(0, 3), valueEvent(10)]));
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
   });
@@ -69,10 +69,10 @@ describe("buffered events", () => {
     );
     await started({ a: sink });
     await commit(values(0, 3));
-    await rig.clock.advance(10_000);
+    await harness.clock.advance(10_000);
     expect(await lag()).toMatchObject({ depth: 3, deadLetters: 0 });
     sink.tick = async () => ({ tickInMs: 10_000, settled: true });
-    await rig.clock.advance(10_000);
+    await harness.clock.advance(10_000);
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 1 });
   });
 
@@ -93,11 +93,11 @@ describe("buffered events", () => {
     await started({ a: sink });
     await commit(values(0, 2));
     sink.answer = () => GATHERED;
-    await rig.store.outbox.replay("a", "2026-01-01T00:00:00Z");
-    await rig.clock.advance(0);
-    expect(rig.lines.some(({ msg }) => msg.includes("does not accept events"))).toBe(true);
+    await harness.store.outbox.replay("a", "2026-01-01T00:00:00Z");
+    await harness.clock.advance(0);
+    expect(harness.lines.some(({ msg }) => msg.includes("does not accept events"))).toBe(true);
     sink.answer = () => ({ rejected: [] });
-    await rig.clock.advance(60_000);
+    await harness.clock.advance(60_000);
     expect(ids(sink.writes.at(-1) ?? [])).toEqual(ids(values(0, 2)));
   });
 
@@ -105,12 +105,12 @@ describe("buffered events", () => {
     const at: number[] = [];
     const sink = scriptedSink((_batch, _signal, _accepted, offer) => {
       if (offer?.positions[0] === 1) return GATHERED;
-      at.push(rig.clock.now());
+      at.push(harness.clock.now());
       throw new Retryable("The disk is full.");
     });
-    await rig.store.commit({ events: values(0, 2) });
+    await harness.store.commit({ events: values(0, 2) });
     await started({ a: sink }, { batch: 1 });
-    await rig.clock.advance(10 * 60_000);
+    await harness.clock.advance(10 * 60_000);
     const waits = gapsOf(at);
     expect(at.length).toBeGreaterThan(3);
     expect(at.length).toBeLessThan(60);
@@ -162,9 +162,9 @@ test("a sink that buffers, writes, fails and is killed at random receives every 
     const events = Array.from({ length: Math.floor(random() * 6) }, (_, n) =>
       random() < 0.5 ? valueEvent(round * 10 + n) : alarm(round * 10 + n),
     );
-    await rig.store.commit({ events });
-    await rig.clock.advance(Math.floor(random() * 2_000));
-    const next = (await rig.store.outbox.next("a", 1)).events[0]?.position ?? Number.POSITIVE_INFINITY;
+    await harness.store.commit({ events });
+    await harness.clock.advance(Math.floor(random() * 2_000));
+    const next = (await harness.store.outbox.next("a", 1)).events[0]?.position ?? Number.POSITIVE_INFINITY;
     expect(Math.min(...inHand, Number.POSITIVE_INFINITY), replay).toBeGreaterThanOrEqual(next);
     if (random() > 0.02) continue;
     await dispatcher.stop(0);
@@ -174,7 +174,7 @@ test("a sink that buffers, writes, fails and is killed at random receives every 
   calm = true;
   await commit([valueEvent(1_000_000)], 120_000);
   expect(await lag(), replay).toMatchObject({ depth: 0 });
-  const told = await rig.store.outbox.latest(10_000, ["tag-value"]);
+  const told = await harness.store.outbox.latest(10_000, ["tag-value"]);
   expect(told.length, replay).toBeGreaterThan(300);
   expect(landed, replay).toEqual(new Set(told.map(({ position }) => position)));
 });

@@ -9,17 +9,17 @@ import type { Event } from "#src/core/model/event.ts";
 import { contextFor } from "../connectors/context.ts";
 import { startStub } from "../connectors/stub-server.ts";
 import { START, sampleAlarm } from "../receiver/receiver-harness.ts";
-import { createNoticeBoard } from "../receiver/receiver-stub.ts";
+import { createReceiverStub } from "../receiver/receiver-stub.ts";
 import { valueEvent } from "../sample-events.ts";
 import { stopAfterTest } from "../test-resources.ts";
 import { scriptedSink } from "./dispatcher-harness.ts";
-import { commit, lag, rig, started, useDispatcherRig, values } from "./dispatcher-steps.ts";
+import { commit, harness, lag, started, useHarness, values } from "./dispatcher-steps.ts";
 
-useDispatcherRig();
+useHarness();
 
 /** A sink that takes its events one by one, each in `eachMs`, and hangs at event number `hangsAt`. */
 function steppingSink(eachMs: number, hangsAt = Number.POSITIVE_INFINITY) {
-  const { clock } = rig;
+  const { clock } = harness;
   const abortedAtMs: number[] = [];
   let steppedMs = Number.NEGATIVE_INFINITY;
   async function take(batch: readonly Event[], signal: AbortSignal): Promise<Receipt> {
@@ -50,9 +50,9 @@ describe("the deadline of a write", () => {
   test("aborts a write that hangs after three events, and settles those three events", async () => {
     const sink = steppingSink(20_000, 3);
     const dispatcher = await started({ a: sink });
-    await rig.store.commit({ events: values(0, 10) });
-    const beganMs = rig.clock.monotonic();
-    await rig.clock.advance(3 * 20_000 + 30_000);
+    await harness.store.commit({ events: values(0, 10) });
+    const beganMs = harness.clock.monotonic();
+    await harness.clock.advance(3 * 20_000 + 30_000);
     expect(sink.abortedAtMs.map((ms) => ms - beganMs)).toEqual([3 * 20_000 + 30_000]);
     expect((await lag()).depth).toBe(7);
     expect(dispatcher.status()).toMatchObject([
@@ -66,20 +66,20 @@ describe("the deadline of a write", () => {
     await commit(values(0, 1), 60_000);
     let abortedAtMs = Number.NaN;
     sink.answer = (_, signal) =>
-      rig.clock.sleep(3_600_000, signal).then(
+      harness.clock.sleep(3_600_000, signal).then(
         () => ({ rejected: [] }),
         (error: unknown) => {
-          abortedAtMs = rig.clock.monotonic();
+          abortedAtMs = harness.clock.monotonic();
           throw error;
         },
       );
-    const beganMs = rig.clock.monotonic();
+    const beganMs = harness.clock.monotonic();
     await commit([valueEvent(1)], 30_000);
     expect(abortedAtMs - beganMs).toBe(30_000);
   });
 
   test("restarts each time the tick function of a sink reports progress", async () => {
-    const { clock } = rig;
+    const { clock } = harness;
     let steppedMs = Number.NEGATIVE_INFINITY;
     let ended = 0;
     const sink = Object.assign(scriptedSink(), {
@@ -101,7 +101,7 @@ describe("the deadline of a write", () => {
 
 function webhookTo({ url }: { readonly url: string }) {
   const config = { url: `${url}/hook`, unsigned: true, allow_networks: ["127.0.0.0/8"] };
-  return createWebhookSink(WebhookConfig.parse(config), contextFor("hook", rig.clock));
+  return createWebhookSink(WebhookConfig.parse(config), contextFor("hook", harness.clock));
 }
 
 describe("a receiver that takes 12 s for each request", () => {
@@ -110,15 +110,15 @@ describe("a receiver that takes 12 s for each request", () => {
     const events = values(0, 6);
     let answered = 0;
     stub.answer = (_, response) => {
-      void rig.clock.advance(12_000).then(() => {
+      void harness.clock.advance(12_000).then(() => {
         response.writeHead(204).end();
         answered += 1;
       });
       return null;
     };
     const dispatcher = await started({ hook: webhookTo(stub) });
-    await rig.store.commit({ events });
-    while (answered < events.length) await rig.clock.advance(0);
+    await harness.store.commit({ events });
+    while (answered < events.length) await harness.clock.advance(0);
     expect(stub.seen.map(({ headers }) => headers["webhook-id"])).toEqual(events.map(({ id }) => id));
     expect(dispatcher.status()).toMatchObject([{ attempts: 0, lastError: null }]);
   });
@@ -127,16 +127,16 @@ describe("a receiver that takes 12 s for each request", () => {
     const stub = stopAfterTest(await startStub());
     const raised = sampleAlarm(1, { at: 0 }).raised();
     stub.answer = (_, response) => {
-      void rig.clock.advance(200).then(async () => {
-        if (stub.seen.length === 3) await rig.store.commit({ events: [raised] });
+      void harness.clock.advance(200).then(async () => {
+        if (stub.seen.length === 3) await harness.store.commit({ events: [raised] });
         response.writeHead(204).end();
       });
       return null;
     };
     const events = values(0, 300);
     await started({ hook: webhookTo(stub) });
-    await rig.store.commit({ events });
-    while (stub.seen.length < 6) await rig.clock.advance(0);
+    await harness.store.commit({ events });
+    while (stub.seen.length < 6) await harness.clock.advance(0);
     const [a, b, c, d, e] = events;
     expect(stub.seen.slice(0, 6).map(({ headers }) => headers["webhook-id"])).toEqual(
       [a, b, c, raised, d, e].map((event) => event?.id),
@@ -144,15 +144,15 @@ describe("a receiver that takes 12 s for each request", () => {
   });
 
   test("shows each alarm once even if the worker cannot search it for existing messages", async () => {
-    const { clock, store } = rig;
+    const { clock, store } = harness;
     let askedMs = Number.NEGATIVE_INFINITY;
-    const board = createNoticeBoard("another", { progressMs: () => askedMs });
+    const stub = createReceiverStub("another", { progressMs: () => askedMs });
     const slow = {
-      ...board,
-      async open(...[told, signal]: Parameters<typeof board.open>) {
+      ...stub,
+      async open(...[told, signal]: Parameters<typeof stub.open>) {
         askedMs = clock.monotonic();
-        // The board carries out a request that has arrived, even if the caller stops waiting.
-        const place = board.open(told, signal);
+        // The stub carries out a request that has arrived, even if the caller stops waiting.
+        const place = stub.open(told, signal);
         await clock.sleep(12_000, signal);
         return place;
       },
@@ -163,7 +163,7 @@ describe("a receiver that takes 12 s for each request", () => {
     const at = (clock.now() - START) / 60_000;
     await store.commit({ events: Array.from({ length: 5 }, (_, n) => sampleAlarm(n, { at }).raised()) });
     await clock.advance(5 * 60_000);
-    expect(board.said).toHaveLength(5);
+    expect(stub.calls).toHaveLength(5);
     expect((await lag("chat")).depth).toBe(0);
   });
 });

@@ -80,7 +80,7 @@ export function waitingSink() {
   return Object.assign(sink, { finish: () => finish() });
 }
 
-export type DispatcherRig = Awaited<ReturnType<typeof openDispatcherRig>>;
+export type DispatcherHarness = Awaited<ReturnType<typeof openDispatcherHarness>>;
 
 /** Delivery from the beginning of the log, unless `delivery` says otherwise. */
 export function configured(name: string, sink: Sink, delivery: Record<string, unknown> = {}): ConfiguredSink {
@@ -106,7 +106,7 @@ export function inFolder(): Place {
   };
 }
 
-export async function openDispatcherRig(place: Place = inFolder()) {
+export async function openDispatcherHarness(place: Place = inFolder()) {
   const { folder, isWaiting } = place;
   const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"), { turns: 3, isWaiting });
   let store = await place.open(clock);

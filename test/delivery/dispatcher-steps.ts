@@ -4,16 +4,16 @@ import type { Event } from "#src/core/model/event.ts";
 import type { EventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import type { SinkLag } from "#src/engine/store/store.ts";
 import { ids } from "../store/store-steps.ts";
-import { type DispatcherRig, openDispatcherRig, type ScriptedSink } from "./dispatcher-harness.ts";
+import { type DispatcherHarness, openDispatcherHarness, type ScriptedSink } from "./dispatcher-harness.ts";
 
-export let rig: DispatcherRig;
+export let harness: DispatcherHarness;
 
-/** Opens a new rig for each test of the file that calls this. */
-export function useDispatcherRig(): void {
+/** Opens a new harness for each test of the file that calls this. */
+export function useHarness(): void {
   beforeEach(async () => {
-    rig = await openDispatcherRig();
+    harness = await openDispatcherHarness();
   });
-  afterEach(() => rig.dispose());
+  afterEach(() => harness.dispose());
 }
 
 export { ids, values } from "../store/store-steps.ts";
@@ -21,25 +21,25 @@ export { ids, values } from "../store/store-steps.ts";
 export const written = (sink: ScriptedSink) => ids(sink.writes.flat());
 
 export async function started(sinks: Record<string, Sink>, delivery: Record<string, unknown> = {}) {
-  const dispatcher = rig.dispatcher(sinks, delivery);
+  const dispatcher = harness.dispatcher(sinks, delivery);
   await dispatcher.start(new AbortController().signal);
-  await rig.clock.advance(0);
+  await harness.clock.advance(0);
   return dispatcher;
 }
 
 export async function stop(dispatcher: EventDispatcher, deadlineMs = 10_000): Promise<void> {
   const stopped = dispatcher.stop(deadlineMs);
-  await rig.clock.advance(deadlineMs);
+  await harness.clock.advance(deadlineMs);
   await stopped;
 }
 
 export async function commit(events: readonly Event[], thenMs = 0): Promise<void> {
-  await rig.store.commit({ events });
-  await rig.clock.advance(thenMs);
+  await harness.store.commit({ events });
+  await harness.clock.advance(thenMs);
 }
 
 export async function lag(sink = "a"): Promise<SinkLag> {
-  const found = (await rig.store.outbox.lag()).find((each) => each.sink === sink);
+  const found = (await harness.store.outbox.lag()).find((each) => each.sink === sink);
   if (found === undefined) throw new Error(`${sink} is unknown`);
   return found;
 }

@@ -3,10 +3,10 @@ import { ConfigError, LocalFailure, Rejected, Retryable } from "#src/core/errors
 import { openStore } from "#src/engine/store/open.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
-import { openDispatcherRig, scriptedSink, waitingSink } from "./dispatcher-harness.ts";
-import { commit, gapsOf, ids, lag, rig, started, stop, useDispatcherRig, values, written } from "./dispatcher-steps.ts";
+import { openDispatcherHarness, scriptedSink, waitingSink } from "./dispatcher-harness.ts";
+import { commit, gapsOf, harness, ids, lag, started, stop, useHarness, values, written } from "./dispatcher-steps.ts";
 
-useDispatcherRig();
+useHarness();
 
 describe("delivery", () => {
   test("counts accepted, rejected and retried events", async () => {
@@ -16,7 +16,7 @@ describe("delivery", () => {
     }));
     await started({ a: sink });
     await commit(values(0, 5), 10_000);
-    const { values: counts } = await rig.metrics.deliveries.get();
+    const { values: counts } = await harness.metrics.deliveries.get();
     const of = (outcome: string) =>
       counts.find(({ labels }) => "outcome" in labels && labels.outcome === outcome)?.value;
     expect([of("accepted"), of("rejected"), of("kept")]).toEqual([4, 1, 2]);
@@ -24,7 +24,7 @@ describe("delivery", () => {
 
   test("reads one batch at a time without a filter, and 500 events with a narrow filter", async () => {
     const limits: number[] = [];
-    const { outbox } = rig.store;
+    const { outbox } = harness.store;
     const { next } = outbox;
     outbox.next = (sink, limit, after) => {
       limits.push(limit);
@@ -48,12 +48,12 @@ describe("delivery", () => {
     await commit(values(0, 5));
     expect(sink.writes.map(ids)).toEqual([ids(values(0, 2)), ids(values(2, 2)), ids(values(4, 1))]);
     expect(await lag()).toMatchObject({ depth: 0 });
-    await rig.clock.advance(1);
+    await harness.clock.advance(1);
     expect(dispatcher.status()).toMatchObject([{ name: "a", state: "idle", lastError: null, attempts: 0 }]);
     await stop(dispatcher);
     const next = scriptedSink();
     await started({ a: next });
-    await rig.clock.advance(10_000);
+    await harness.clock.advance(10_000);
     expect(written(next)).toEqual([]);
   });
 
@@ -61,7 +61,7 @@ describe("delivery", () => {
     const sink = scriptedSink();
     await started({ a: sink });
     await commit(values(0, 1));
-    const { folder, clock } = rig;
+    const { folder, clock } = harness;
     const operator = await openStore({ folder, clock, locksFolder: false });
     expect(await operator.outbox.replay("a", "2026-11-01T00:00:00Z")).toBe(1);
     await operator.close();
@@ -75,17 +75,17 @@ describe("delivery", () => {
     const sinks = Object.fromEntries(["a", "b", "c", "d", "e"].map((name) => [name, scriptedSink()]));
     const asking = Object.assign(scriptedSink(), {
       async detectRestart(before: string | null) {
-        asked.push(rig.clock.monotonic());
+        asked.push(harness.clock.monotonic());
         return { instanceId: "1", isNew: before === null };
       },
     });
     await started({ ...sinks, a: asking });
-    await rig.clock.advance(60_000);
-    const woken = rig.clock.woken();
-    const from = rig.clock.monotonic();
-    await rig.clock.advance(600_000);
+    await harness.clock.advance(60_000);
+    const woken = harness.clock.woken();
+    const from = harness.clock.monotonic();
+    await harness.clock.advance(600_000);
     // 600 checks for changes, 120 computations of the lag, and a check for a restarted server every 30 s.
-    expect(rig.clock.woken() - woken).toBeLessThan(600 + 120 + 100);
+    expect(harness.clock.woken() - woken).toBeLessThan(600 + 120 + 100);
     expect(asked.filter((atMs) => atMs > from)).toHaveLength(20);
     expect(new Set(gapsOf(asked).slice(-20))).toEqual(new Set([30_000]));
   });
@@ -94,7 +94,7 @@ describe("delivery", () => {
     const attempts: number[] = [];
     const ours = new LocalFailure("The broker could not be reached, because of this machine (EMFILE).");
     const sink = scriptedSink(() => {
-      attempts.push(rig.clock.monotonic());
+      attempts.push(harness.clock.monotonic());
       return Promise.reject(ours);
     });
     const dispatcher = await started({ a: sink }, { retry: { first: "1m", max: "10m" }, schedule: [] });
@@ -114,7 +114,7 @@ describe("delivery", () => {
     const dispatcher = await started({ dead, hanging, closed, alive });
     await commit(values(0, 3));
     expect(written(alive)).toEqual(ids(values(0, 3)));
-    await rig.clock.advance(1);
+    await harness.clock.advance(1);
     const states = dispatcher.status().map(({ name, state }) => `${name} ${state}`);
     expect(states).toEqual(["dead retrying", "hanging delivering", "closed retrying", "alive idle"]);
     expect(closed.writes).toEqual([]);
@@ -131,10 +131,10 @@ describe("delivery", () => {
     await started({ a: sink });
     await commit(values(0, 4));
     sink.answer = () => ({ rejected: [] });
-    await rig.clock.advance(1_000);
+    await harness.clock.advance(1_000);
     expect(sink.writes.map(ids)).toEqual([ids(values(0, 4)), ids(values(2, 2))]);
     expect(sink.opens).toBe(2);
-    expect((await rig.store.outbox.deadLetters()).map(({ reason }) => reason)).toEqual(["bad"]);
+    expect((await harness.store.outbox.deadLetters()).map(({ reason }) => reason)).toEqual(["bad"]);
   });
 
   test.each([
@@ -147,15 +147,15 @@ describe("delivery", () => {
     const dispatcher = await started({ a: sink });
     await commit(values(0, 2));
     // Half of each wait is fixed, and random is 0.5: 0.75 × 1, 2, 4 … 300 s.
-    await rig.clock.advance(750 + 1_500 + 3_000);
+    await harness.clock.advance(750 + 1_500 + 3_000);
     expect(sink.writes).toHaveLength(4);
     expect(dispatcher.status()).toMatchObject([{ state: "retrying", attempts: 4 }]);
-    await rig.clock.advance(3_600_000);
+    await harness.clock.advance(3_600_000);
     expect(sink.writes.length).toBeLessThan(30);
     sink.answer = () => ({ rejected: [] });
-    await rig.clock.advance(300_000);
+    await harness.clock.advance(300_000);
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
-    expect(rig.lines.map(({ level }) => level)).toEqual([40, 30]);
+    expect(harness.lines.map(({ level }) => level)).toEqual([40, 30]);
   });
 
   test("removes credentials in an error message from the status and the log", async () => {
@@ -163,7 +163,7 @@ describe("delivery", () => {
     const dispatcher = await started({ a: sink });
     await commit(values(0, 1));
     expect(dispatcher.status()[0]?.lastError).toBe("mqtt://[redacted]@host refused");
-    expect(JSON.stringify(rig.lines)).not.toContain("secret");
+    expect(JSON.stringify(harness.lines)).not.toContain("secret");
   });
 
   test("reports a sink with a configuration error as stopped and retries the sink every five minutes", async () => {
@@ -171,11 +171,11 @@ describe("delivery", () => {
     const dispatcher = await started({ a: sink });
     await commit(values(0, 1));
     expect(dispatcher.status()).toMatchObject([{ state: "stopped", lastError: "The token is wrong. Renew it." }]);
-    expect(rig.lines.at(-1)?.msg).toContain("a person has to change something");
-    await rig.clock.advance(299_999);
+    expect(harness.lines.at(-1)?.msg).toContain("a person has to change something");
+    await harness.clock.advance(299_999);
     expect(sink.writes).toHaveLength(1);
     sink.answer = () => ({ rejected: [] });
-    await rig.clock.advance(1);
+    await harness.clock.advance(1);
     expect(dispatcher.status()).toMatchObject([{ state: "idle" }]);
     expect(await lag()).toMatchObject({ depth: 0 });
   });
@@ -194,12 +194,12 @@ describe("delivery", () => {
     });
     await started({ a: sink });
     await commit(events);
-    await rig.clock.advance(0);
-    const beside = await openStore({ folder: rig.folder, clock: rig.clock, readOnly: true });
+    await harness.clock.advance(0);
+    const beside = await openStore({ folder: harness.folder, clock: harness.clock, readOnly: true });
     expect(ids((await beside.outbox.next("a", 100)).events.map(({ event }) => event))).toEqual(ids(events.slice(3)));
     await beside.close();
     rest.resolve();
-    await rig.clock.advance(1_000);
+    await harness.clock.advance(1_000);
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
     expect(written(sink)).toEqual(ids(events));
   });
@@ -218,7 +218,7 @@ describe("delivery", () => {
       expect(sink.closes).toBe(1);
       const again = at("one");
       expect((await started({ a: again })).status()).toMatchObject([{ state: "ended" }]);
-      await rig.clock.advance(60_000);
+      await harness.clock.advance(60_000);
       expect(again.writes).toEqual([]);
     });
 
@@ -229,7 +229,7 @@ describe("delivery", () => {
       await commit(values(2, 2));
       const elsewhere = at("two");
       const next = await started({ a: elsewhere });
-      await rig.clock.advance(1_000);
+      await harness.clock.advance(1_000);
       expect(written(elsewhere)).toEqual(ids(values(0, 4)));
       expect(next.status()).toMatchObject([{ state: "idle", lastError: null }]);
       expect(await lag()).toMatchObject({ ended: null, depth: 0 });
@@ -242,10 +242,10 @@ describe("delivery", () => {
       sink.answer = () => ({ rejected: [] });
       await commit(values(1, 1), 10_000);
       expect(sink.writes).toHaveLength(1);
-      const beside = await openStore({ folder: rig.folder, clock: rig.clock, locksFolder: false });
+      const beside = await openStore({ folder: harness.folder, clock: harness.clock, locksFolder: false });
       await beside.outbox.setEnded("a", null);
       await beside.close();
-      await rig.clock.advance(2_000);
+      await harness.clock.advance(2_000);
       expect(dispatcher.status()).toMatchObject([{ state: "idle", lastError: null }]);
       expect(written(sink).slice(1)).toEqual(ids(values(0, 2)));
       await stop(dispatcher);
@@ -260,7 +260,7 @@ describe("delivery", () => {
       await stop(await started({ b: scriptedSink() }));
       const back = at("one");
       await started({ a: back });
-      await rig.clock.advance(1_000);
+      await harness.clock.advance(1_000);
       expect(written(back)).toEqual(ids(values(0, 1)));
     });
   });
@@ -272,13 +272,13 @@ describe("delivery", () => {
     );
     await started({ a: sink }, { schedule: ["5s", "5m"], batch: 1 });
     await commit(values(0, 2));
-    await rig.clock.advance(5_000);
+    await harness.clock.advance(5_000);
     expect(sink.writes).toHaveLength(2);
-    await rig.clock.advance(299_999);
+    await harness.clock.advance(299_999);
     expect(sink.writes).toHaveLength(2);
-    await rig.clock.advance(1);
+    await harness.clock.advance(1);
     expect(written(sink)).toEqual([poison, poison, poison, valueEvent(1).id]);
-    expect(await rig.store.outbox.deadLetters()).toMatchObject([{ reason: "attempts-exhausted: 500" }]);
+    expect(await harness.store.outbox.deadLetters()).toMatchObject([{ reason: "attempts-exhausted: 500" }]);
   });
 
   test("waits for a sink that ignores the abort instead of calling it again, and uses its late result", async () => {
@@ -288,21 +288,21 @@ describe("delivery", () => {
     expect(dispatcher.status()).toMatchObject([{ state: "retrying" }]);
     expect(sink.writes).toHaveLength(1);
     sink.finish();
-    await rig.clock.advance(1_000);
+    await harness.clock.advance(1_000);
     expect(await lag()).toMatchObject({ depth: 0 });
     expect([sink.writes.length, sink.faults]).toEqual([1, []]);
   });
 
   test("settles accepted events without sending the events again after the state was unwritable for a while", async () => {
     const sink = scriptedSink();
-    const { outbox } = rig.store;
+    const { outbox } = harness.store;
     const settle = outbox.settle;
     outbox.settle = () => Promise.reject(new Retryable("The disk is full."));
     const dispatcher = await started({ a: sink });
     await commit(values(0, 1), 10_000);
     expect(dispatcher.status()).toMatchObject([{ state: "retrying", lastError: "The disk is full." }]);
     outbox.settle = settle;
-    await rig.clock.advance(60_000);
+    await harness.clock.advance(60_000);
     expect(await lag()).toMatchObject({ depth: 0 });
     expect(sink.writes).toHaveLength(1);
   });
@@ -319,7 +319,7 @@ describe("filters and positions", () => {
 
   test("writes the cursor rarely when the filter matches no event", async () => {
     let settlements = 0;
-    const { outbox } = rig.store;
+    const { outbox } = harness.store;
     const settle = outbox.settle;
     outbox.settle = (...values) => {
       settlements += 1;
@@ -341,7 +341,7 @@ describe("filters and positions", () => {
     await started({ a: sink }, { from: "now" });
     await commit(values(1, 1), 60_000);
     sink.onOpen = async () => {};
-    await rig.clock.advance(300_000);
+    await harness.clock.advance(300_000);
     expect(written(sink)).toEqual(ids(values(1, 1)));
   });
 });
@@ -349,7 +349,7 @@ describe("filters and positions", () => {
 describe("stopping", () => {
   test("lets a running write finish and settles its events", async () => {
     const sink = scriptedSink(async () => {
-      await rig.clock.sleep(5_000);
+      await harness.clock.sleep(5_000);
       return { rejected: [] };
     });
     const dispatcher = await started({ a: sink });
@@ -357,14 +357,14 @@ describe("stopping", () => {
     await stop(dispatcher);
     expect(await lag()).toMatchObject({ depth: 0 });
     expect(sink.closes).toBe(1);
-    expect(rig.clock.sleepers()).toBe(0);
+    expect(harness.clock.sleepers()).toBe(0);
   });
 
   test("aborts a running write after three quarters of the deadline without settling its events", async () => {
     let abortedAtMs = 0;
     const sink = scriptedSink(async (_, signal) => {
       await new Promise((resolve) => signal.addEventListener("abort", resolve));
-      abortedAtMs = rig.clock.monotonic();
+      abortedAtMs = harness.clock.monotonic();
       throw signal.reason;
     });
     const dispatcher = await started({ a: sink });
@@ -373,7 +373,7 @@ describe("stopping", () => {
     expect(abortedAtMs).toBe(6_000);
     expect(await lag()).toMatchObject({ depth: 1 });
     expect(sink.closes).toBe(1);
-    expect(rig.lines).toEqual([]);
+    expect(harness.lines).toEqual([]);
   });
 
   test("stops in time when write and close never return", async () => {
@@ -387,7 +387,7 @@ describe("stopping", () => {
 });
 
 describeService("dispatcher", async () => {
-  const own = await openDispatcherRig();
+  const own = await openDispatcherHarness();
   const sinks = { a: scriptedSink(), b: scriptedSink() };
   await own.store.commit({ events: values(0, 10) });
   return {

@@ -14,7 +14,7 @@ const batchThrough = (through: number, seen: number, again = false): EventBatch 
 });
 const past = (through: number, again = false): SettledBatch => ({ isRepeat: again, through, rejected: [] });
 
-async function trial() {
+async function createHarness() {
   const clock = createVirtualClock(0);
   await clock.advance(100_000);
   const settled: SettledBatch[] = [];
@@ -24,7 +24,7 @@ async function trial() {
 
 describe("the tracker of events that a sink's filter excludes", () => {
   test("settles 1,000 excluded events together", async () => {
-    const { settled, filtered } = await trial();
+    const { settled, filtered } = await createHarness();
     await filtered.addBatch(batchThrough(999, 999));
     expect(settled).toEqual([]);
     await filtered.addBatch(batchThrough(1_000, 1));
@@ -33,7 +33,7 @@ describe("the tracker of events that a sink's filter excludes", () => {
   });
 
   test("settles five seconds after the first excluded event, and returns the remaining time", async () => {
-    const { clock, settled, filtered } = await trial();
+    const { clock, settled, filtered } = await createHarness();
     expect(filtered.dueInMs()).toBe(Number.POSITIVE_INFINITY);
     await filtered.addBatch(batchThrough(1, 1));
     await clock.advance(4_000);
@@ -49,7 +49,7 @@ describe("the tracker of events that a sink's filter excludes", () => {
   test("settles once the remaining time that it returned has passed, at any fraction of a millisecond", async () => {
     const random = seededRandom(17);
     for (let n = 0; n < 3_000; n += 1) {
-      const { clock, settled, filtered } = await trial();
+      const { clock, settled, filtered } = await createHarness();
       // Thirds, so that no sum is exact.
       await clock.advance((random() * 1e6) / 3);
       await filtered.addBatch(batchThrough(1, 1));
@@ -62,7 +62,7 @@ describe("the tracker of events that a sink's filter excludes", () => {
   });
 
   test("settles excluded replayed events at once and leaves other excluded events waiting", async () => {
-    const { settled, filtered } = await trial();
+    const { settled, filtered } = await createHarness();
     await filtered.addBatch(batchThrough(7, 1));
     await filtered.addBatch(batchThrough(9, 1, true));
     expect(settled).toEqual([past(9, true)]);
@@ -70,7 +70,7 @@ describe("the tracker of events that a sink's filter excludes", () => {
   });
 
   test("drops excluded events that another settlement includes, unless that settlement is of earlier or replayed events", async () => {
-    const { settled, filtered } = await trial();
+    const { settled, filtered } = await createHarness();
     await filtered.addBatch(batchThrough(5, 1));
     filtered.forgetSettled(past(4));
     filtered.forgetSettled(past(9, true));

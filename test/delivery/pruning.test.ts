@@ -6,10 +6,10 @@ import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createEventLogPruning } from "#src/engine/delivery/event-log-pruning.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
-import { type DispatcherRig, openDispatcherRig } from "./dispatcher-harness.ts";
-import { rig, useDispatcherRig } from "./dispatcher-steps.ts";
+import { type DispatcherHarness, openDispatcherHarness } from "./dispatcher-harness.ts";
+import { harness, useHarness } from "./dispatcher-steps.ts";
 
-useDispatcherRig();
+useHarness();
 
 let metrics: Metrics;
 beforeEach(async () => {
@@ -18,7 +18,7 @@ beforeEach(async () => {
 
 const bounds = { maxBytes: 1e9, maxAgeMs: 3_600_000, replayMs: 900_000 };
 
-function pruning({ store, clock, lines }: DispatcherRig, doubt: () => ClockDifference | null = () => null) {
+function pruning({ store, clock, lines }: DispatcherHarness, doubt: () => ClockDifference | null = () => null) {
   return createEventLogPruning({
     outbox: store.outbox,
     bounds,
@@ -31,10 +31,10 @@ function pruning({ store, clock, lines }: DispatcherRig, doubt: () => ClockDiffe
 }
 
 test("pruning removes expired events every minute, and logs how many matching events a sink lost", async () => {
-  const { store, clock, lines } = rig;
+  const { store, clock, lines } = harness;
   await store.outbox.register("alarms", "beginning");
   await store.commit({ events: [valueEvent(1), sampleEvent("alarm-raised")] });
-  const service = pruning(rig);
+  const service = pruning(harness);
   await service.start(new AbortController().signal);
   await clock.advance(3_600_000);
   expect(lines).toEqual([]);
@@ -48,11 +48,11 @@ test("pruning removes expired events every minute, and logs how many matching ev
 });
 
 test("the age of events does not grow while the clock is unverified or the process is suspended", async () => {
-  const { store, clock, lines } = rig;
+  const { store, clock, lines } = harness;
   await store.outbox.register("alarms", "beginning");
   await store.commit({ events: [sampleEvent("alarm-raised")] });
   let doubt: ClockDifference | null = { sinceMs: 0, byMs: 3_600_000, message: "A step." };
-  const service = pruning(rig, () => doubt);
+  const service = pruning(harness, () => doubt);
   await service.start(new AbortController().signal);
   await clock.advance(10 * 3_600_000);
   doubt = null;
@@ -67,14 +67,14 @@ test("the age of events does not grow while the clock is unverified or the proce
 });
 
 test("pruning continues with the next run after a failed run", async () => {
-  const { store, clock, lines } = rig;
+  const { store, clock, lines } = harness;
   const { prune } = store.outbox;
   let runs = 0;
   store.outbox.prune = (asked) => {
     runs += 1;
     return runs === 1 ? Promise.reject(new Error("disk full")) : prune(asked);
   };
-  const service = pruning(rig);
+  const service = pruning(harness);
   await service.start(new AbortController().signal);
   await clock.advance(60_000);
   expect(runs).toBe(2);
@@ -83,7 +83,7 @@ test("pruning continues with the next run after a failed run", async () => {
 });
 
 describeService("pruning", async () => {
-  const own = await openDispatcherRig();
+  const own = await openDispatcherHarness();
   metrics = createMetrics();
   return { service: pruning(own), quiet: () => expect(own.clock.sleepers()).toBe(0), dispose: own.dispose };
 });

@@ -15,9 +15,9 @@ import { replay, seed } from "../seed.ts";
 import { editState } from "../store/store-steps.ts";
 import { testFolder } from "../test-resources.ts";
 import { type ScriptedSink, scriptedSink } from "./dispatcher-harness.ts";
-import { commit, rig, started, stop, useDispatcherRig, values } from "./dispatcher-steps.ts";
+import { commit, harness, started, stop, useHarness, values } from "./dispatcher-steps.ts";
 
-useDispatcherRig();
+useHarness();
 
 const alarm = (n: number) => sampleEvent("alarm-raised", {}, n);
 
@@ -39,7 +39,7 @@ function listener(): ScriptedSink & { readonly offers: Offer[] } {
 async function delivered(sink: ReturnType<typeof listener>, delivery: object = {}): Promise<readonly Offer[]> {
   const before = sink.offers.length;
   const dispatcher = await started({ a: sink }, { sequence: true, batch: 10, ...delivery });
-  await rig.clock.advance(60_000);
+  await harness.clock.advance(60_000);
   await stop(dispatcher, 1_000);
   return sink.offers.slice(before);
 }
@@ -87,16 +87,16 @@ describe("the sequence numbers of a sink", () => {
     };
     await commit(values(0, 2));
     expect(numbers(await delivered(sink, { batch: 1, schedule: ["1s"] }))).toEqual([1, 1, 2]);
-    expect((await rig.store.outbox.deadLetters("a"))[0]?.sequence?.number).toBe(1);
+    expect((await harness.store.outbox.deadLetters("a"))[0]?.sequence?.number).toBe(1);
   });
 
   test("are neither given to nor used up by replayed events and snapshots", async () => {
     const sink = listener();
     await commit(values(0, 2));
     await delivered(sink);
-    await rig.store.outbox.replay("a", "2026-11-02T00:00:00Z");
+    await harness.store.outbox.replay("a", "2026-11-02T00:00:00Z");
     const held = { value: { id: 1, displayName: "Tower" }, siteId: 1, missingSince: null };
-    await rig.store.commit({
+    await harness.store.commit({
       documents: [buildSnapshotRequest("a", "2020-01-01T00:00:00Z"), { set: "site/main", put: [["1", held]] }],
     });
     const again = await delivered(sink);
@@ -114,7 +114,7 @@ describe("a new epoch, in which sequence numbers begin with 1", () => {
     const sink = listener();
     await commit(values(0, 3));
     const before = await delivered(sink);
-    await between(rig.store);
+    await between(harness.store);
     await commit(values(100, 2));
     const after = (await delivered(sink)).filter(({ sequence }) => sequence !== null);
     expect(numbers(after)).toEqual(after.map((_, n) => n + 1));
@@ -133,7 +133,7 @@ describe("a new epoch, in which sequence numbers begin with 1", () => {
     const before = await delivered(listener(), only);
     await commit([alarm(1)]);
     const wanted = (_: string, event: Event) => event.type === "tag-value";
-    await rig.store.outbox.prune({ ...bounds, maxBytes: 0, wanted });
+    await harness.store.outbox.prune({ ...bounds, maxBytes: 0, wanted });
     await commit(values(3, 1));
     const after = await delivered(listener(), only);
     expect(numbers(after)).toEqual([4]);
@@ -143,7 +143,7 @@ describe("a new epoch, in which sequence numbers begin with 1", () => {
   test("starts when an event was damaged before it was offered to the sink", () =>
     twoEpochs(async (store) => {
       await store.commit({ events: values(3, 2) });
-      editState(rig.folder, "update event set body = replace(body, 'tag', 'gat') where position = 4");
+      editState(harness.folder, "update event set body = replace(body, 'tag', 'gat') where position = 4");
       const { events } = await store.outbox.next("a", 10);
       expect(events).toHaveLength(1);
     }));
@@ -157,7 +157,7 @@ describe("a new epoch, in which sequence numbers begin with 1", () => {
   test("starts when the cursor of the sink was damaged", async () => {
     await commit(values(0, 3));
     const before = await delivered(listener());
-    editState(rig.folder, "update sink set counted = counted + 1");
+    editState(harness.folder, "update sink set counted = counted + 1");
     const after = await delivered(listener());
     expect(numbers(after)).toEqual([1, 2, 3]);
     expect(epochs([...before, ...after])).toHaveLength(2);
@@ -165,7 +165,7 @@ describe("a new epoch, in which sequence numbers begin with 1", () => {
 
   test("starts when the state was restored from a copy, but not when the state is only opened again", async () => {
     const folder = testFolder();
-    const { clock } = rig;
+    const { clock } = harness;
     const epochOf = async () => {
       const store = await openStore({ folder, clock });
       await store.outbox.register("a", "beginning");
@@ -219,7 +219,7 @@ test("after kill -9 at random moments the file has the numbers 1, 2, 3 … witho
     byNumber.set(number, id);
     highest = Math.max(highest, number);
   }
-  const store = await openStore({ folder: join(folder, "state"), clock: rig.clock });
+  const store = await openStore({ folder: join(folder, "state"), clock: harness.clock });
   const log = (await store.outbox.latest(1_000_000)).map(({ event }) => event).toReversed();
   await store.close();
   const wanted = log.filter(({ type }) => type === "tag-value").map(({ id }) => id);

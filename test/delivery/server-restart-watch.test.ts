@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { type ScriptedSink, scriptedSink } from "./dispatcher-harness.ts";
-import { commit, gapsOf, ids, rig, started, stop, useDispatcherRig, values } from "./dispatcher-steps.ts";
+import { commit, gapsOf, harness, ids, started, stop, useHarness, values } from "./dispatcher-steps.ts";
 
-useDispatcherRig();
+useHarness();
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
@@ -46,13 +46,13 @@ describe("a restarted server", () => {
     await minutes(0, 25);
     expect(since(sink, 25)).toEqual([]);
     sink.life = "2";
-    await rig.clock.advance(MINUTE);
+    await harness.clock.advance(MINUTE);
     const again = since(sink, 25);
     expectWindow(again);
     expect(again).toEqual(ids(values(25 - again.length, again.length)));
-    expect(rig.lines.filter(({ level }) => level >= 40)).toMatchObject([{ sink: "a", again: again.length }]);
+    expect(harness.lines.filter(({ level }) => level >= 40)).toMatchObject([{ sink: "a", again: again.length }]);
     expect(dispatcher.notices()).toEqual([expect.stringContaining(`are sent again: ${again.length} events.`)]);
-    await rig.clock.advance(61 * MINUTE);
+    await harness.clock.advance(61 * MINUTE);
     expect(dispatcher.notices()).toEqual([]);
     expect(since(sink, 25)).toEqual(again);
   });
@@ -66,7 +66,7 @@ describe("a restarted server", () => {
     sink.life = "1";
     await minutes(30, 1);
     sink.life = "2";
-    await rig.clock.advance(MINUTE);
+    await harness.clock.advance(MINUTE);
     const again = since(sink, 31);
     expectWindow(again);
   });
@@ -75,11 +75,11 @@ describe("a restarted server", () => {
     const sink = mortalSink();
     await started({ a: sink }, { batch: 1 });
     await commit(values(0, 600), 20 * MINUTE);
-    expect(await rig.store.outbox.replay("a", "2026-01-01T00:00:00Z")).toBe(600);
-    await rig.clock.advance(MINUTE);
+    expect(await harness.store.outbox.replay("a", "2026-01-01T00:00:00Z")).toBe(600);
+    await harness.clock.advance(MINUTE);
     expect(since(sink, 600)).toHaveLength(600);
     sink.life = "2";
-    await rig.clock.advance(2 * MINUTE);
+    await harness.clock.advance(2 * MINUTE);
     expect(new Set(since(sink, 1_200))).toEqual(new Set(ids(values(0, 600))));
   });
 
@@ -91,11 +91,11 @@ describe("a restarted server", () => {
     await minutes(1, 60);
     const tries = sink.writes.flat().length;
     sink.answer = () => ({ rejected: [] });
-    await rig.clock.advance(2 * MINUTE);
+    await harness.clock.advance(2 * MINUTE);
     const caughtUp = since(sink, tries);
     expect(caughtUp).toEqual(ids(values(1, 60)));
     sink.life = "2";
-    await rig.clock.advance(MINUTE);
+    await harness.clock.advance(MINUTE);
     expect(since(sink, tries + 60)).toEqual(caughtUp);
   });
 
@@ -104,10 +104,10 @@ describe("a restarted server", () => {
     const dispatcher = await started({ a: first });
     await minutes(0, 25);
     await stop(dispatcher);
-    await rig.clock.advance(7 * 60 * MINUTE);
+    await harness.clock.advance(7 * 60 * MINUTE);
     const second = mortalSink("2");
     await started({ a: second });
-    await rig.clock.advance(SECOND);
+    await harness.clock.advance(SECOND);
     const again = ids(second.writes.flat());
     expect(again.length).toBeGreaterThanOrEqual(15);
     expect(again).toEqual(ids(values(25 - again.length, again.length)));
@@ -123,7 +123,7 @@ describe("a restarted server", () => {
     await minutes(10, 2);
     const before = next.writes.flat().length;
     next.life = "2";
-    await rig.clock.advance(MINUTE);
+    await harness.clock.advance(MINUTE);
     expect(since(next, before)).toEqual(ids(values(0, 12)));
   });
 
@@ -132,12 +132,12 @@ describe("a restarted server", () => {
     await started({ a: sink }, { batch: 5 });
     await minutes(0, 25);
     sink.life = "2";
-    await rig.clock.advance(MINUTE);
+    await harness.clock.advance(MINUTE);
     const first = since(sink, 25);
     await minutes(25, 5);
     const before = sink.writes.flat().length;
     sink.life = "3";
-    await rig.clock.advance(MINUTE);
+    await harness.clock.advance(MINUTE);
     expect(new Set(since(sink, before))).toEqual(new Set([...first, ...ids(values(25, 5))]));
   });
 
@@ -150,7 +150,7 @@ describe("a restarted server", () => {
     await stop(dispatcher);
     const second = mortalSink("2");
     await started({ a: second });
-    await rig.clock.advance(SECOND);
+    await harness.clock.advance(SECOND);
     expect(ids(second.writes.flat()).slice(-3)).toEqual(ids(values(25, 3)));
   });
 
@@ -158,7 +158,7 @@ describe("a restarted server", () => {
     const sink = mortalSink();
     await started({ a: sink }, { retry: { first: "1s", max: "1s" } });
     expect(sink.looks).toBe(1);
-    await rig.clock.advance(10 * MINUTE);
+    await harness.clock.advance(10 * MINUTE);
     expect(sink.looks).toBeGreaterThanOrEqual(19);
     expect(sink.looks).toBeLessThanOrEqual(21);
     const before = sink.looks;
@@ -175,12 +175,12 @@ describe("a restarted server", () => {
     const looks: number[] = [];
     for (let second = 0; second < 120; second += 1) {
       const before = sink.looks;
-      await rig.clock.advance(SECOND);
+      await harness.clock.advance(SECOND);
       if (sink.looks > before) looks.push(second);
     }
     expect(gapsOf(looks).slice(0, 4)).toEqual([5, 10, 20, 30]);
     sink.life = "2";
-    await rig.clock.advance(30 * SECOND);
+    await harness.clock.advance(30 * SECOND);
     expect(since(sink, 2)).toHaveLength(2);
   });
 
@@ -191,14 +191,14 @@ describe("a restarted server", () => {
       const count = 3;
       await minutes(life === null ? 0 : 10, count);
       expect(sink.writes.flat()).toHaveLength(count);
-      await rig.clock.advance(10 * MINUTE);
+      await harness.clock.advance(10 * MINUTE);
       sink.life = "1";
-      await rig.clock.advance(MINUTE);
+      await harness.clock.advance(MINUTE);
       expect(sink.writes.flat()).toHaveLength(count);
       sink.life = "broken";
-      await rig.clock.advance(10 * MINUTE);
+      await harness.clock.advance(10 * MINUTE);
       sink.life = "1";
-      await rig.clock.advance(MINUTE);
+      await harness.clock.advance(MINUTE);
       expect(sink.writes.flat()).toHaveLength(count);
       await stop(dispatcher);
     }
@@ -210,9 +210,9 @@ describe("a restarted server", () => {
     const dispatcher = await started({ a: sink });
     await commit(values(0, 1), 4 * SECOND);
     expect(sink.writes).toEqual([]);
-    await rig.clock.advance(SECOND + 1);
+    await harness.clock.advance(SECOND + 1);
     expect(sink.writes).toHaveLength(1);
-    await rig.clock.advance(31 * SECOND);
+    await harness.clock.advance(31 * SECOND);
     await stop(dispatcher);
     expect(sink.closes).toBe(1);
   });
@@ -222,14 +222,14 @@ describe("a restarted server", () => {
     const first = await started({ a: off }, { replay_after_restart: "0s" });
     await minutes(0, 5);
     off.life = "2";
-    await rig.clock.advance(5 * MINUTE);
+    await harness.clock.advance(5 * MINUTE);
     expect([off.looks, off.writes.flat().length]).toEqual([0, 5]);
     await stop(first);
     await started({ b: short }, { replay_after_restart: "3m" });
     await minutes(5, 25);
     const before = short.writes.flat().length;
     short.life = "2";
-    await rig.clock.advance(MINUTE);
+    await harness.clock.advance(MINUTE);
     expectWindow(since(short, before), 3);
   });
 
@@ -239,12 +239,12 @@ describe("a restarted server", () => {
       const dispatcher = await started({ a: sink });
       const had = sink.writes.flat().length;
       await minutes(stepMs < 0 ? 100 : 200, 20);
-      rig.clock.stepWall(stepMs);
+      harness.clock.stepWall(stepMs);
       await minutes(stepMs < 0 ? 120 : 220, 5);
       const before = sink.writes.flat().length;
       expect(before).toBe(had + 25);
       sink.life = `after ${stepMs}`;
-      await rig.clock.advance(MINUTE);
+      await harness.clock.advance(MINUTE);
       const again = since(sink, before);
       expectWindow(again);
       await stop(dispatcher);

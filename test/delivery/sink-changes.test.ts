@@ -5,17 +5,17 @@ import type { Event } from "#src/core/model/event.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { configured, scriptedSink, waitingSink } from "./dispatcher-harness.ts";
-import { ids, rig, started, stop, useDispatcherRig, values, written } from "./dispatcher-steps.ts";
+import { harness, ids, started, stop, useHarness, values, written } from "./dispatcher-steps.ts";
 
-useDispatcherRig();
+useHarness();
 
 async function commit(events: readonly Event[]): Promise<void> {
-  await rig.store.commit({ events });
-  await rig.clock.advance(1_000);
+  await harness.store.commit({ events });
+  await harness.clock.advance(1_000);
 }
 
 async function endedOf(name: string) {
-  return (await rig.store.outbox.lag()).find(({ sink }) => sink === name)?.ended;
+  return (await harness.store.outbox.lag()).find(({ sink }) => sink === name)?.ended;
 }
 
 test("a change of the configured sinks starts an added sink, keeps an unchanged sink open, and ends a removed sink", async () => {
@@ -38,7 +38,7 @@ test("a change of the configured sinks starts an added sink, keeps an unchanged 
     "not in the configuration",
     null,
   ]);
-  const { values: gauges } = await rig.metrics.sinkUp.get();
+  const { values: gauges } = await harness.metrics.sinkUp.get();
   expect(gauges.map(({ labels }) => labels.sink).toSorted()).toEqual(["comes", "stays"]);
 });
 
@@ -51,7 +51,7 @@ test("a replacement sink starts with the next event after the previous sink has 
   await commit(values(2, 2));
   expect([before.closes, after.opens]).toEqual([0, 0]);
   before.finish();
-  await rig.clock.advance(1_000);
+  await harness.clock.advance(1_000);
   expect([before.closes, after.opens]).toEqual([1, 1]);
   expect([written(before), written(after)]).toEqual([ids(values(0, 2)), ids(values(2, 2))]);
 });
@@ -66,13 +66,13 @@ test("a renamed sink with the same files starts after the old sink has closed, a
   await commit(values(2, 2));
   expect([before.closes, after.opens, elsewhere.opens]).toEqual([0, 0, 1]);
   before.finish();
-  await rig.clock.advance(1_000);
+  await harness.clock.advance(1_000);
   expect([before.closes, after.opens]).toEqual([1, 1]);
   expect(written(after)).toEqual(ids(values(0, 4)));
 });
 
 test("two file sinks with the same folder are reported as conflicting", async () => {
-  const { clock, metrics, store } = rig;
+  const { clock, metrics, store } = harness;
   const sinks = Config.shape.sinks.parse({
     days: { file: { folder: "/x" } },
     renamed: { file: { folder: "/x/" } },
@@ -90,28 +90,28 @@ test("two file sinks with the same folder are reported as conflicting", async ()
 describe("a removed sink while the state cannot be written", () => {
   /** Rejects every `setEnded` until `heal`. */
   function refuseEnds(): { readonly tries: () => number; readonly heal: () => void } {
-    const { outbox } = rig.store;
+    const { outbox } = harness.store;
     const refused = vi.spyOn(outbox, "setEnded").mockRejectedValue(new Error("The disk is full."));
     onTestFinished(() => refused.mockRestore());
     return { tries: () => refused.mock.calls.length, heal: () => refused.mockRestore() };
   }
 
-  const said = () => rig.lines.filter(({ msg }) => msg.startsWith("Sinks that are no longer configured")).length;
+  const said = () => harness.lines.filter(({ msg }) => msg.startsWith("Sinks that are no longer configured")).length;
 
   test("is marked as ended once the state is writable, without further attempts", async () => {
     const state = refuseEnds();
     const dispatcher = await started({ goes: scriptedSink() });
     await dispatcher.changeSinks([]);
-    await rig.clock.advance(60_000);
+    await harness.clock.advance(60_000);
     expect(await endedOf("goes")).toBeNull();
     expect(state.tries()).toBeGreaterThan(3);
     expect(said()).toBe(state.tries());
     state.heal();
-    await rig.clock.advance(60_000);
+    await harness.clock.advance(60_000);
     expect(await endedOf("goes")).toBe("not in the configuration");
-    const lag = vi.spyOn(rig.store.outbox, "lag");
+    const lag = vi.spyOn(harness.store.outbox, "lag");
     onTestFinished(() => lag.mockRestore());
-    await rig.clock.advance(3_600_000);
+    await harness.clock.advance(3_600_000);
     expect(lag).not.toHaveBeenCalled();
   });
 
@@ -122,7 +122,7 @@ describe("a removed sink while the state cannot be written", () => {
     await started({});
     expect(await endedOf("goes")).toBeNull();
     state.heal();
-    await rig.clock.advance(60_000);
+    await harness.clock.advance(60_000);
     expect(await endedOf("goes")).toBe("not in the configuration");
   });
 
@@ -130,11 +130,11 @@ describe("a removed sink while the state cannot be written", () => {
     const state = refuseEnds();
     const dispatcher = await started({ back: scriptedSink(), gone: scriptedSink() });
     await dispatcher.changeSinks([]);
-    await rig.clock.advance(10_000);
+    await harness.clock.advance(10_000);
     const back = scriptedSink();
     await dispatcher.changeSinks([configured("back", back)]);
     state.heal();
-    await rig.clock.advance(60_000);
+    await harness.clock.advance(60_000);
     expect([await endedOf("back"), await endedOf("gone")]).toEqual([null, "not in the configuration"]);
     await commit(values(0, 1));
     expect(written(back)).toEqual(ids(values(0, 1)));
@@ -146,11 +146,11 @@ describe("a removed sink while the state cannot be written", () => {
     for (let n = 0; n < 20; n += 1) {
       await dispatcher.changeSinks([configured(`sink-${n}`, scriptedSink())]);
       await dispatcher.changeSinks([]);
-      await rig.clock.advance(100);
+      await harness.clock.advance(100);
     }
-    await rig.clock.advance(60_000);
+    await harness.clock.advance(60_000);
     const before = state.tries();
-    await rig.clock.advance(600_000);
+    await harness.clock.advance(600_000);
     // One attempt per 30 to 60 s.
     expect(state.tries() - before).toBeLessThanOrEqual(20);
   });
@@ -159,17 +159,17 @@ describe("a removed sink while the state cannot be written", () => {
     const state = refuseEnds();
     const dispatcher = await started({ goes: scriptedSink() });
     await dispatcher.changeSinks([]);
-    await rig.clock.advance(10_000);
+    await harness.clock.advance(10_000);
     await stop(dispatcher);
     const before = state.tries();
-    await rig.clock.advance(600_000);
+    await harness.clock.advance(600_000);
     expect(state.tries()).toBe(before);
   });
 });
 
 test("a removed sink stays in use when it is added again while the dispatcher is ending that sink", async () => {
   const dispatcher = await started({ first: scriptedSink(), second: scriptedSink() });
-  const { outbox } = rig.store;
+  const { outbox } = harness.store;
   const { setEnded } = outbox;
   let hasComeBack = false;
   const ends = vi.spyOn(outbox, "setEnded").mockImplementation(async (name, reason) => {
@@ -181,13 +181,13 @@ test("a removed sink stays in use when it is added again while the dispatcher is
   });
   onTestFinished(() => ends.mockRestore());
   await dispatcher.changeSinks([]);
-  await rig.clock.advance(1_000);
+  await harness.clock.advance(1_000);
   expect([await endedOf("first"), await endedOf("second")]).toEqual(["not in the configuration", null]);
 });
 
 test("an added sink is not opened before the dispatcher's start or after its stop", async () => {
   const [early, late] = [scriptedSink(), scriptedSink()];
-  const dispatcher = rig.dispatcher({});
+  const dispatcher = harness.dispatcher({});
   await dispatcher.changeSinks([configured("a", early)]);
   await dispatcher.start(new AbortController().signal);
   await commit(values(0, 1));

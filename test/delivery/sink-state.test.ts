@@ -5,11 +5,11 @@ import { createSinkState } from "#src/engine/delivery/batches.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../sample-events.ts";
 import { type ScriptedSink, scriptedSink } from "./dispatcher-harness.ts";
-import { commit, lag, rig, started, useDispatcherRig, values } from "./dispatcher-steps.ts";
+import { commit, harness, lag, started, useHarness, values } from "./dispatcher-steps.ts";
 
-useDispatcherRig();
+useHarness();
 
-const memory = () => createSinkState("a", rig.store);
+const memory = () => createSinkState("a", harness.store);
 const remembered = async () => Object.fromEntries(await memory().all());
 
 describe("the state of a sink", () => {
@@ -41,7 +41,7 @@ describe("the state of a sink", () => {
     });
     await started({ a: sink });
     await commit(values(0, 1));
-    const other = await openStore({ folder: rig.folder, clock: rig.clock, readOnly: true });
+    const other = await openStore({ folder: harness.folder, clock: harness.clock, readOnly: true });
     expect(await createSinkState("a", other).all()).toEqual(new Map(Object.entries({ intent: true, said: 1 })));
     await other.close();
   });
@@ -67,13 +67,13 @@ describe("the outbox positions of the events in a batch", () => {
     });
     await started({ a: sink });
     await commit(values(0, 3));
-    await rig.store.outbox.replay("a", "2026-01-01T00:00:00Z");
-    await rig.clock.advance(0);
+    await harness.store.outbox.replay("a", "2026-01-01T00:00:00Z");
+    await harness.clock.advance(0);
     const [first, again] = seen;
     expect(first).toMatchObject({ isRedelivery: false });
     expect([...(first?.positions ?? [])]).toEqual([...(first?.positions ?? [])].sort((a, b) => a - b));
     expect(first?.positions).toHaveLength(3);
-    expect(first?.committedAt.map(Date.parse)).toEqual(Array(3).fill(rig.clock.now()));
+    expect(first?.committedAt.map(Date.parse)).toEqual(Array(3).fill(harness.clock.now()));
     expect(again).toEqual({ ...first, isRedelivery: true });
   });
 });
@@ -83,7 +83,7 @@ describe("the tick function of a sink", () => {
     const at: number[] = [];
     const sink: ScriptedSink & Sink = Object.assign(scriptedSink(), {
       async tick() {
-        at.push(Math.round((rig.clock.now() - START) / 1_000));
+        at.push(Math.round((harness.clock.now() - START) / 1_000));
         await tick();
         return { tickInMs: 10_000, stateChanges: new Map([["ticks", at.length]]) };
       },
@@ -95,7 +95,7 @@ describe("the tick function of a sink", () => {
   test("is called after open and then at the returned times, and its state is stored", async () => {
     const { sink, at } = ticking();
     await started({ a: sink });
-    await rig.clock.advance(35_000);
+    await harness.clock.advance(35_000);
     expect(at).toEqual([0, 10, 20, 30]);
     expect(await remembered()).toEqual({ ticks: 4 });
   });
@@ -110,12 +110,12 @@ describe("the tick function of a sink", () => {
     expect(at).toEqual([0]);
     expect(dispatcher.status()).toMatchObject([{ state: "throttled" }]);
     failure = new ConfigError("No.");
-    await rig.clock.advance(60_000);
+    await harness.clock.advance(60_000);
     expect(dispatcher.status()).toMatchObject([{ state: "stopped", lastError: "No." }]);
     expect(sink.writes).toEqual([]);
     failure = null;
     const before = sink.opens;
-    await rig.clock.advance(6 * 60_000);
+    await harness.clock.advance(6 * 60_000);
     expect(sink.opens).toBe(before + 1);
     expect(sink.writes.flat()).toHaveLength(1);
     expect(dispatcher.status()).toMatchObject([{ state: "idle" }]);
@@ -129,7 +129,7 @@ describe("the tick function of a sink", () => {
     };
     await started({ a: Object.assign(scriptedSink(), { tick }) });
     ticks = 0;
-    await rig.clock.advance(1_000);
+    await harness.clock.advance(1_000);
     expect(ticks).toBe(10);
   });
 
@@ -141,7 +141,7 @@ describe("the tick function of a sink", () => {
     await commit(values(0, 1), 25_000);
     expect(at).toEqual([0]);
     resolve({ rejected: [] });
-    await rig.clock.advance(1_000);
+    await harness.clock.advance(1_000);
     expect(at).toEqual([0, 25]);
   });
 });

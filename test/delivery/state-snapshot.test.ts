@@ -5,9 +5,9 @@ import type { Event } from "#src/core/model/event.ts";
 import { buildSnapshotRequest } from "#src/engine/delivery/send-state-snapshot.ts";
 import { ALARM, GATEWAY, SITE, SYSTEM, TAG, valueEvent } from "../sample-events.ts";
 import { type ScriptedSink, scriptedSink } from "./dispatcher-harness.ts";
-import { commit, ids, rig, stop, useDispatcherRig, written } from "./dispatcher-steps.ts";
+import { commit, harness, ids, stop, useHarness, written } from "./dispatcher-steps.ts";
 
-useDispatcherRig();
+useHarness();
 
 const AT = "2026-11-01T00:00:00.000Z";
 const POLLED = { lastSuccess: AT, lastAttempt: AT, problem: null };
@@ -28,7 +28,7 @@ beforeEach(async () => {
   const value = { value: 21.5, quality: "good", time: AT, lastGood: { value: 21.5, time: AT }, nulls: 0 };
   const withSystem = { systemIds: [SYSTEM.id], toldAt: AT };
   const withoutSystem = { systemIds: [], toldAt: AT };
-  await rig.store.commit({
+  await harness.store.commit({
     documents: [
       { set: "site/main", put: Object.entries({ 1: held(SITE, null), 9: held({ ...SITE, id: 9 }, null, AT) }) },
       { set: "system/main", put: [[SYSTEM.id, held(SYSTEM)]] },
@@ -43,9 +43,9 @@ beforeEach(async () => {
 });
 
 async function started(sink: ScriptedSink, delivery: Record<string, unknown> = { from: "state" }) {
-  const dispatcher = rig.dispatcher({ a: sink }, { batch: 100, retry: { first: "1s", max: "1s" }, ...delivery });
+  const dispatcher = harness.dispatcher({ a: sink }, { batch: 100, retry: { first: "1s", max: "1s" }, ...delivery });
   await dispatcher.start(new AbortController().signal);
-  await rig.clock.advance(3_000);
+  await harness.clock.advance(3_000);
   return dispatcher;
 }
 
@@ -63,7 +63,7 @@ const ALL = {
 
 describe("a snapshot of the current state", () => {
   test("is sent first to a new sink: each object once, marked as snapshot, sites before tags and values", async () => {
-    await rig.store.commit({ events: [valueEvent(1)] });
+    await harness.store.commit({ events: [valueEvent(1)] });
     const sink = scriptedSink();
     await started(sink);
     const events = sink.writes.flat();
@@ -105,8 +105,8 @@ describe("a snapshot of the current state", () => {
     await started(sink, { from: "beginning" });
     expect(sink.writes).toEqual([]);
     for (const askedAt of ["2026-11-02T06:00:01.000Z", "2026-11-02T06:00:02.000Z"]) {
-      await rig.store.commit({ documents: [buildSnapshotRequest("a", askedAt)] });
-      await rig.clock.advance(3_000);
+      await harness.store.commit({ documents: [buildSnapshotRequest("a", askedAt)] });
+      await harness.clock.advance(3_000);
     }
     const events = sink.writes.flat();
     expect(counts(events)["tag-added"]).toBe(500);
@@ -138,30 +138,28 @@ describe("a snapshot of the current state", () => {
       return { rejected: [], retry: { from: bad, error: new Rejected("No.") } };
     });
     await started(sink, { from: "state", schedule: ["1s"] });
-    await rig.clock.advance(10_000);
+    await harness.clock.advance(10_000);
     const last = sink.writes.flat().filter(({ type }) => type === "tag-value");
     expect(last).toHaveLength(1);
-    expect(await rig.store.outbox.deadLetters("a")).toEqual([]);
+    expect(await harness.store.outbox.deadLetters("a")).toEqual([]);
   });
 
   test("waits at most ten minutes for the first poll of alarms and tags", async () => {
-    await rig.store.commit({ documents: [{ set: "poll/main", remove: ["alarms"] }] });
+    await harness.store.commit({ documents: [{ set: "poll/main", remove: ["alarms"] }] });
     const [early, late] = [scriptedSink(), scriptedSink()];
     const dispatcher = await started(early);
     await commit([valueEvent(1)], 60_000);
     expect(written(early)).toEqual([valueEvent(1).id]);
-    await rig.store.commit({ documents: [{ set: "poll/main", put: [["alarms", POLLED]] }] });
-    await rig.clock.advance(3_000);
+    await harness.store.commit({ documents: [{ set: "poll/main", put: [["alarms", POLLED]] }] });
+    await harness.clock.advance(3_000);
     expect(counts(early.writes.flat().slice(1))).toEqual(ALL);
     await stop(dispatcher, 100);
-    await rig.store.commit({ documents: [{ set: "poll/main", remove: ["alarms"] }] });
-    await rig.store.commit({
-      documents: [buildSnapshotRequest("a", new Date(rig.clock.now()).toISOString())],
-    });
+    await harness.store.commit({ documents: [{ set: "poll/main", remove: ["alarms"] }] });
+    await harness.store.commit({ documents: [buildSnapshotRequest("a", new Date(harness.clock.now()).toISOString())] });
     await started(late);
-    await rig.clock.advance(9 * 60_000);
+    await harness.clock.advance(9 * 60_000);
     expect(late.writes).toEqual([]);
-    await rig.clock.advance(2 * 60_000);
+    await harness.clock.advance(2 * 60_000);
     expect(counts(late.writes.flat())).toEqual(ALL);
   });
 
@@ -174,6 +172,6 @@ describe("a snapshot of the current state", () => {
     await started(sink);
     expect(offers[0]).toMatchObject({ isRedelivery: false });
     expect(new Set(offers[0]?.positions)).toEqual(new Set([0]));
-    expect(await rig.store.document("memory/a", "pages")).toBe(offers.length);
+    expect(await harness.store.document("memory/a", "pages")).toBe(offers.length);
   });
 });

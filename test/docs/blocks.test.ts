@@ -6,11 +6,11 @@ import { parse } from "yaml";
 import { Config } from "#src/app/config/config.ts";
 import { listOptionPaths } from "#src/app/config/schema-lookup.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
-import { wholeProgram } from "../cli/complete-program.ts";
+import { completeProgram } from "../cli/complete-program.ts";
 import { blocksIn, codeSpansIn, type Page, pages } from "./markdown.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
-const program = await wholeProgram();
+const program = await completeProgram();
 const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
   readonly scripts: Readonly<Record<string, string>>;
 };

@@ -14,7 +14,7 @@ import { contextFor, never } from "../connectors/context.ts";
 import { optionsFor, write } from "../connectors/postgres/test-database.ts";
 import { recipeBlock, startBuilding, WRITTEN_TAG } from "../integration/building.ts";
 import { runProgram } from "../plenum-process.ts";
-import { askAt, connectTo } from "../query-postgres.ts";
+import { connectTo, queryPostgres } from "../query-postgres.ts";
 import { absent, freePort, startInflux, startPostgres, startVictoriaMetrics } from "../real-servers.ts";
 import { SITE, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
@@ -137,7 +137,8 @@ test.skipIf(absent("postgres"))(
     const sqlBlocks = blocksIn(recipe("power-bi")).filter(({ language }) => language === "sql");
     const [roles, rights, ...queries] = sqlBlocks;
     // PostgreSQL creates a database outside of transactions only.
-    for (const statement of roles?.text.trim().split(/(?<=;)\n/) ?? []) await askAt(server, "postgres", statement);
+    for (const statement of roles?.text.trim().split(/(?<=;)\n/) ?? [])
+      await queryPostgres(server, "postgres", statement);
     vi.stubEnv("PG_TEST_PASSWORD", "choose-one");
     onTestFinished(() => void vi.unstubAllEnvs());
     const options = { ...optionsFor(server, "buildings"), user: "plenum", password: { env: "PG_TEST_PASSWORD" } };

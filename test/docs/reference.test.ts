@@ -12,7 +12,7 @@ import { optionAnchor, optionsOf } from "../../tools/reference/configuration.ts"
 import { eventTypes } from "../../tools/reference/event-types.ts";
 import { describeMetrics } from "../../tools/reference/metrics.ts";
 import { DOCUMENTS } from "../../tools/reference.ts";
-import { wholeProgram } from "../cli/complete-program.ts";
+import { completeProgram } from "../cli/complete-program.ts";
 import { startVirtualWorker } from "../virtual-worker.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
@@ -79,9 +79,9 @@ test("docs/connections.md names every sink that can use a proxy", () => {
 
 test("the reference lists every exported metric with a help text", async () => {
   const metrics = describeMetrics();
-  const rig = await startVirtualWorker({ simulator: {}, source: {}, eventsFolder: null });
-  onTestFinished(() => rig.clear());
-  const text = await (await fetch(`${rig.worker.statusUrl()}/metrics`)).text();
+  const harness = await startVirtualWorker({ simulator: {}, source: {}, eventsFolder: null });
+  onTestFinished(() => harness.clear());
+  const text = await (await fetch(`${harness.worker.statusUrl()}/metrics`)).text();
   const exportedNames = [...text.matchAll(/^# TYPE (\S+) /gm)].map(([, name]) => name);
   const knownNames = metrics.map(({ name }) => name);
   expect(exportedNames.length).toBeGreaterThan(20);
@@ -91,7 +91,7 @@ test("the reference lists every exported metric with a help text", async () => {
 
 describe("generated documents of the command line", () => {
   test("docs/reference/commands.md has a section for each command", async () => {
-    const program = await wholeProgram();
+    const program = await completeProgram();
     const text = readFileSync(join(ROOT, COMMANDS_FILE), "utf8");
     const sections = [...text.matchAll(/^## (.+)$/gm)].map(([, heading = ""]) => heading);
     const names = [...commandsIn(program)].map(({ name }) => name);
@@ -101,7 +101,7 @@ describe("generated documents of the command line", () => {
   });
 
   test("the manual page prints defaults as a user types them", async () => {
-    const manual = buildManualPage(await wholeProgram(), RELEASE_VERSION).join("\n");
+    const manual = buildManualPage(await completeProgram(), RELEASE_VERSION).join("\n");
     expect(manual).toContain("Logged history that is fetched (default: 7d).");
     const preset = /default: (?!(now|\d+[a-z]+ ago|[\w./\\-]+)\))/;
     expect(manual.split("\n").filter((line) => preset.test(line))).toEqual([]);

@@ -6,17 +6,19 @@ describe.skipIf(absent("postgres") || absent("faketime"))("a fleet whose databas
   const { server, begin } = fleetsInPostgres(true);
 
   test.each([-600, 600])("a fleet replaces only the killed member in time after a clock step of %i s", async (byS) => {
-    const rig = begin();
+    const harness = begin();
     server().setClock(0);
-    const [a, b, c] = [await rig.member("a"), await rig.member("b"), await rig.member("c")];
-    await rig.settled(a, b, c);
+    const [a, b, c] = [await harness.member("a"), await harness.member("b"), await harness.member("c")];
+    await harness.settled(a, b, c);
     const trueMs = Date.now();
     server().setClock(byS);
-    const [[steppedMs] = []] = await rig.ask("select extract(epoch from clock_timestamp())::double precision * 1000");
+    const [[steppedMs] = []] = await harness.ask(
+      "select extract(epoch from clock_timestamp())::double precision * 1000",
+    );
     // Nearer to the new clock than to true time.
     expect(Math.abs(Number(steppedMs) - trueMs - byS * 1_000)).toBeLessThan(Math.abs(byS) * 500);
     await a.crash();
-    await rig.settled(b, c);
-    expect(await rig.ask("select name from member where gone = 'lost'")).toEqual([["a"]]);
+    await harness.settled(b, c);
+    expect(await harness.ask("select name from member where gone = 'lost'")).toEqual([["a"]]);
   });
 });

@@ -8,7 +8,7 @@ import type { FleetTiming } from "#src/scale/fleet/lease-timing.ts";
 import type { Lease, RunningSource } from "#src/scale/fleet/running-sources.ts";
 import { openStateDatabase } from "#src/scale/postgres/open-state-database.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
-import { askAt } from "../query-postgres.ts";
+import { queryPostgres } from "../query-postgres.ts";
 import type { RealServer } from "../real-servers.ts";
 import { startServerForTests, urlAt } from "../store/postgres/postgres-harness.ts";
 import { startDatabaseProxy } from "../takeovers/database-proxy.ts";
@@ -124,7 +124,7 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
         stop: () => end(() => fleet.stop(2_000)),
       };
     },
-    ask: (text: string) => askAt(server, "postgres", `set search_path = ${schema}; ${text}`),
+    ask: (text: string) => queryPostgres(server, "postgres", `set search_path = ${schema}; ${text}`),
     async database() {
       const database = await open(server.port);
       endings.push(() => database.close());

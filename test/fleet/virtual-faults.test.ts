@@ -156,7 +156,7 @@ describe("a member without renewals", () => {
         const answer = wellTransact(asked);
         if (!isTake || lost > 0) return answer;
         lost += 1;
-        return Promise.reject(new Error("The answer was lost."));
+        return Promise.reject(new Error("The response was lost."));
       },
     });
     await a.start();

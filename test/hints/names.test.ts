@@ -5,12 +5,12 @@ import type { Command } from "commander";
 import { describe, expect, test } from "vitest";
 import { Config, configJsonSchema } from "#src/app/config/config.ts";
 import { listOptionPaths } from "#src/app/config/schema-lookup.ts";
-import { wholeProgram } from "../cli/complete-program.ts";
+import { completeProgram } from "../cli/complete-program.ts";
 import { listCommandLines, listHints } from "./source-texts.ts";
 
 /** Everything that a hint names exists: commands and options, configuration keys and values, files. */
 const repositoryRoot = join(import.meta.dirname, "../..");
-const program = await wholeProgram();
+const program = await completeProgram();
 const paths = listOptionPaths(Config).map((path) => path.replaceAll("[]", ""));
 const lastNames = new Set(paths.flatMap((path) => path.split(".")));
 

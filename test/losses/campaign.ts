@@ -23,7 +23,7 @@ import {
   serviceIsNotFlooded,
   tokenRequestsAreRare,
 } from "./judge/requests.ts";
-import { backfillOrder, createStage, type LastingFault, type Stage } from "./loss-harness.ts";
+import { backfillOrder, createLossHarness, type Harness, type LastingFault } from "./loss-harness.ts";
 import { createReceivedEvents, type ReceivedEvents } from "./received-events.ts";
 
 const SECOND = 1_000;
@@ -47,13 +47,13 @@ export function campaign(seed: number): Promise<CampaignResult> {
 }
 
 async function play(seed: number, random: ReturnType<typeof seededRandom>): Promise<CampaignResult> {
-  const stage = await createStage(seed, random);
-  const receivedEvents = createReceivedEvents(stage);
-  const { world, virtual } = stage;
+  const harness = await createLossHarness(seed, random);
+  const receivedEvents = createReceivedEvents(harness);
+  const { world, virtual } = harness;
   const { clock, simulator } = virtual;
   const problems = new Map<string, Problem>();
   const story: string[] = [];
-  const at = () => new Date(stage.now()).toISOString().slice(5, 19);
+  const at = () => new Date(harness.now()).toISOString().slice(5, 19);
   const addToStory = (text: string) => story.push(`${at()} ${text}`);
   const note = (rule: string, texts: readonly string[]) => {
     for (const text of texts) problems.set(`${rule} ${text.split(",")[0]}`, { rule, text });
@@ -64,32 +64,32 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
     await receivedEvents.look();
     note(
       "every hole is named",
-      await everyGapIsReported(stage, receivedEvents, await reportedGaps(stage), unseen(stage)),
+      await everyGapIsReported(harness, receivedEvents, await reportedGaps(harness), unseen(harness)),
     );
-    note("nobody is condemned", await onlyRejectedTagsAreQuarantined(stage));
-    note("no age is flattered", await displayedAgesAreTrue(stage, receivedEvents));
+    note("nobody is condemned", await onlyRejectedTagsAreQuarantined(harness));
+    note("no age is flattered", await displayedAgesAreTrue(harness, receivedEvents));
   }
 
   const lastingFaults: { readonly one: LastingFault; readonly endMs: number }[] = [];
   function beginFault(trouble: SourceFault, forMs: number): void {
     addToStory(`${trouble.name}, for ${Math.round(forMs / SECOND)} s`);
-    lastingFaults.push({ one: stage.begin(trouble), endMs: stage.now() + forMs });
+    lastingFaults.push({ one: harness.begin(trouble), endMs: harness.now() + forMs });
   }
-  let lookMs = stage.now() + 3 * MINUTE;
+  let lookMs = harness.now() + 3 * MINUTE;
   async function passTime(ms: number): Promise<void> {
-    const untilMs = stage.now() + ms;
-    while (stage.now() < untilMs) {
+    const untilMs = harness.now() + ms;
+    while (harness.now() < untilMs) {
       const dueMs = Math.min(...lastingFaults.map(({ endMs }) => endMs));
-      await clock.advance(Math.max(0, Math.min(untilMs, dueMs, lookMs) - stage.now()));
+      await clock.advance(Math.max(0, Math.min(untilMs, dueMs, lookMs) - harness.now()));
       for (const lastingFault of lastingFaults.splice(0)) {
-        if (lastingFault.endMs > stage.now()) lastingFaults.push(lastingFault);
+        if (lastingFault.endMs > harness.now()) lastingFaults.push(lastingFault);
         else {
-          stage.end(lastingFault.one);
+          harness.end(lastingFault.one);
           addToStory(`over: ${lastingFault.one.trouble.name}`);
         }
       }
-      if (stage.now() >= lookMs) {
-        lookMs = stage.now() + (3 + random.below(5)) * MINUTE;
+      if (harness.now() >= lookMs) {
+        lookMs = harness.now() + (3 + random.below(5)) * MINUTE;
         await judgeNow();
       }
     }
@@ -100,15 +100,15 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
     const dice = random();
     if (dice < 0.15) {
       orders += 1;
-      const order = backfillOrder(stage, random, `order ${orders}`);
+      const order = backfillOrder(harness, random, `order ${orders}`);
       addToStory(
         `${order.id}: ${order.held.resolution} ${order.held.from} to ${order.held.to}, ${order.tagIds.size} tags`,
       );
-      await stage.order(order);
+      await harness.order(order);
     } else if (dice < 0.25) {
       const how = random.chance(0.5) ? "stop" : "crash";
       addToStory(`restart after a ${how}`);
-      await stage.restart(how);
+      await harness.restart(how);
     } else if (dice < 0.65) {
       beginFault(anyFault(world, random), (20 + random.below(280)) * SECOND);
     } else {
@@ -119,41 +119,41 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
   }
 
   await passTime(random.chance(0.3) ? 5 * SECOND : (2 + random.below(4)) * MINUTE);
-  const unrestMs = stage.now() + FAULTS_MS;
-  while (stage.now() < unrestMs) {
+  const unrestMs = harness.now() + FAULTS_MS;
+  while (harness.now() < unrestMs) {
     await disturb();
     await passTime((10 + random.below(110)) * SECOND);
   }
   while (lastingFaults.length > 0) await passTime(MINUTE);
   addToStory("everything is given back");
-  const quietMs = stage.now();
+  const quietMs = harness.now();
   for (const { stillMs, awakeMs } of QUIET_PHASES) {
-    await stage.suspend(stillMs);
+    await harness.suspend(stillMs);
     await clock.advance(awakeMs);
     await receivedEvents.look();
   }
-  for (let turn = 0; turn < EXTRA_WAITS_MAX && (await isOpen(stage)); turn += 1) await clock.advance(4 * MINUTE);
+  for (let turn = 0; turn < EXTRA_WAITS_MAX && (await isOpen(harness)); turn += 1) await clock.advance(4 * MINUTE);
   await receivedEvents.look();
-  const namedGaps = await reportedGaps(stage);
-  note("every point is had", everyPointIsEmitted(stage, receivedEvents));
+  const namedGaps = await reportedGaps(harness);
+  note("every point is had", everyPointIsEmitted(harness, receivedEvents));
   note("no point is told twice", noPointIsRepeated(receivedEvents));
-  note("nothing is invented", nothingIsInvented(stage, receivedEvents));
-  note("every order is done", await everyBackfillIsComplete(stage));
-  note("every hole is named", await everyGapIsReported(stage, receivedEvents, namedGaps, new Set()));
-  note("what has no log is named", missingLogsAreReported(stage, receivedEvents, namedGaps));
-  note("nothing unanswered is had", unansweredHistoryIsNotFetched(stage, receivedEvents, namedGaps));
-  note("nobody else is late", unaffectedTagsAreOnTime(stage, receivedEvents, quietMs));
-  note("the quota is kept", quotaIsKept(stage));
-  note("nothing is flooded", serviceIsNotFlooded(stage));
-  note("the token is asked sparingly", tokenRequestsAreRare(stage));
-  note("nobody is set aside", await quarantineIsEmpty(stage));
-  note("no age is flattered", await displayedAgesAreTrue(stage, receivedEvents));
+  note("nothing is invented", nothingIsInvented(harness, receivedEvents));
+  note("every order is done", await everyBackfillIsComplete(harness));
+  note("every hole is named", await everyGapIsReported(harness, receivedEvents, namedGaps, new Set()));
+  note("what has no log is named", missingLogsAreReported(harness, receivedEvents, namedGaps));
+  note("nothing unanswered is had", unansweredHistoryIsNotFetched(harness, receivedEvents, namedGaps));
+  note("nobody else is late", unaffectedTagsAreOnTime(harness, receivedEvents, quietMs));
+  note("the quota is kept", quotaIsKept(harness));
+  note("nothing is flooded", serviceIsNotFlooded(harness));
+  note("the token is asked sparingly", tokenRequestsAreRare(harness));
+  note("nobody is set aside", await quarantineIsEmpty(harness));
+  note("no age is flattered", await displayedAgesAreTrue(harness, receivedEvents));
   const result = {
     problems: [...problems.values()],
     story,
-    digest: computeDigest(stage, receivedEvents),
+    digest: computeDigest(harness, receivedEvents),
     requests: simulator.truth.requests().length,
-    simulatedMs: stage.now() - START_MS,
+    simulatedMs: harness.now() - START_MS,
   };
   await virtual.clear();
   return result;
@@ -162,7 +162,7 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
 const LIST_DELAY_MS = 15 * MINUTE;
 
 /** Tags that the lists do not contain, or did not contain recently. */
-function unseen({ troubles, now }: Stage): ReadonlySet<string> {
+function unseen({ troubles, now }: Harness): ReadonlySet<string> {
   return new Set(
     troubles
       .filter(({ toMs }) => toMs + LIST_DELAY_MS > now())
@@ -170,12 +170,12 @@ function unseen({ troubles, now }: Stage): ReadonlySet<string> {
   );
 }
 
-async function isOpen(stage: Stage): Promise<boolean> {
-  const namedGaps = await reportedGaps(stage);
+async function isOpen(harness: Harness): Promise<boolean> {
+  const namedGaps = await reportedGaps(harness);
   return [...namedGaps.values()].flat().some(({ kind }) => kind === "to come");
 }
 
-function computeDigest({ virtual }: Stage, far: ReceivedEvents): string {
+function computeDigest({ virtual }: Harness, far: ReceivedEvents): string {
   const requestLines = virtual.simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
   const emittedPoints = [...far.points].map(([key, points]) => [key, [...points]]);
   return createHash("sha256")

@@ -31,16 +31,16 @@ export interface Backfill {
   readonly placedMs: number;
 }
 
-export type Stage = Awaited<ReturnType<typeof createStage>>;
+export type Harness = Awaited<ReturnType<typeof createLossHarness>>;
 
 const DEADLINE_MS = 30_000;
 
-export type StageExtras = Pick<
+export type HarnessExtras = Pick<
   Partial<VirtualWorkerOptions>,
   "commands" | "sinks" | "serviceNow" | "around" | "onCrash"
 >;
 
-export async function createStage(seed: number, random: SeededRandom, extras: StageExtras = {}) {
+export async function createLossHarness(seed: number, random: SeededRandom, extras: HarnessExtras = {}) {
   const world = lossWorld(seed, random);
   const activeFaults: LastingFault[] = [];
   const starts: number[] = [];
@@ -146,8 +146,8 @@ function stamps(reply: TransportReply): ReadonlyMap<string, readonly number[]> {
   return new Map(data.map((log) => [log.id, log.measurements.map(({ timestamp }) => Date.parse(timestamp))]));
 }
 
-export function backfillOrder(stage: Stage, random: SeededRandom, id: string): Omit<Backfill, "placedMs"> {
-  const { world } = stage;
+export function backfillOrder(harness: Harness, random: SeededRandom, id: string): Omit<Backfill, "placedMs"> {
+  const { world } = harness;
   const site = random.pick(world.siteIds);
   const siteTags = world.tags.get(site) ?? [];
   const [select, tagIds] = random.pick<readonly [object, readonly string[]]>([
@@ -157,13 +157,13 @@ export function backfillOrder(stage: Stage, random: SeededRandom, id: string): O
   ]);
   const resolution = random.pick(["5m", "1h", "1d"] as const);
   const lengthMs = { "5m": 6, "1h": 48, "1d": 24 * 10 }[resolution] * 3_600_000;
-  const toMs = stage.now() - world.lateMs - 3_600_000 * (1 + random.below(40));
+  const toMs = harness.now() - world.lateMs - 3_600_000 * (1 + random.below(40));
   const held: StoredBackfill = {
     from: isoUtc(toMs - lengthMs),
     to: isoUtc(toMs),
     resolution,
     select,
-    askedAt: isoUtc(stage.now()),
+    askedAt: isoUtc(harness.now()),
     doneAt: null,
   };
   return { id, held, tagIds: new Set(tagIds) };

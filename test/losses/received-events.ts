@@ -1,6 +1,6 @@
 import type { AnyEvent } from "#src/core/model/event.ts";
 import type { LoggedEvent } from "#src/engine/store/store.ts";
-import type { Stage } from "./loss-harness.ts";
+import type { Harness } from "./loss-harness.ts";
 
 /** Events as a sink would have received them. Times are milliseconds since 1970. */
 export type ReceivedEvents = ReturnType<typeof createReceivedEvents>;
@@ -19,7 +19,7 @@ export function seriesKey(tagId: string, resolution: string): string {
   return `${tagId} ${resolution}`;
 }
 
-export function createReceivedEvents(stage: Stage, onEvent: (event: LoggedEvent) => void = () => undefined) {
+export function createReceivedEvents(harness: Harness, onEvent: (event: LoggedEvent) => void = () => undefined) {
   /** By series (`<tag> <resolution>`), then by the start of the bucket. */
   const points = new Map<string, Map<number, ReceivedPoint>>();
   const values = new Map<string, ReceivedValue[]>();
@@ -52,7 +52,7 @@ export function createReceivedEvents(stage: Stage, onEvent: (event: LoggedEvent)
     added,
     /** Takes the events since the last look. */
     async look(): Promise<void> {
-      const { outbox } = stage.virtual.worker.store;
+      const { outbox } = harness.virtual.worker.store;
       const [last] = await outbox.latest(1);
       if (last === undefined || last.position <= lastPosition) return;
       for (const logged of (await outbox.latest(last.position - lastPosition)).toReversed()) {

@@ -1,28 +1,28 @@
 import { expect, test } from "vitest";
-import { askAt } from "../query-postgres.ts";
-import { createFleetStage, describeWithServers, expectQuotaKept, POLL } from "./fleet-harness.ts";
+import { queryPostgres } from "../query-postgres.ts";
+import { createFleetHarness, describeWithServers, expectQuotaMet, POLL } from "./fleet-harness.ts";
 
 const SOURCES = ["east", "north"];
 
 describeWithServers("a fleet whose database fails over", () => {
   test("a fleet continues on the new primary database with all committed events", async () => {
-    const stage = await createFleetStage({ sources: SOURCES, hasStandby: true });
-    const { standby } = stage;
+    const harness = await createFleetHarness({ sources: SOURCES, hasStandby: true });
+    const { standby } = harness;
     if (standby === null) throw new Error("There is no standby.");
-    const observer = await stage.observe();
-    const [a, b] = [await stage.member("a"), await stage.member("b")];
+    const observer = await harness.observe();
+    const [a, b] = [await harness.member("a"), await harness.member("b")];
     await a.start();
     await b.start();
     const held = () => [...a.held(), ...b.held()].toSorted();
     await expect.poll(held, POLL).toEqual(SOURCES);
-    const buildings = [...stage.services.values()];
+    const buildings = [...harness.services.values()];
     const raiseAlarms = () => {
       for (const { simulator, siteId } of buildings) simulator.control.raiseAlarm({ siteId });
     };
     raiseAlarms();
     await expect.poll(() => observer.idsOf("alarm-raised").length, POLL).toBe(2);
 
-    await stage.database.kill();
+    await harness.database.kill();
     const requests = () => buildings.map(({ simulator }) => simulator.truth.requests().length);
     await expect.poll(() => [a.held(), b.held()], POLL).toEqual([[], []]);
     const quiet = requests();
@@ -34,7 +34,7 @@ describeWithServers("a fleet whose database fails over", () => {
       "alter system reset synchronous_standby_names",
       "select pg_reload_conf()",
     ];
-    for (const statement of statements) await askAt(standby, "postgres", statement);
+    for (const statement of statements) await queryPostgres(standby, "postgres", statement);
     const promotedMs = Date.now();
     await expect.poll(held, POLL).toEqual(SOURCES);
     await expect.poll(() => observer.idsOf("alarm-raised").length, POLL).toBe(4);
@@ -43,6 +43,6 @@ describeWithServers("a fleet whose database fails over", () => {
     expect(observer.idsOf("alarm-resolved")).toEqual([]);
     // The other member may have taken both sources before this member found the server.
     await expect.poll(() => a.fleet(), POLL).toMatchObject({ trouble: null });
-    expectQuotaKept(stage);
+    expectQuotaMet(harness);
   }, 180_000);
 });

@@ -10,7 +10,7 @@ import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { runPlenum } from "../plenum-process.ts";
-import { askAt } from "../query-postgres.ts";
+import { queryPostgres } from "../query-postgres.ts";
 import {
   absent,
   ownDatabase,
@@ -21,10 +21,10 @@ import {
   temporaryFolder,
 } from "../real-servers.ts";
 
-export type Stage = Awaited<ReturnType<typeof createFleetStage>>;
+export type Harness = Awaited<ReturnType<typeof createFleetHarness>>;
 export type Service = Omit<Awaited<ReturnType<typeof startService>>, "server">;
 
-interface StageOptions {
+interface HarnessOptions {
   readonly sources: readonly string[];
   readonly isWritable?: boolean;
   /** Proxy to the services; each member uses its name as the password. */
@@ -33,7 +33,7 @@ interface StageOptions {
   readonly connections?: number;
   /** Adds a synchronous standby server. */
   readonly hasStandby?: boolean;
-  /** The caller closes the stage; otherwise the end of the test does. */
+  /** The caller closes the harness; otherwise the end of the test does. */
   readonly outlivesTest?: boolean;
 }
 
@@ -43,7 +43,7 @@ const SITE = 12;
 const READ_TAGS = 4;
 
 /** Starts services, a broker and a database. */
-export async function createFleetStage(options: StageOptions) {
+export async function createFleetHarness(options: HarnessOptions) {
   const { sources, isWritable = false, hasStandby = false, outlivesTest = false } = options;
   const folder = temporaryFolder("member");
   const closing: (() => unknown)[] = [() => rmSync(folder, { recursive: true, force: true })];
@@ -72,7 +72,7 @@ export async function createFleetStage(options: StageOptions) {
   return {
     ...{ folder, database, databaseUrl, standby, services, environment, configuration, close },
     /** Runs a query as the owner of the state. */
-    ask: (text: string) => askAt(database, "plenum", `set search_path = plenum_state; ${text}`),
+    ask: (text: string) => queryPostgres(database, "plenum", `set search_path = plenum_state; ${text}`),
     service(source: string): Service {
       const service = services.get(source);
       if (service === undefined) throw new Error(`There is no service ${source}.`);
@@ -132,8 +132,8 @@ export const holds = (member: FleetMember, sources: readonly string[]) =>
 
 async function startFollowing(database: RealServer): Promise<RealServer> {
   const standby = await startStandby(database);
-  await askAt(database, "postgres", "alter system set synchronous_standby_names = 'standby'");
-  await askAt(database, "postgres", "select pg_reload_conf()");
+  await queryPostgres(database, "postgres", "alter system set synchronous_standby_names = 'standby'");
+  await queryPostgres(database, "postgres", "select pg_reload_conf()");
   return standby;
 }
 
@@ -153,7 +153,7 @@ async function startService() {
 }
 
 function configurationOf(
-  { isWritable = false, proxy, connections = 4 }: StageOptions,
+  { isWritable = false, proxy, connections = 4 }: HarnessOptions,
   databaseUrl: string,
   broker: RealServer,
   services: ReadonlyMap<string, Service>,
@@ -181,7 +181,7 @@ function configurationOf(
 }
 
 /** Fails when a service refused a request, or had more than 20 tag requests within 60 s. */
-export function expectQuotaKept({ services }: Pick<Stage, "services">): void {
+export function expectQuotaMet({ services }: Pick<Harness, "services">): void {
   for (const { simulator } of services.values()) {
     expect(simulator.truth.requests().filter(({ limit }) => limit === "refused")).toEqual([]);
     expect(simulator.truth.busiestMinute()).toBeLessThanOrEqual(20);

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
-import { createFleetStage, describeWithServers, holds, POLL } from "./fleet-harness.ts";
+import { createFleetHarness, describeWithServers, holds, POLL } from "./fleet-harness.ts";
 
 const SOURCES = ["east", "north", "south", "west"];
 const [WARN, ERROR] = [40, 50];
@@ -22,12 +22,12 @@ function captureLog() {
 
 describeWithServers("a handover", () => {
   test("a handover logs on each member one info line for all sources that move together, and no warning", async () => {
-    const stage = await createFleetStage({ sources: SOURCES, isWritable: true });
+    const harness = await createFleetHarness({ sources: SOURCES, isWritable: true });
     const logs = [captureLog(), captureLog(), captureLog()] as const;
     const [first, second, third] = [
-      await stage.member("a", logs[0].log),
-      await stage.member("b", logs[1].log),
-      await stage.member("c", logs[2].log),
+      await harness.member("a", logs[0].log),
+      await harness.member("b", logs[1].log),
+      await harness.member("c", logs[2].log),
     ];
     const settled = (...counts: readonly number[]) =>
       expect.poll(() => [first, second, third].map((member) => member.held().length).toSorted(), POLL).toEqual(counts);
@@ -66,12 +66,12 @@ describeWithServers("a handover", () => {
   }, 180_000);
 
   test("a handover logs lost sources once without errors when another member has a later epoch", async () => {
-    const stage = await createFleetStage({ sources: SOURCES, isWritable: true });
+    const harness = await createFleetHarness({ sources: SOURCES, isWritable: true });
     const { lines, log } = captureLog();
-    const member = await stage.member("a", log);
+    const member = await harness.member("a", log);
     await member.start();
     await holds(member, SOURCES);
-    await stage.ask("update source set epoch = epoch + 1, holder = 'x', incarnation = 'x', held_since = now()");
+    await harness.ask("update source set epoch = epoch + 1, holder = 'x', incarnation = 'x', held_since = now()");
     const isLost = ({ msg }: Line) => msg === "the leases on sources were lost";
     await expect.poll(() => lines.some(isLost), POLL).toBe(true);
     await holds(member, SOURCES);

@@ -2,7 +2,7 @@ import { setTimeout as pass } from "node:timers/promises";
 import { expect, onTestFinished, test } from "vitest";
 import { createSocketSourceReader, findWorker } from "#src/ui/operator/control-socket-client.ts";
 import { connectTo } from "../query-postgres.ts";
-import { createFleetStage, describeWithServers, POLL, type Stage } from "./fleet-harness.ts";
+import { createFleetHarness, describeWithServers, type Harness, POLL } from "./fleet-harness.ts";
 import { startMemberProxy } from "./member-proxy.ts";
 
 const SOURCE = "north";
@@ -10,18 +10,18 @@ const SOURCE = "north";
 const HELD_UP_MS = 3_500;
 const LEAVES_WITHIN_MS = 2_500;
 
-function observeStage(stage: Stage) {
-  const { simulator, tags } = stage.service(SOURCE);
+function observeStage(harness: Harness) {
+  const { simulator, tags } = harness.service(SOURCE);
   return {
     requests: (endpoint: string) => simulator.truth.requests().filter((request) => request.endpoint === endpoint),
     /** Recorded times of the spent history slots. */
     async slots(): Promise<readonly number[]> {
-      const rows = await stage.ask(`select sent_ms from quota where bucket = '${SOURCE}/history'`);
+      const rows = await harness.ask(`select sent_ms from quota where bucket = '${SOURCE}/history'`);
       return rows.map(([ms]) => Number(ms));
     },
     /** Requests history from the process of the member. */
     async requestHistory(): Promise<string> {
-      const found = await findWorker(`${stage.folder}/state/a`, AbortSignal.timeout(30_000));
+      const found = await findWorker(`${harness.folder}/state/a`, AbortSignal.timeout(30_000));
       if (found.kind !== "open") throw new Error(`The control socket is ${found.kind}.`);
       const [from, to] = ["2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"];
       const query = { tagIds: tags.slice(0, 1), resolution: "5m", from, to, timeZone: "UTC" };
@@ -34,9 +34,9 @@ function observeStage(stage: Stage) {
 describeWithServers("a request to the service", () => {
   test("a request to the service is not sent after its process was suspended, and the next request is sent", async () => {
     const ways = await startMemberProxy();
-    const stage = await createFleetStage({ sources: [SOURCE], proxy: ways.url });
-    const { requests, requestHistory, slots } = observeStage(stage);
-    const member = await stage.process("a");
+    const harness = await createFleetHarness({ sources: [SOURCE], proxy: ways.url });
+    const { requests, requestHistory, slots } = observeStage(harness);
+    const member = await harness.process("a");
     await expect.poll(() => requests("read").length, POLL).toBeGreaterThan(0);
 
     await ways.hold("a");
@@ -56,11 +56,11 @@ describeWithServers("a request to the service", () => {
   }, 180_000);
 
   test("a request to the service is sent immediately after a slow database has counted it against the quota", async () => {
-    const stage = await createFleetStage({ sources: [SOURCE] });
-    const { requests, requestHistory, slots } = observeStage(stage);
-    await stage.process("a");
+    const harness = await createFleetHarness({ sources: [SOURCE] });
+    const { requests, requestHistory, slots } = observeStage(harness);
+    await harness.process("a");
     await expect.poll(() => requests("read").length, POLL).toBeGreaterThan(0);
-    const client = await connectTo(stage.database, "plenum");
+    const client = await connectTo(harness.database, "plenum");
     onTestFinished(() => client.end());
     // Every transaction of the source locks this row.
     await client.query(`begin; select 1 from plenum_state.source where name = '${SOURCE}' for update`);

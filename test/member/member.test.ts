@@ -2,14 +2,14 @@ import { spawnSync } from "node:child_process";
 import { expect, test } from "vitest";
 import { findWorker, requestStatus } from "#src/ui/operator/control-socket-client.ts";
 import { absent, programPath } from "../real-servers.ts";
-import { createFleetStage, describeWithServers, expectQuotaKept } from "./fleet-harness.ts";
+import { createFleetHarness, describeWithServers, expectQuotaMet } from "./fleet-harness.ts";
 
 describeWithServers("one member of a fleet", () => {
   test("one member of a fleet runs every source with separate sinks, and reports all sources together", async () => {
     const sources = ["north", "south"];
-    const stage = await createFleetStage({ sources });
-    const observer = await stage.observe();
-    const member = await stage.member("a");
+    const harness = await createFleetHarness({ sources });
+    const observer = await harness.observe();
+    const member = await harness.member("a");
     await member.start();
     for (const source of sources) {
       const isValue = ({ topic }: { readonly topic: string }) =>
@@ -39,11 +39,11 @@ describeWithServers("one member of a fleet", () => {
       expect(`${checked.stdout}${checked.stderr}`).toBe("");
     }
 
-    const found = await findWorker(`${stage.folder}/a`, AbortSignal.timeout(10_000));
+    const found = await findWorker(`${harness.folder}/a`, AbortSignal.timeout(10_000));
     if (found.kind !== "open") throw new Error(`The control socket is ${found.kind}.`);
     expect((await requestStatus(found.socket, AbortSignal.timeout(10_000))).sources).toHaveLength(2);
     await member.stop(8_000);
     expect(member.held()).toEqual([]);
-    expectQuotaKept(stage);
+    expectQuotaMet(harness);
   }, 180_000);
 });

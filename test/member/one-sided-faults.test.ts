@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { FleetMember } from "#src/scale/fleet-member.ts";
-import { createFleetStage, describeWithServers, expectQuotaKept, holds, POLL } from "./fleet-harness.ts";
+import { createFleetHarness, describeWithServers, expectQuotaMet, holds, POLL } from "./fleet-harness.ts";
 import { startMemberProxy } from "./member-proxy.ts";
 
 const SOURCES = ["east", "north", "south", "west"];
@@ -10,13 +10,13 @@ describeWithServers("a fault between one member and the services", () => {
     "a network fault (%s) moves the sources of one member to the other, and back once the network is restored",
     async (how) => {
       const ways = await startMemberProxy();
-      const stage = await createFleetStage({ sources: SOURCES, proxy: ways.url });
-      const [a, b] = (await stage.started("a", "b")) as [FleetMember, FleetMember];
+      const harness = await createFleetHarness({ sources: SOURCES, proxy: ways.url });
+      const [a, b] = (await harness.started("a", "b")) as [FleetMember, FleetMember];
       const polledSince = (sinceMs: number) =>
         expect
           .poll(
             () =>
-              [...stage.services.values()].every(({ simulator }) =>
+              [...harness.services.values()].every(({ simulator }) =>
                 simulator.truth.requests().some(({ atMs }) => atMs > sinceMs),
               ),
             POLL,
@@ -31,7 +31,7 @@ describeWithServers("a fault between one member and the services", () => {
       await polledSince(faultMs);
       ways.heal("a");
       await expect.poll(() => [a, b].map((member) => member.held().length), POLL).toEqual([2, 2]);
-      expectQuotaKept(stage);
+      expectQuotaMet(harness);
     },
     240_000,
   );

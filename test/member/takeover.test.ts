@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { FleetMember } from "#src/scale/fleet-member.ts";
 import { sendLockChange } from "#src/ui/operator/control-socket-client.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
-import { createFleetStage, describeWithServers, expectQuotaKept, holds, POLL, type Service } from "./fleet-harness.ts";
+import { createFleetHarness, describeWithServers, expectQuotaMet, holds, POLL, type Service } from "./fleet-harness.ts";
 
 const SOURCES = ["east", "north", "south", "west"];
 const TWO_SOURCES = SOURCES.slice(0, 2);
@@ -13,20 +13,20 @@ async function requestedSince({ simulator }: Service, sinceMs: number): Promise<
   await expect.poll(next, POLL).toBeDefined();
 }
 
-async function begin(options: Parameters<typeof createFleetStage>[0]) {
-  const stage = await createFleetStage(options);
-  const observer = await stage.observe();
+async function begin(options: Parameters<typeof createFleetHarness>[0]) {
+  const harness = await createFleetHarness(options);
+  const observer = await harness.observe();
   const statusOf = (source: string) =>
     observer.heard.filter(({ topic }) => topic === `plenum/status/source/${source}`).at(-1)?.json.status;
   const eventCount = (kind: string) => expect.poll(() => observer.idsOf(kind).length, POLL);
-  return { stage, observer, statusOf, eventCount };
+  return { harness, observer, statusOf, eventCount };
 }
 
 describeWithServers("two members of a fleet", () => {
   test("two members of a fleet divide the sources between them, and hand them over at a stop", async () => {
-    const { stage, observer, statusOf, eventCount } = await begin({ sources: SOURCES });
-    const [a, b] = (await stage.started("a", "b")) as [FleetMember, FleetMember];
-    const alarms = [...stage.services.values()].map(({ simulator: { control }, siteId }) => ({
+    const { harness, observer, statusOf, eventCount } = await begin({ sources: SOURCES });
+    const [a, b] = (await harness.started("a", "b")) as [FleetMember, FleetMember];
+    const alarms = [...harness.services.values()].map(({ simulator: { control }, siteId }) => ({
       ...{ control, id: control.raiseAlarm({ siteId }) },
     }));
     await eventCount("alarm-raised").toBe(SOURCES.length);
@@ -34,7 +34,7 @@ describeWithServers("two members of a fleet", () => {
     const handedOver = a.held();
     await a.stop(8_000);
     await holds(b, SOURCES);
-    for (const source of handedOver) await requestedSince(stage.service(source), Date.now());
+    for (const source of handedOver) await requestedSince(harness.service(source), Date.now());
     await expect.poll(() => SOURCES.map(statusOf), POLL).toEqual(SOURCES.map(() => "online"));
     const { takeovers } = await b.fleet();
     const taken = takeovers.filter(({ from, to }) => from === "a" && to === "b").map(({ source }) => source);
@@ -44,17 +44,17 @@ describeWithServers("two members of a fleet", () => {
     for (const { control, id } of alarms) control.resolveAlarm(id);
     await eventCount("alarm-resolved").toBe(SOURCES.length);
     expect(observer.idsOf("alarm-raised")).toHaveLength(SOURCES.length);
-    expectQuotaKept(stage);
+    expectQuotaMet(harness);
   }, 240_000);
 
   test("two members recover from a kill: the other member polls, completes the pending write, and emits no false event", async () => {
-    const { stage, observer, statusOf, eventCount } = await begin({ sources: TWO_SOURCES, isWritable: true });
-    const killed = await stage.process("killed");
-    const other = await stage.member("other");
+    const { harness, observer, statusOf, eventCount } = await begin({ sources: TWO_SOURCES, isWritable: true });
+    const killed = await harness.process("killed");
+    const other = await harness.member("other");
     await other.start();
     await expect.poll(() => other.held().length, POLL).toBe(1);
     const [source = ""] = TWO_SOURCES.filter((each) => !other.held().includes(each));
-    const service = stage.service(source);
+    const service = harness.service(source);
     const { simulator, siteId, tags } = service;
     simulator.control.raiseAlarm({ siteId });
     await eventCount("alarm-raised").toBe(1);
@@ -86,19 +86,19 @@ describeWithServers("two members of a fleet", () => {
     expect(simulator.truth.writes().length).toBeLessThanOrEqual(1);
     expect(observer.idsOf("alarm-raised")).toHaveLength(1);
     expect(observer.idsOf("alarm-resolved")).toEqual([]);
-    expectQuotaKept(stage);
+    expectQuotaMet(harness);
   }, 240_000);
 
   test("a write lock that is set on one member of a fleet also applies on the member that takes the source over", async () => {
-    const { stage, observer } = await begin({ sources: TWO_SOURCES, isWritable: true });
-    const [a, b] = (await stage.started("a", "b")) as [FleetMember, FleetMember];
+    const { harness, observer } = await begin({ sources: TWO_SOURCES, isWritable: true });
+    const [a, b] = (await harness.started("a", "b")) as [FleetMember, FleetMember];
     const [source = ""] = a.held();
-    const tag = stage.service(source).tags.at(-1) ?? "";
+    const tag = harness.service(source).tags.at(-1) ?? "";
     const until = new Date(Date.now() + 3_600_000).toISOString();
     const lock = { owner: "anna", reason: "The valve is exchanged.", until };
     const { signal } = new AbortController();
     const change = { target: { source, scope: "tag", id: tag }, lock, by: "root" } as const;
-    await sendLockChange({ stateFolder: join(stage.folder, "a") }, change, signal);
+    await sendLockChange({ stateFolder: join(harness.folder, "a") }, change, signal);
     await a.stop(8_000);
     await holds(b, TWO_SOURCES);
     const { commands } = (await (await fetch(`${b.statusUrl()}/api/status`)).json()) as StatusReport;
@@ -114,8 +114,8 @@ describeWithServers("two members of a fleet", () => {
   }, 240_000);
 
   test("two members of a fleet stop all tag writes within 2 s after one member activated the kill switch", async () => {
-    const stage = await createFleetStage({ sources: TWO_SOURCES, isWritable: true });
-    const [a, b] = (await stage.started("a", "b")) as [FleetMember, FleetMember];
+    const harness = await createFleetHarness({ sources: TWO_SOURCES, isWritable: true });
+    const [a, b] = (await harness.started("a", "b")) as [FleetMember, FleetMember];
     const isStopped = async (member: FleetMember) => {
       const response = await fetch(`${member.statusUrl()}/api/status`);
       return ((await response.json()) as { commands: { stopped: boolean } }).commands.stopped;

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { createFleetStage, describeWithServers, POLL } from "./fleet-harness.ts";
+import { createFleetHarness, describeWithServers, POLL } from "./fleet-harness.ts";
 
 const WRONG_MS = 300_000;
 /** Members estimate the database's clock from the duration of a query. */
@@ -8,9 +8,9 @@ const TOLERANCE_MS = WRONG_MS / 100;
 
 describeWithServers("members whose own clocks are wrong", () => {
   test("members with wrong clocks commit, store and show times of the database's clock, also after a takeover", async () => {
-    const stage = await createFleetStage({ sources: ["north"] });
+    const harness = await createFleetHarness({ sources: ["north"] });
     const committed = async () => {
-      const rows = await stage.ask("select committed_ms::double precision from event order by position");
+      const rows = await harness.ask("select committed_ms::double precision from event order by position");
       return rows.map(([ms]) => Number(ms));
     };
     for (const [name, wrongByMs] of [
@@ -19,7 +19,7 @@ describeWithServers("members whose own clocks are wrong", () => {
       ["behind", -WRONG_MS],
     ] as const) {
       const clock = { ...systemClock, now: () => systemClock.now() + wrongByMs };
-      const member = await stage.member(name, undefined, clock);
+      const member = await harness.member(name, undefined, clock);
       const before = (await committed()).length;
       const startedMs = Date.now();
       const expectNow = (ms: number) => {
@@ -27,7 +27,7 @@ describeWithServers("members whose own clocks are wrong", () => {
         expect(ms).toBeLessThanOrEqual(Date.now() + TOLERANCE_MS);
       };
       await member.start();
-      stage.service("north").simulator.control.raiseAlarm({ siteId: 12 });
+      harness.service("north").simulator.control.raiseAlarm({ siteId: 12 });
       await expect.poll(async () => (await committed()).length, POLL).toBeGreaterThan(before);
       const times = await committed();
       for (const ms of times.slice(before)) expectNow(ms);

@@ -8,14 +8,14 @@ import { globMatches } from "#src/core/values/glob.ts";
 import { lagFiltersBySink } from "#src/engine/delivery/filter.ts";
 import { configured } from "../config/configured.ts";
 import { contextFor, never } from "../connectors/context.ts";
-import { openDispatcherRig } from "../delivery/dispatcher-harness.ts";
+import { openDispatcherHarness } from "../delivery/dispatcher-harness.ts";
 import { SPARKLINE_TEXT, storeTagValues } from "../receivers/stored-tag-values.ts";
 import { sampleOfEveryKind } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { disposeAfterTest } from "../test-resources.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { ReceiverOptions, START, sampleAlarm } from "./receiver-harness.ts";
-import { createNoticeBoard, type NoticeBoard } from "./receiver-stub.ts";
+import { createReceiverStub, type ReceiverStub } from "./receiver-stub.ts";
 
 const textCounter = { made: 0 };
 beforeEach(() => {
@@ -34,16 +34,16 @@ const HOUR_MS = 60 * MINUTE_MS;
 const sampleAlarms = (count: number, priority: string, from = 0) =>
   Array.from({ length: count }, (_, n) => sampleAlarm(from + n, { priority }));
 
-const createSlowBoard = () => createNoticeBoard("same", { rates: [{ count: 1, windowMs: SECOND_MS }] });
+const createSlowStub = () => createReceiverStub("same", { rates: [{ count: 1, windowMs: SECOND_MS }] });
 
 const raisedEvents = (count: number, priority: string, from = 0) =>
   sampleAlarms(count, priority, from).map((alarm) => alarm.raised());
 
-async function openSinkRun(board: NoticeBoard, options: object = {}) {
-  const rig = disposeAfterTest(await openDispatcherRig());
-  const { clock, store } = rig;
-  const sink = createReceiverSink(board, ReceiverOptions.parse(options), contextFor("chat", clock, store));
-  const dispatcher = rig.dispatcher({ chat: sink }, { filter: { kinds: ["alarm-*"] } });
+async function openSinkRun(stub: ReceiverStub, options: object = {}) {
+  const harness = disposeAfterTest(await openDispatcherHarness());
+  const { clock, store } = harness;
+  const sink = createReceiverSink(stub, ReceiverOptions.parse(options), contextFor("chat", clock, store));
+  const dispatcher = harness.dispatcher({ chat: sink }, { filter: { kinds: ["alarm-*"] } });
   const times: { readonly what: string; readonly atMs: number }[] = [];
   return {
     ...{ clock, store, times, sink, dispatcher },
@@ -51,7 +51,7 @@ async function openSinkRun(board: NoticeBoard, options: object = {}) {
     commit: (...events: readonly Event[]) => store.commit({ events }),
     status: () => dispatcher.status()[0],
     failing(fails: (title: string, what: string) => Error | null) {
-      board.failCall = (isDone, what, told) => {
+      stub.failCall = (isDone, what, told) => {
         if (isDone) return;
         times.push({ what: `${what} ${told.text.title}`, atMs: clock.monotonic() });
         const failure = fails(told.text.title, what);
@@ -61,8 +61,8 @@ async function openSinkRun(board: NoticeBoard, options: object = {}) {
   };
 }
 
-async function startSinkRun(fails: (title: string) => Error | null = () => null, board = createNoticeBoard("same")) {
-  const sinkRun = await openSinkRun(board);
+async function startSinkRun(fails: (title: string) => Error | null = () => null, stub = createReceiverStub("same")) {
+  const sinkRun = await openSinkRun(stub);
   sinkRun.failing(fails);
   await sinkRun.start();
   return sinkRun;
@@ -70,7 +70,7 @@ async function startSinkRun(fails: (title: string) => Error | null = () => null,
 
 describe("a receiver that fails occasionally", () => {
   test("receives an alarm again a second after its request failed, and the other alarms at once", async () => {
-    const sinkRun = await openSinkRun(createNoticeBoard("findable"));
+    const sinkRun = await openSinkRun(createReceiverStub("findable"));
     let callCount = 0;
     sinkRun.failing(() => {
       callCount += 1;
@@ -110,7 +110,7 @@ describe("a receiver that fails occasionally", () => {
 
   test.each([1, 8])("has the status idle once quiet hours delay the failed alarms (%i)", async (count) => {
     const quiet = [{ priorities: ["B"], from: "07:05", to: "08:00" }];
-    const sinkRun = await openSinkRun(createNoticeBoard("same"), { quiet });
+    const sinkRun = await openSinkRun(createReceiverStub("same"), { quiet });
     sinkRun.failing(() => new Retryable("Jira answered 500."));
     await sinkRun.start();
     await sinkRun.commit(...raisedEvents(count, "B"));
@@ -165,7 +165,7 @@ describe("a receiver that fails occasionally", () => {
 
 describe("a backlog of incidents", () => {
   test("is sent in the order of priorities, across the batches of the event log", async () => {
-    const sinkRun = await openSinkRun(createNoticeBoard("same"));
+    const sinkRun = await openSinkRun(createReceiverStub("same"));
     sinkRun.failing(() => null);
     const mixed = Array.from({ length: 150 }, (_, n) => sampleAlarm(n, { priority: "CCBA"[n % 4] ?? "C" }));
     await sinkRun.commit(...mixed.map((alarm) => alarm.raised()));
@@ -178,7 +178,7 @@ describe("a backlog of incidents", () => {
   });
 
   test("does not delay a new urgent alarm by more than a second", async () => {
-    const sinkRun = await startSinkRun(() => null, createSlowBoard());
+    const sinkRun = await startSinkRun(() => null, createSlowStub());
     await sinkRun.commit(...raisedEvents(300, "C"));
     await sinkRun.clock.advance(30 * SECOND_MS);
     const atMs = sinkRun.clock.monotonic();
@@ -190,7 +190,7 @@ describe("a backlog of incidents", () => {
 
   test("is sent before the periodic resending of open incidents", async () => {
     const rates = [{ count: 1, windowMs: SECOND_MS }];
-    const sinkRun = await startSinkRun(() => null, createNoticeBoard("same", { rates, resendIntervalMs: MINUTE_MS }));
+    const sinkRun = await startSinkRun(() => null, createReceiverStub("same", { rates, resendIntervalMs: MINUTE_MS }));
     await sinkRun.commit(...raisedEvents(100, "A"));
     await sinkRun.clock.advance(5 * MINUTE_MS);
     const callsBefore = sinkRun.times.length;
@@ -202,7 +202,7 @@ describe("a backlog of incidents", () => {
   });
 
   test("is sent with only the newest state of each alarm", async () => {
-    const sinkRun = await startSinkRun(() => null, createSlowBoard());
+    const sinkRun = await startSinkRun(() => null, createSlowStub());
     const all = sampleAlarms(60, "B");
     await sinkRun.commit(...all.map((alarm) => alarm.raised()));
     for (let n = 0; n < 10; n += 1) await sinkRun.commit(...all.map((alarm) => alarm.changed(`Now ${n}`, n + 1)));
@@ -212,7 +212,7 @@ describe("a backlog of incidents", () => {
   });
 
   test("is reported as the number of waiting incidents, while the sink's event lag is 0", async () => {
-    const sinkRun = await startSinkRun(() => null, createSlowBoard());
+    const sinkRun = await startSinkRun(() => null, createSlowStub());
     await sinkRun.commit(...raisedEvents(100, "B"));
     await sinkRun.clock.advance(15.5 * SECOND_MS);
     expect(sinkRun.status()).toMatchObject({ waiting: 84, lag: { depth: 0, exact: true } });
@@ -221,7 +221,7 @@ describe("a backlog of incidents", () => {
   test("adds a dead letter for an incident that is rejected after its event was settled", async () => {
     const sinkRun = await startSinkRun(
       (title) => (title.startsWith("Alarm 5,") ? new Rejected("A field is missing.") : null),
-      createSlowBoard(),
+      createSlowStub(),
     );
     await sinkRun.commit(...raisedEvents(10, "B"));
     await sinkRun.clock.advance(30 * SECOND_MS);
@@ -253,11 +253,11 @@ test.each([
     whole.sinks = { people: { ...connector, ...filter } };
   });
   expect(sinks.people?.filter.kinds).toEqual(offered);
-  const rig = disposeAfterTest(await openDispatcherRig());
-  await rig.store.outbox.register("people", "beginning");
+  const harness = disposeAfterTest(await openDispatcherHarness());
+  await harness.store.outbox.register("people", "beginning");
   const events = sampleOfEveryKind();
-  await rig.store.commit({ events });
-  const [lag] = await rig.store.outbox.lag(lagFiltersBySink([["people", sinks.people?.filter ?? ({} as never)]]));
+  await harness.store.commit({ events });
+  const [lag] = await harness.store.outbox.lag(lagFiltersBySink([["people", sinks.people?.filter ?? ({} as never)]]));
   const patterns = offered.length === 0 ? ["*"] : offered;
   const expectedEvents = events.filter(({ type }) => patterns.some((pattern) => globMatches(pattern, type)));
   expect(lag).toMatchObject({ depth: expectedEvents.length, exact: true });
@@ -267,7 +267,7 @@ describe("the rate limit of a receiver", () => {
   test("of 4 calls in 1 s and 60 in 30 s is used completely and never exceeded", async () => {
     const rateOfOneSecond = { count: 4, windowMs: SECOND_MS };
     const rates = [rateOfOneSecond, { count: 60, windowMs: 30 * SECOND_MS }];
-    const sinkRun = await startSinkRun(() => null, createNoticeBoard("same", { rates }));
+    const sinkRun = await startSinkRun(() => null, createReceiverStub("same", { rates }));
     await sinkRun.commit(...raisedEvents(240, "B"));
     await sinkRun.clock.advance(21 * MINUTE_MS);
     expect(sinkRun.times).toHaveLength(240);
@@ -281,14 +281,14 @@ describe("the rate limit of a receiver", () => {
   });
 });
 
-function createSinks(boards: readonly NoticeBoard[], options: readonly object[] = []) {
+function createSinks(stubs: readonly ReceiverStub[], options: readonly object[] = []) {
   const clock = createVirtualClock(START);
   const store = createMemoryStore(() => clock.now());
   const { building } = contextFor("chat", clock, store);
   const make = () =>
-    boards.map(
-      (board, n): Sink =>
-        createReceiverSink(board, ReceiverOptions.parse(options[n] ?? {}), {
+    stubs.map(
+      (stub, n): Sink =>
+        createReceiverSink(stub, ReceiverOptions.parse(options[n] ?? {}), {
           ...contextFor(`chat${n}`, clock, store),
           building,
         }),
@@ -318,35 +318,36 @@ function createSinks(boards: readonly NoticeBoard[], options: readonly object[] 
 
 describe("the text of an incident", () => {
   test("is not created again for 5,000 unchanged alarms within an hour", async () => {
-    const board = createNoticeBoard("same");
-    const sinks = createSinks([board]);
+    const stub = createReceiverStub("same");
+    const sinks = createSinks([stub]);
     for (let n = 0; n < 5_000; n += 500) await sinks.offer(...raisedEvents(500, "B", n));
     await sinks.pass(MINUTE_MS);
-    expect(board.notes).toHaveLength(5_000);
+    expect(stub.incidents).toHaveLength(5_000);
     textCounter.made = 0;
     await sinks.pass(HOUR_MS);
     expect(textCounter.made).toBe(0);
-    expect(board.said).toHaveLength(5_000);
+    expect(stub.calls).toHaveLength(5_000);
   });
 
   test("is created once per change for all receivers of one language together", async () => {
-    const boards = [createNoticeBoard("same"), createNoticeBoard("findable"), createNoticeBoard("another")];
-    const sinks = createSinks(boards, [{ language: "no" }, { language: "en" }, { language: "no" }]);
+    const stubs = [createReceiverStub("same"), createReceiverStub("findable"), createReceiverStub("another")];
+    const sinks = createSinks(stubs, [{ language: "no" }, { language: "en" }, { language: "no" }]);
     await sinks.offer(...raisedEvents(100, "B"));
     textCounter.made = 0;
     await sinks.offer(sampleAlarm(7).acknowledged());
     await sinks.pass(MINUTE_MS);
     expect(textCounter.made).toBe(2);
-    const status = boards.map(
-      ({ notes }) => notes.find(({ message: told }) => told.alarm?.id === sampleAlarm(7).record.id)?.message.text,
+    const status = stubs.map(
+      ({ incidents }) =>
+        incidents.find(({ message: told }) => told.alarm?.id === sampleAlarm(7).record.id)?.message.text,
     );
     expect(status.map((text) => text?.status)).toEqual(["Kvittert", "Acknowledged", "Kvittert"]);
   });
 
   test("is compared with the sent text once after a restart, 250 alarms per tick, and sent if it changed", async () => {
-    const board = createNoticeBoard("same");
+    const stub = createReceiverStub("same");
     const options: object[] = [{}];
-    const sinks = createSinks([board], options);
+    const sinks = createSinks([stub], options);
     await sinks.offer(...raisedEvents(500, "B"));
     await sinks.offer(...raisedEvents(100, "B", 500));
     options[0] = { words: { active: "Gjeldende" } };
@@ -356,7 +357,7 @@ describe("the text of an incident", () => {
     expect(textCounter.made).toBe(250);
     await sinks.pass(MINUTE_MS);
     expect(textCounter.made).toBe(600);
-    expect(board.notes.every(({ message: told }) => told.text.status === "Gjeldende")).toBe(true);
+    expect(stub.incidents.every(({ message: told }) => told.text.status === "Gjeldende")).toBe(true);
     textCounter.made = 0;
     await sinks.pass(HOUR_MS);
     expect(textCounter.made).toBe(0);
@@ -364,31 +365,31 @@ describe("the text of an incident", () => {
 });
 
 describe("the time series of an alarm", () => {
-  async function createSeriesSinks(boards: readonly NoticeBoard[], options?: readonly object[]) {
-    const sinks = createSinks(boards, options);
+  async function createSeriesSinks(stubs: readonly ReceiverStub[], options?: readonly object[]) {
+    const sinks = createSinks(stubs, options);
     await storeTagValues(sinks.store, START);
-    const listSeries = () => boards.map(({ notes }) => notes[0]?.message.text.timeSeriesLines);
+    const listSeries = () => stubs.map(({ incidents }) => incidents[0]?.message.text.timeSeriesLines);
     return { ...sinks, listSeries, readTimeSeries: vi.spyOn(sinks.building, "timeSeries") };
   }
   const expectSeries = (time: string, line: unknown) => [`Values until 2026-11-02 ${time} +01:00`, line];
 
   test("is read and rendered once for five receivers, and again when the alarm returns", async () => {
-    const boards = Array.from({ length: 5 }, () => createNoticeBoard("same"));
-    const sinks = await createSeriesSinks(boards);
+    const stubs = Array.from({ length: 5 }, () => createReceiverStub("same"));
+    const sinks = await createSeriesSinks(stubs);
     const alarm = sampleAlarm(1);
     await sinks.offer(alarm.raised());
     expect(sinks.readTimeSeries).toHaveBeenCalledTimes(1);
-    expect(sinks.listSeries()).toEqual(boards.map(() => expectSeries("13:00:00", `VS1-GT11 ${SPARKLINE_TEXT}`)));
+    expect(sinks.listSeries()).toEqual(stubs.map(() => expectSeries("13:00:00", `VS1-GT11 ${SPARKLINE_TEXT}`)));
     await sinks.pass(MINUTE_MS);
     await sinks.offer(alarm.acknowledged(), alarm.resolved(3));
     await sinks.offer(alarm.retriggered(4));
     expect(sinks.readTimeSeries).toHaveBeenCalledTimes(2);
-    expect(sinks.listSeries()).toEqual(boards.map(() => expectSeries("13:01:00", expect.any(String))));
+    expect(sinks.listSeries()).toEqual(stubs.map(() => expectSeries("13:01:00", expect.any(String))));
   });
 
   test("is read once by receivers that send at the same time, and again by one that sends six minutes later", async () => {
-    const boards = Array.from({ length: 3 }, () => createNoticeBoard("same"));
-    const sinks = await createSeriesSinks(boards, [{}, {}, { hold: "6m" }]);
+    const stubs = Array.from({ length: 3 }, () => createReceiverStub("same"));
+    const sinks = await createSeriesSinks(stubs, [{}, {}, { hold: "6m" }]);
     await sinks.offerAtOnce(sampleAlarm(1).raised());
     expect(sinks.readTimeSeries).toHaveBeenCalledTimes(1);
     await sinks.pass(7 * MINUTE_MS);
@@ -398,7 +399,7 @@ describe("the time series of an alarm", () => {
   });
 
   test("is read again for the next receiver after a failure", async () => {
-    const sinks = await createSeriesSinks([createNoticeBoard("same"), createNoticeBoard("same")]);
+    const sinks = await createSeriesSinks([createReceiverStub("same"), createReceiverStub("same")]);
     sinks.readTimeSeries.mockRejectedValueOnce(new Error("The disk is busy."));
     await sinks.offer(sampleAlarm(1).raised());
     expect(sinks.listSeries().map((series) => series?.length)).toEqual([0, 2]);
@@ -410,13 +411,13 @@ describe("the delay of an alarm", () => {
     ["hold", { dossier: false, hold: "10m" }, 10],
     ["quiet hours", { dossier: false, quiet: [{ priorities: ["B"], from: "12:00", to: "13:30" }] }, 30],
   ])("by %s renders no message text before the delay ends, and then sends all alarms", async (_, options, minutes) => {
-    const board = createNoticeBoard("same");
-    const sinks = createSinks([board], [options]);
+    const stub = createReceiverStub("same");
+    const sinks = createSinks([stub], [options]);
     await sinks.offer(...raisedEvents(500, "B"));
     textCounter.made = 0;
     await sinks.pass(minutes * MINUTE_MS - 5 * SECOND_MS);
-    expect([textCounter.made, board.said.length]).toEqual([0, 0]);
+    expect([textCounter.made, stub.calls.length]).toEqual([0, 0]);
     await sinks.pass(MINUTE_MS);
-    expect([textCounter.made, board.said.length]).toEqual([500, 500]);
+    expect([textCounter.made, stub.calls.length]).toEqual([500, 500]);
   });
 });

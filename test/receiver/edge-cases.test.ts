@@ -5,15 +5,15 @@ import { Rejected } from "#src/core/errors/errors.ts";
 import { type Event, sourceUri } from "#src/core/model/event.ts";
 import { contextFor } from "../connectors/context.ts";
 import { GATEWAY } from "../sample-events.ts";
-import { createSinkTest, gatewayOnline, ReceiverOptions, sampleAlarm } from "./receiver-harness.ts";
-import { createNoticeBoard } from "./receiver-stub.ts";
+import { createHarness, gatewayOnline, ReceiverOptions, sampleAlarm } from "./receiver-harness.ts";
+import { createReceiverStub } from "./receiver-stub.ts";
 
 const MINUTE = 60_000;
 const behindGateway = (n: number, priority = "B") => sampleAlarm(n, { behind: GATEWAY.id, priority });
 
 describe("the list of a gateway's alarms", () => {
   test("shows active alarms by priority and latest beginning, then ended alarms", async () => {
-    const sinkTest = createSinkTest(createNoticeBoard("same"));
+    const sinkTest = createHarness(createReceiverStub("same"));
     await sinkTest.gatewayIs(false);
     const at = (n: number, minutes: number, priority = "B") =>
       sampleAlarm(n, { behind: GATEWAY.id, at: minutes, priority });
@@ -21,47 +21,47 @@ describe("the list of a gateway's alarms", () => {
     await sinkTest.offer(...all.map((alarm) => alarm.raised()));
     await sinkTest.offer(...[at(4, 3, "C"), at(5, 4), at(1, 0)].map((alarm) => alarm.resolved(8)));
     await sinkTest.passTime(MINUTE);
-    expect(sinkTest.board.notes[0]?.message.members).toMatchObject({ total: 7, active: 4 });
-    expect(sinkTest.board.notes[0]?.message.members.shown.map(({ title }) => title)).toEqual(
+    expect(sinkTest.stub.incidents[0]?.message.members).toMatchObject({ total: 7, active: 4 });
+    expect(sinkTest.stub.incidents[0]?.message.members.shown.map(({ title }) => title)).toEqual(
       [3, 6, 7, 2, 5, 4, 1].map((n) => `Alarm ${n}`),
     );
   });
 
   test("is sent in quiet hours as soon as an urgent alarm is added to the list", async () => {
     const quiet = [{ priorities: ["B"], from: "10:00", to: "20:00" }];
-    const sinkTest = createSinkTest(createNoticeBoard("same"), { quiet });
+    const sinkTest = createHarness(createReceiverStub("same"), { quiet });
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(behindGateway(1).raised());
     await sinkTest.passTime(MINUTE);
-    expect(sinkTest.board.said).toEqual([]);
+    expect(sinkTest.stub.calls).toEqual([]);
     await sinkTest.offer(behindGateway(2, "A").raised());
-    expect(sinkTest.board.notes[0]?.message).toMatchObject({ priority: "A", members: { total: 2 } });
-    expect(sinkTest.board.notes[0]?.message.changeId).toBe(behindGateway(2, "A").raised().id);
+    expect(sinkTest.stub.incidents[0]?.message).toMatchObject({ priority: "A", members: { total: 2 } });
+    expect(sinkTest.stub.incidents[0]?.message.changeId).toBe(behindGateway(2, "A").raised().id);
   });
 
   test.each([
     [20, undefined],
     [21, "and 1 more"],
   ])("shows at most 20 of %i alarms, and then the number of further alarms: %s", async (count, last) => {
-    const sinkTest = createSinkTest(createNoticeBoard("same"));
+    const sinkTest = createHarness(createReceiverStub("same"));
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(...Array.from({ length: count }, (_, n) => behindGateway(n).raised()));
-    const list = sinkTest.board.notes[0]?.message.text.list ?? [];
+    const list = sinkTest.stub.incidents[0]?.message.text.list ?? [];
     expect([list.slice(0, 20).every((line) => line.startsWith("B Alarm")), list[20]]).toEqual([true, last]);
   });
 
   test("contains alarms of one source only, even if two services use the same gateway id", async () => {
-    const sinkTest = createSinkTest(createNoticeBoard("same"));
+    const sinkTest = createHarness(createReceiverStub("same"));
     await sinkTest.gatewayIs(false);
     const fromOtherSource = (event: Event): Event => ({ ...event, source: sourceUri("other") });
     await sinkTest.offer(behindGateway(1).raised(), fromOtherSource(behindGateway(2).raised()));
-    expect(sinkTest.board.notes.map(({ message: told }) => [told.source, told.members.total])).toEqual([
+    expect(sinkTest.stub.incidents.map(({ message: told }) => [told.source, told.members.total])).toEqual([
       ["main", 1],
       ["other", 1],
     ]);
     await sinkTest.offer(gatewayOnline(5));
     await sinkTest.passTime(3 * MINUTE);
-    expect(sinkTest.board.notes.map(({ message: told, isOpen }) => [told.source, told.kind, isOpen])).toEqual([
+    expect(sinkTest.stub.incidents.map(({ message: told, isOpen }) => [told.source, told.kind, isOpen])).toEqual([
       ["main", "gateway", false],
       ["other", "gateway", true],
       ["main", "alarm", true],
@@ -69,7 +69,7 @@ describe("the list of a gateway's alarms", () => {
   });
 
   test("causes one read of the stored gateways a minute while its incident is open, and otherwise none", async () => {
-    const sinkTest = createSinkTest();
+    const sinkTest = createHarness();
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(sampleAlarm(9).raised());
     const readDocuments = vi.spyOn(sinkTest.store, "documents");
@@ -85,9 +85,9 @@ describe("the list of a gateway's alarms", () => {
 
 describe("a failed incident", () => {
   test("is sent again after a rejection only when its message has changed", async () => {
-    const sinkTest = createSinkTest(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
+    const sinkTest = createHarness(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
     let attemptCount = 0;
-    sinkTest.board.failCall = (isDone, _, told) => {
+    sinkTest.stub.failCall = (isDone, _, told) => {
       if (isDone || told.kind !== "storm") return;
       attemptCount += 1;
       throw new Rejected("Too long.");
@@ -102,14 +102,14 @@ describe("a failed incident", () => {
   });
 
   test("is searched for at the planned time, also after a restart, when its opening is unverified", async () => {
-    const sinkTest = createSinkTest();
+    const sinkTest = createHarness();
     let findCount = 0;
-    sinkTest.board.find = async () => {
+    sinkTest.stub.find = async () => {
       findCount += 1;
       return { retryInMs: 5 * MINUTE };
     };
-    await sinkTest.offerWithLostAnswer(sampleAlarm(1).raised());
-    await sinkTest.offerAgain([sampleAlarm(1).raised()]);
+    await sinkTest.offerLosingResponse(sampleAlarm(1).raised());
+    await sinkTest.reoffer([sampleAlarm(1).raised()]);
     expect(findCount).toBe(1);
     sinkTest.restart();
     await sinkTest.passTime(4 * MINUTE);
@@ -125,16 +125,16 @@ test("the key of an incident is the same as in earlier versions", () => {
 
 test("opens a returning alarm again when the preceding close request got no response", async () => {
   for (const sort of ["same", "another"] as const) {
-    const sinkTest = createSinkTest(createNoticeBoard(sort));
+    const sinkTest = createHarness(createReceiverStub(sort));
     await sinkTest.offer(sampleAlarm(1).raised());
-    await sinkTest.offerWithLostAnswer(sampleAlarm(1).resolved(3));
+    await sinkTest.offerLosingResponse(sampleAlarm(1).resolved(3));
     await sinkTest.offer(sampleAlarm(1).retriggered(4));
-    expect(sinkTest.board.said.at(-1), sort).toBe("open active Alarm 1, Building 1");
+    expect(sinkTest.stub.calls.at(-1), sort).toBe("open active Alarm 1, Building 1");
   }
 });
 
 test("rejects opening a sink with an aborted signal and reads nothing", async () => {
-  const sink = createReceiverSink(createNoticeBoard("same"), ReceiverOptions.parse({}), contextFor("chat"));
+  const sink = createReceiverSink(createReceiverStub("same"), ReceiverOptions.parse({}), contextFor("chat"));
   await expect(sink.open?.(AbortSignal.abort(new Error("ended")))).rejects.toThrow("ended");
 });
 

@@ -5,11 +5,11 @@ import { Throttled } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
-import { openDispatcherRig } from "../delivery/dispatcher-harness.ts";
+import { openDispatcherHarness } from "../delivery/dispatcher-harness.ts";
 import { seed } from "../seed.ts";
 import { sized } from "../sizes.ts";
 import { ReceiverOptions, sampleAlarm } from "./receiver-harness.ts";
-import { createNoticeBoard } from "./receiver-stub.ts";
+import { createReceiverStub } from "./receiver-stub.ts";
 
 const ALARMS = 2_000;
 const CHANGES_A_MINUTE = 200;
@@ -18,13 +18,13 @@ const MINUTES = sized(10, 4);
 test("summarizes 2,000 simultaneous alarms in one message within a minute and ends with the correct state of each", {
   timeout: 600_000,
 }, async () => {
-  const rig = await openDispatcherRig();
-  onTestFinished(() => rig.dispose());
-  const { clock, store } = rig;
-  const board = createNoticeBoard("findable");
+  const harness = await openDispatcherHarness();
+  onTestFinished(() => harness.dispose());
+  const { clock, store } = harness;
+  const stub = createReceiverStub("findable");
   let lastMs = Number.NEGATIVE_INFINITY;
   let refusals = 0;
-  board.failCall = (isDone) => {
+  stub.failCall = (isDone) => {
     if (isDone) return;
     const waitMs = lastMs + 1_000 - clock.monotonic();
     if (waitMs > 0) {
@@ -34,8 +34,8 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
     lastMs = clock.monotonic();
   };
   const config = ReceiverOptions.parse({ fold: { storm: { openings: 20, within: "5m" } } });
-  const sink = createReceiverSink(board, config, contextFor("chat", clock, store));
-  await rig.dispatcher({ chat: sink }).start(new AbortController().signal);
+  const sink = createReceiverSink(stub, config, contextFor("chat", clock, store));
+  await harness.dispatcher({ chat: sink }).start(new AbortController().signal);
 
   const random = seededRandom(seed);
   const startMs = Date.parse("2026-11-02T12:00:00Z");
@@ -46,7 +46,7 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
   }));
   await store.commit({ events: alarmCases.map(({ sample }) => sample.raised()) });
   await clock.advance(60_000);
-  const summary = board.notes.find(({ message: told }) => told.kind === "storm");
+  const summary = stub.incidents.find(({ message: told }) => told.kind === "storm");
   expect(summary?.message.members.total).toBe(ALARMS - 20);
 
   for (let change = 0; change < MINUTES * CHANGES_A_MINUTE; change += 1) {
@@ -63,7 +63,9 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
 
   const [lag] = await store.outbox.lag();
   expect(lag).toMatchObject({ depth: 0, deadLetters: 0 });
-  const own = new Map(board.notes.filter(({ message: told }) => told.kind === "alarm").map((note) => [note.key, note]));
+  const own = new Map(
+    stub.incidents.filter(({ message: told }) => told.kind === "alarm").map((note) => [note.key, note]),
+  );
   const keyOf = ({ sample }: (typeof alarmCases)[number]) => computeIncidentKey("main", "alarm", sample.episode);
   for (const alarmCase of alarmCases.filter((each) => own.has(keyOf(each))))
     expect(own.get(keyOf(alarmCase))?.isOpen, alarmCase.sample.episode).toBe(!alarmCase.isOver);
@@ -71,5 +73,5 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
   expect(own.size).toBe(20);
   const active = folded.filter(({ isOver }) => !isOver).length;
   expect(summary?.message.members).toMatchObject({ total: folded.length, active });
-  expect(refusals).toBeLessThan(board.said.length * 2);
+  expect(refusals).toBeLessThan(stub.calls.length * 2);
 });

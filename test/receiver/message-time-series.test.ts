@@ -3,19 +3,19 @@ import { computeMessageDigest } from "#connectors/shared/receiver/notifier.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 import { SPARKLINE_TEXT, storeTagValues, tagReading } from "../receivers/stored-tag-values.ts";
 import { TAG } from "../sample-events.ts";
-import { createSinkTest, START, sampleAlarm } from "./receiver-harness.ts";
-import { createNoticeBoard } from "./receiver-stub.ts";
+import { createHarness, START, sampleAlarm } from "./receiver-harness.ts";
+import { createReceiverStub } from "./receiver-stub.ts";
 
 const SERIES_LINES = ["Values until 2026-11-02 13:00:00 +01:00", `VS1-GT11 ${SPARKLINE_TEXT}`];
 
-async function withValues(...how: Parameters<typeof createSinkTest>) {
-  const sinkTest = createSinkTest(...how);
+async function withValues(...how: Parameters<typeof createHarness>) {
+  const sinkTest = createHarness(...how);
   await storeTagValues(sinkTest.store, START);
   return sinkTest;
 }
 
 const listSeries = (sinkTest: Awaited<ReturnType<typeof withValues>>) =>
-  sinkTest.board.notes.map(({ message: told }) => told.text.timeSeriesLines);
+  sinkTest.stub.incidents.map(({ message: told }) => told.text.timeSeriesLines);
 
 describe("the time series in an alarm message", () => {
   test("is sent with the first message of alarms of priority A and B only", async () => {
@@ -25,13 +25,16 @@ describe("the time series in an alarm message", () => {
   });
 
   test("is sent for the configured priorities, with the configured hours and language", async () => {
-    const c = await withValues(createNoticeBoard("same"), { dossier: { priorities: ["C"], hours: 1 }, language: "no" });
+    const c = await withValues(createReceiverStub("same"), {
+      dossier: { priorities: ["C"], hours: 1 },
+      language: "no",
+    });
     await c.offer(sampleAlarm(1, { priority: "C" }).raised(), sampleAlarm(2, { priority: "A" }).raised());
     expect(listSeries(c)).toEqual([
       [],
       ["Verdier til 2026-11-02 13:00:00 +01:00", "VS1-GT11 ▄▁ 18.2–18.6 °C, sist 18.2, 1 h"],
     ]);
-    const off = await withValues(createNoticeBoard("same"), { dossier: false });
+    const off = await withValues(createReceiverStub("same"), { dossier: false });
     await off.offer(sampleAlarm(1).raised());
     expect(listSeries(off)).toEqual([[]]);
   });
@@ -49,14 +52,14 @@ describe("the time series in an alarm message", () => {
     expect(listSeries(sinkTest)).toEqual([SERIES_LINES]);
     await sinkTest.offer(alarm.resolved(9));
     expect(listSeries(sinkTest)).toEqual([SERIES_LINES]);
-    expect(sinkTest.board.notes[0]?.changeLog).toHaveLength(4);
+    expect(sinkTest.stub.incidents[0]?.changeLog).toHaveLength(4);
   });
 
   test("is not part of the message digest, so an upgrade of Plenum edits no sent message", async () => {
-    const sinkTest = await withValues(createNoticeBoard("findable"), { dossier: false });
+    const sinkTest = await withValues(createReceiverStub("findable"), { dossier: false });
     await sinkTest.offer(sampleAlarm(1).raised());
-    const [stored] = (await sinkTest.memory.all<StoredIncident>()).values();
-    const message = sinkTest.board.notes[0]?.message;
+    const [stored] = (await sinkTest.sinkState.all<StoredIncident>()).values();
+    const message = sinkTest.stub.incidents[0]?.message;
     if (message === undefined) throw new Error("No message was sent.");
     expect(computeMessageDigest({ ...message, text: { ...message.text, timeSeriesLines: ["a"] } })).toBe(
       stored?.told?.digest,
@@ -66,25 +69,25 @@ describe("the time series in an alarm message", () => {
   test.each(["same", "findable", "another"] as const)(
     "is read again when the alarm returns (repeated opening: %s incident)",
     async (sort) => {
-      const sinkTest = await withValues(createNoticeBoard(sort));
+      const sinkTest = await withValues(createReceiverStub(sort));
       const alarm = sampleAlarm(1);
       await sinkTest.offerEach(alarm.raised(), alarm.resolved(3));
       await sinkTest.clock.advance(600_000);
       await sinkTest.store.commit({ events: [tagReading(TAG, START + 600_000, 16)] });
       await sinkTest.offer(alarm.retriggered(10));
-      const now = sinkTest.board.notes.at(-1)?.message.text.timeSeriesLines ?? [];
+      const now = sinkTest.stub.incidents.at(-1)?.message.text.timeSeriesLines ?? [];
       expect(now[0]).toBe("Values until 2026-11-02 13:10:00 +01:00");
       expect(now[1]).toMatch(/ 16–21.4 °C, last 16, 3 h$/);
       await sinkTest.offer(alarm.acknowledged(11));
-      expect(sinkTest.board.notes.at(-1)?.message.text.timeSeriesLines).toEqual(now);
+      expect(sinkTest.stub.incidents.at(-1)?.message.text.timeSeriesLines).toEqual(now);
     },
   );
 
   test("is omitted when the alarm ended before the message was sent", async () => {
-    const sinkTest = await withValues(createNoticeBoard("findable"));
+    const sinkTest = await withValues(createReceiverStub("findable"));
     const alarm = sampleAlarm(1);
     await sinkTest.offer(alarm.raised(), alarm.resolved(5));
-    expect(sinkTest.board.said).toHaveLength(2);
+    expect(sinkTest.stub.calls).toHaveLength(2);
     expect(listSeries(sinkTest)).toEqual([[]]);
   });
 
@@ -94,17 +97,17 @@ describe("the time series in an alarm message", () => {
     sinkTest.store.documents = (set) =>
       set === "tag/main" ? Promise.reject(new Error("The disk is gone.")) : documents(set);
     expect(await sinkTest.offer(sampleAlarm(1).raised())).toEqual({ rejected: [] });
-    expect(sinkTest.board.said).toHaveLength(1);
+    expect(sinkTest.stub.calls).toHaveLength(1);
     expect(listSeries(sinkTest)).toEqual([[]]);
   });
 
   test("is omitted when no values are stored, and from the message of a gateway", async () => {
-    const emptyTest = createSinkTest();
+    const emptyTest = createHarness();
     await emptyTest.offer(sampleAlarm(1).raised());
-    expect(emptyTest.board.notes[0]?.message.text.timeSeriesLines).toEqual([]);
-    const sinkTest = await withValues(createNoticeBoard("same"));
+    expect(emptyTest.stub.incidents[0]?.message.text.timeSeriesLines).toEqual([]);
+    const sinkTest = await withValues(createReceiverStub("same"));
     await sinkTest.offer(sampleAlarm(1, { behind: "7" }).raised(), sampleAlarm(2, { behind: "7" }).raised());
-    expect(sinkTest.board.notes.map(({ message: told }) => [told.kind, told.text.timeSeriesLines])).toEqual([
+    expect(sinkTest.stub.incidents.map(({ message: told }) => [told.kind, told.text.timeSeriesLines])).toEqual([
       ["gateway", []],
     ]);
   });

@@ -10,27 +10,32 @@ import { contextFor, never } from "../connectors/context.ts";
 import { ALARM, GATEWAY } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { createNoticeBoard } from "./receiver-stub.ts";
+import { createReceiverStub } from "./receiver-stub.ts";
 
 export const START = Date.parse("2026-11-02T12:00:00Z");
 export const ReceiverOptions = z.strictObject(RECEIVER_OPTIONS);
 
-export function createSinkTest(board = createNoticeBoard("findable"), options: z.input<typeof ReceiverOptions> = {}) {
+export function createHarness(stub = createReceiverStub("findable"), options: z.input<typeof ReceiverOptions> = {}) {
   const clock = createVirtualClock(START);
   const store = createMemoryStore(() => clock.now());
   const config: ReceiverConfig = ReceiverOptions.parse(options);
   let position = 0;
-  let againMs = 0;
-  const make = (): Sink => createReceiverSink(board, config, contextFor("chat", clock, store));
+  let retryAtMs = 0;
+  const make = (): Sink => createReceiverSink(stub, config, contextFor("chat", clock, store));
   let sink = make();
 
-  async function write(events: readonly Event[], from: number, again = false, committedAt = ""): Promise<Receipt> {
-    await clock.advance(Math.max(0, againMs - clock.monotonic()));
+  async function write(
+    events: readonly Event[],
+    from: number,
+    isRedelivery = false,
+    committedAt = "",
+  ): Promise<Receipt> {
+    await clock.advance(Math.max(0, retryAtMs - clock.monotonic()));
     const positions = events.map((_, index) => from + index);
     const { failing, rejected } = await sink.write(events, never(), undefined, {
       positions,
       committedAt: positions.map(() => committedAt),
-      isRedelivery: again,
+      isRedelivery,
     });
     throwIfFailing(failing);
     return { rejected };
@@ -38,15 +43,15 @@ export function createSinkTest(board = createNoticeBoard("findable"), options: z
 
   function throwIfFailing(failing: FailedRequest | undefined): void {
     if (failing === undefined) return;
-    againMs = clock.monotonic() + Math.max(1_000, failing.retryInMs);
+    retryAtMs = clock.monotonic() + Math.max(1_000, failing.retryInMs);
     throw failing.error instanceof Error && failing.error.cause !== undefined ? failing.error.cause : failing.error;
   }
 
   return {
-    board,
+    stub,
     clock,
     store,
-    memory: createSinkState("chat", store),
+    sinkState: createSinkState("chat", store),
     restart() {
       sink = make();
     },
@@ -57,13 +62,13 @@ export function createSinkTest(board = createNoticeBoard("findable"), options: z
       return write(events, from);
     },
     /** Offers an event whose call at the receiver succeeds, but fails for the sink. */
-    async offerWithLostAnswer(event: Event, error: Error = new Retryable("The answer was lost.")): Promise<void> {
-      board.failCall = (isDone) => {
+    async offerLosingResponse(event: Event, error: Error = new Retryable("The response was lost.")): Promise<void> {
+      stub.failCall = (isDone) => {
         if (isDone) throw error;
       };
       const failure: unknown = await this.offer(event).catch((cause) => cause);
       if (failure !== error) throw new Error("The offer did not fail as expected.", { cause: failure });
-      board.failCall = () => undefined;
+      stub.failCall = () => undefined;
     },
     async offerEach(...events: readonly Event[]): Promise<void> {
       for (const event of events) {
@@ -75,7 +80,7 @@ export function createSinkTest(board = createNoticeBoard("findable"), options: z
       position += 1;
       return write([event], position, false, new Date(clock.now() - ms).toISOString());
     },
-    offerAgain: (events: readonly Event[]) => write(events, position - events.length + 1),
+    reoffer: (events: readonly Event[]) => write(events, position - events.length + 1),
     replay: (events: readonly Event[]) => write(events, position - events.length + 1, true),
     async tick() {
       const tickResult = await sink.tick?.(never());
@@ -88,7 +93,7 @@ export function createSinkTest(board = createNoticeBoard("findable"), options: z
         await sink.tick?.(never());
       }
     },
-    test: (say: (line: string) => void) => sink.test?.(say, never()),
+    test: (print: (line: string) => void) => sink.test?.(print, never()),
     /** Stores a pending gateway check of a site since now; null: of no site. */
     async gatewayCheckIsPending(siteId: number | null) {
       const since = new Date(clock.now()).toISOString();

@@ -5,7 +5,7 @@ import type {
 } from "#connectors/shared/receiver/receiver-interface.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 
-export interface BoardNote {
+export interface StubIncident {
   readonly id: number;
   readonly key: string;
   isOpen: boolean;
@@ -13,74 +13,80 @@ export interface BoardNote {
   message: IncidentMessage;
 }
 
-export interface NoticeBoard extends AlarmReceiver {
-  readonly notes: BoardNote[];
-  readonly said: string[];
-  failCall: (isDone: boolean, what: string, told: IncidentMessage) => void;
+export interface ReceiverStub extends AlarmReceiver {
+  readonly incidents: StubIncident[];
+  readonly calls: string[];
+  failCall: (isDone: boolean, action: string, message: IncidentMessage) => void;
   isSearchable: boolean;
-  readonly finds: () => number;
+  readonly findCount: () => number;
 }
 
-export function createNoticeBoard(
+export function createReceiverStub(
   repeatedOpenEffect: AlarmReceiver["repeatedOpenEffect"],
   more: Partial<AlarmReceiver> = {},
 ) {
-  const notes: BoardNote[] = [];
-  let finds = 0;
+  const incidents: StubIncident[] = [];
+  let findCount = 0;
 
-  function changeNote(what: string, told: IncidentMessage, change: () => BoardNote | undefined) {
-    board.failCall(false, what, told);
-    const line = `${what} ${told.status} ${told.text.title}`;
-    const note = change();
-    if (note === undefined) return "gone";
-    note.changeLog.push(line);
-    note.message = told;
-    board.said.push(line);
-    board.failCall(true, what, told);
-    return { ref: note.id, ticket: `N-${note.id}`, link: null };
+  function changeIncident(action: string, message: IncidentMessage, change: () => StubIncident | undefined) {
+    stub.failCall(false, action, message);
+    const line = `${action} ${message.status} ${message.text.title}`;
+    const incident = change();
+    if (incident === undefined) return "gone";
+    incident.changeLog.push(line);
+    incident.message = message;
+    stub.calls.push(line);
+    stub.failCall(true, action, message);
+    return { ref: incident.id, ticket: `N-${incident.id}`, link: null };
   }
 
-  const at = ({ ref }: IncidentReference) => notes.find(({ id }) => id === ref);
-  const board: NoticeBoard = {
+  const at = ({ ref }: IncidentReference) => incidents.find(({ id }) => id === ref);
+  const stub: ReceiverStub = {
     repeatedOpenEffect,
-    notes,
-    said: [],
+    incidents,
+    calls: [],
     failCall: () => undefined,
     isSearchable: true,
-    finds: () => finds,
-    async open(told) {
-      const reference = changeNote("open", told, () => {
-        const sameNote = repeatedOpenEffect === "same" ? notes.find(({ key }) => key === told.key) : undefined;
-        if (sameNote !== undefined) {
-          sameNote.isOpen = true;
-          return sameNote;
+    findCount: () => findCount,
+    async open(message) {
+      const reference = changeIncident("open", message, () => {
+        const existing = repeatedOpenEffect === "same" ? incidents.find(({ key }) => key === message.key) : undefined;
+        if (existing !== undefined) {
+          existing.isOpen = true;
+          return existing;
         }
-        const note: BoardNote = { id: notes.length + 1, key: told.key, isOpen: true, changeLog: [], message: told };
-        notes.push(note);
-        return note;
+        const incident: StubIncident = {
+          id: incidents.length + 1,
+          key: message.key,
+          isOpen: true,
+          changeLog: [],
+          message,
+        };
+        incidents.push(incident);
+        return incident;
       });
-      if (reference === "gone") throw new Error("A board takes everything.");
+      if (reference === "gone") throw new Error("The stub opens every incident.");
       return reference;
     },
-    update: async (told, reference) =>
-      changeNote("update", told, () => {
-        const note = at(reference);
-        if (note !== undefined && told.change === "retriggered") note.isOpen = true;
-        return note;
+    update: async (message, reference) =>
+      changeIncident("update", message, () => {
+        const incident = at(reference);
+        if (incident !== undefined && message.change === "retriggered") incident.isOpen = true;
+        return incident;
       }),
-    close: async (told, reference) =>
-      changeNote("close", told, () => {
-        const note = at(reference);
-        if (note !== undefined) note.isOpen = false;
-        return note;
+    close: async (message, reference) =>
+      changeIncident("close", message, () => {
+        const incident = at(reference);
+        if (incident !== undefined) incident.isOpen = false;
+        return incident;
       }),
     ...(repeatedOpenEffect === "findable"
       ? {
-          async find(told) {
-            finds += 1;
-            if (!board.isSearchable) throw new Retryable("The search is not to be had.");
-            const note = notes.find(({ key }) => key === told.key);
-            return note === undefined ? null : { ref: note.id, ticket: `N-${note.id}`, link: null };
+          async find(message) {
+            findCount += 1;
+            if (!stub.isSearchable) throw new Retryable("The search is unavailable.");
+            const incident = incidents.find(({ key }) => key === message.key);
+            return incident === undefined ? null : { ref: incident.id, ticket: `N-${incident.id}`, link: null };
           },
         }
       : {}),
@@ -88,5 +94,5 @@ export function createNoticeBoard(
     dispose: async () => undefined,
     ...more,
   };
-  return board;
+  return stub;
 }

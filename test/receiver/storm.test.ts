@@ -1,29 +1,29 @@
 import { describe, expect, test } from "vitest";
 import { addSilence, endSilence } from "#src/engine/silence/alarm-silences.ts";
 import { GATEWAY } from "../sample-events.ts";
-import { createSinkTest, gatewayOffline, gatewayOnline, START, sampleAlarm } from "./receiver-harness.ts";
-import { createNoticeBoard } from "./receiver-stub.ts";
+import { createHarness, gatewayOffline, gatewayOnline, START, sampleAlarm } from "./receiver-harness.ts";
+import { createReceiverStub } from "./receiver-stub.ts";
 
 const MINUTE = 60_000;
-const listTitles = (sinkTest: ReturnType<typeof createSinkTest>) =>
-  sinkTest.board.notes.map(({ isOpen, message: told }) => `${isOpen ? "open" : "closed"}: ${told.text.title}`);
+const listTitles = (sinkTest: ReturnType<typeof createHarness>) =>
+  sinkTest.stub.incidents.map(({ isOpen, message: told }) => `${isOpen ? "open" : "closed"}: ${told.text.title}`);
 
 describe("alarms attributed to an offline gateway", () => {
   const behindGateway = (n: number) => sampleAlarm(n, { behind: GATEWAY.id });
 
   test("are one incident whose list of alarms is updated at most every 30 s", async () => {
-    const sinkTest = createSinkTest();
+    const sinkTest = createHarness();
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(behindGateway(1).raised(), behindGateway(2).raised());
     expect(listTitles(sinkTest)).toEqual(["open: Gateway Basement gateway is offline: 2 of 2 alarms active"]);
-    expect(sinkTest.board.notes[0]?.message.text.list).toEqual([
+    expect(sinkTest.stub.incidents[0]?.message.text.list).toEqual([
       "B Alarm 1 (Active, 2026-11-02 13:00:00 +01:00)",
       "B Alarm 2 (Active, 2026-11-02 13:00:00 +01:00)",
     ]);
     await sinkTest.offer(behindGateway(3).raised());
-    expect(sinkTest.board.said).toHaveLength(1);
+    expect(sinkTest.stub.calls).toHaveLength(1);
     await sinkTest.passTime(MINUTE);
-    expect(sinkTest.board.said).toHaveLength(2);
+    expect(sinkTest.stub.calls).toHaveLength(2);
     expect(listTitles(sinkTest)[0]).toContain("3 of 3");
     await sinkTest.offer(behindGateway(1).resolved(2));
     await sinkTest.passTime(MINUTE);
@@ -31,7 +31,7 @@ describe("alarms attributed to an offline gateway", () => {
   });
 
   test("are opened singly when the gateway is back online and the alarms are still active", async () => {
-    const sinkTest = createSinkTest();
+    const sinkTest = createHarness();
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(behindGateway(1).raised(), behindGateway(2).raised());
     await sinkTest.offerEach(behindGateway(1).resolved(3), gatewayOnline(5));
@@ -49,7 +49,7 @@ describe("alarms attributed to an offline gateway", () => {
   });
 
   test("join the incident of the site's only gateway while their hold period lasts", async () => {
-    const sinkTest = createSinkTest(createNoticeBoard("findable"), { hold: "2m" });
+    const sinkTest = createHarness(createReceiverStub("findable"), { hold: "2m" });
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(sampleAlarm(1).raised(), sampleAlarm(2).raised());
     await sinkTest.offer(gatewayOffline());
@@ -58,7 +58,7 @@ describe("alarms attributed to an offline gateway", () => {
   });
 
   test("wait at most 125 s while a request for the state of the site's gateway is pending", async () => {
-    const sinkTest = createSinkTest();
+    const sinkTest = createHarness();
     await sinkTest.gatewayIs(true);
     await sinkTest.gatewayCheckIsPending(1);
     await sinkTest.offer(sampleAlarm(1).raised(), sampleAlarm(2, { site: 2 }).raised());
@@ -84,14 +84,14 @@ describe("alarms attributed to an offline gateway", () => {
   });
 
   test("do not wait for the state of the site's gateway with fold.gateway: false", async () => {
-    const sinkTest = createSinkTest(createNoticeBoard("same"), { fold: { gateway: false } });
+    const sinkTest = createHarness(createReceiverStub("same"), { fold: { gateway: false } });
     await sinkTest.gatewayCheckIsPending(1);
     await sinkTest.offer(sampleAlarm(1).raised());
     expect(listTitles(sinkTest)).toHaveLength(1);
   });
 
   test("stay in the incident of their gateway for at most 10 minutes after its return, while alarms of other gateways end", async () => {
-    const sinkTest = createSinkTest();
+    const sinkTest = createHarness();
     await sinkTest.gatewayIs(false);
     const anotherGateway = { value: { ...GATEWAY, id: "another", online: false }, siteId: 2, missingSince: null };
     const elsewhere = Array.from({ length: 9 }, (_, n) => sampleAlarm(10 + n, { site: 2, behind: "another" }));
@@ -106,7 +106,7 @@ describe("alarms attributed to an offline gateway", () => {
   });
 
   test("are opened singly when only the stored state shows that the gateway is back", async () => {
-    const sinkTest = createSinkTest();
+    const sinkTest = createHarness();
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(behindGateway(1).raised());
     await sinkTest.passTime(5 * MINUTE);
@@ -117,7 +117,7 @@ describe("alarms attributed to an offline gateway", () => {
   });
 
   test("are opened and closed singly when they are raised after the gateway is back online", async () => {
-    const sinkTest = createSinkTest();
+    const sinkTest = createHarness();
     await sinkTest.gatewayIs(false);
     await sinkTest.offerEach(behindGateway(1).raised(), behindGateway(1).resolved(3), gatewayOnline(5));
     await sinkTest.gatewayIs(true);
@@ -128,26 +128,26 @@ describe("alarms attributed to an offline gateway", () => {
   });
 
   test("open another incident at the next outage, even with the same first alarm", async () => {
-    const sinkTest = createSinkTest();
+    const sinkTest = createHarness();
     await sinkTest.gatewayIs(false);
     const alarm = behindGateway(1);
     await sinkTest.offerEach(alarm.raised(), alarm.resolved(3), gatewayOnline(5), alarm.retriggered(10));
-    expect(sinkTest.board.notes.map(({ isOpen }) => isOpen)).toEqual([false, true]);
-    expect(new Set(sinkTest.board.notes.map(({ key }) => key)).size).toBe(2);
+    expect(sinkTest.stub.incidents.map(({ isOpen }) => isOpen)).toEqual([false, true]);
+    expect(new Set(sinkTest.stub.incidents.map(({ key }) => key)).size).toBe(2);
     await sinkTest.offer(gatewayOnline(12), alarm.resolved(14));
     await sinkTest.passTime(MINUTE);
-    expect(sinkTest.board.notes.filter(({ isOpen }) => isOpen)).toEqual([]);
+    expect(sinkTest.stub.incidents.filter(({ isOpen }) => isOpen)).toEqual([]);
   });
 
   test("are opened singly with fold.gateway: false, and stay single if opened before the outage", async () => {
-    const apart = createSinkTest(createNoticeBoard("same"), { fold: { gateway: false } });
+    const apart = createHarness(createReceiverStub("same"), { fold: { gateway: false } });
     await apart.offer(behindGateway(1).raised(), behindGateway(2).raised());
-    expect(apart.board.notes).toHaveLength(2);
-    const sinkTest = createSinkTest();
+    expect(apart.stub.incidents).toHaveLength(2);
+    const sinkTest = createHarness();
     await sinkTest.offer(sampleAlarm(1).raised());
     await sinkTest.offer(behindGateway(2).raised(), sampleAlarm(1).acknowledged());
     expect(listTitles(sinkTest)[0]).toBe("open: Alarm 1, Building 1");
-    expect(sinkTest.board.notes).toHaveLength(2);
+    expect(sinkTest.stub.incidents).toHaveLength(2);
   });
 });
 
@@ -155,31 +155,31 @@ describe("a storm of alarms", () => {
   const storm = { fold: { storm: { openings: 5, within: "5m" } } } as const;
 
   test("is one incident from the sixth alarm on and closes with its last alarm", async () => {
-    const sinkTest = createSinkTest(createNoticeBoard("findable"), storm);
+    const sinkTest = createHarness(createReceiverStub("findable"), storm);
     const all = Array.from({ length: 30 }, (_, n) => sampleAlarm(n));
     await sinkTest.offer(...all.map((alarm) => alarm.raised()));
-    expect(sinkTest.board.notes).toHaveLength(6);
+    expect(sinkTest.stub.incidents).toHaveLength(6);
     expect(listTitles(sinkTest).at(-1)).toBe("open: 25 alarms at Building 1, 25 active");
     await sinkTest.offer(...all.map((alarm) => alarm.resolved(3)));
     await sinkTest.passTime(MINUTE);
-    expect(sinkTest.board.notes.filter(({ isOpen }) => isOpen)).toEqual([]);
-    expect(sinkTest.board.notes[5]?.message.text.list).toHaveLength(21);
-    expect(sinkTest.board.notes[5]?.message.text.list.at(-1)).toBe("and 5 more");
+    expect(sinkTest.stub.incidents.filter(({ isOpen }) => isOpen)).toEqual([]);
+    expect(sinkTest.stub.incidents[5]?.message.text.list).toHaveLength(21);
+    expect(sinkTest.stub.incidents[5]?.message.text.list.at(-1)).toBe("and 5 more");
   });
 
   test("does not include an alarm that is raised again after the alarm ended", async () => {
-    const sinkTest = createSinkTest(createNoticeBoard("findable"), storm);
+    const sinkTest = createHarness(createReceiverStub("findable"), storm);
     const all = Array.from({ length: 8 }, (_, n) => sampleAlarm(n));
     await sinkTest.offer(...all.map((alarm) => alarm.raised()));
     await sinkTest.offer(...all.map((alarm) => alarm.resolved(3)));
     await sinkTest.passTime(10 * MINUTE);
-    expect(sinkTest.board.notes.filter(({ isOpen }) => isOpen)).toEqual([]);
+    expect(sinkTest.stub.incidents.filter(({ isOpen }) => isOpen)).toEqual([]);
     await sinkTest.offer(all[7]?.retriggered(20) ?? sampleAlarm(7).retriggered(20));
     expect(listTitles(sinkTest).filter((title) => title.startsWith("open"))).toEqual(["open: Alarm 7, Building 1"]);
   });
 
   test("does not include an alarm that begins long after the other alarms of the storm", async () => {
-    const sinkTest = createSinkTest(createNoticeBoard("findable"), storm);
+    const sinkTest = createHarness(createReceiverStub("findable"), storm);
     await sinkTest.offer(...Array.from({ length: 8 }, (_, n) => sampleAlarm(n).raised()));
     await sinkTest.passTime(3 * MINUTE);
     await sinkTest.offer(sampleAlarm(20, { at: 3 }).raised());
@@ -191,17 +191,17 @@ describe("a storm of alarms", () => {
   });
 
   test("counts alarms per site, or of all sites together with over: all", async () => {
-    const bySite = createSinkTest(createNoticeBoard("same"), storm);
+    const bySite = createHarness(createReceiverStub("same"), storm);
     const spread = Array.from({ length: 12 }, (_, n) => sampleAlarm(n, { site: n % 3 }));
     await bySite.offer(...spread.map((alarm) => alarm.raised()));
-    expect(bySite.board.notes).toHaveLength(12);
-    const overAll = createSinkTest(createNoticeBoard("same"), { fold: { storm: { openings: 5, over: "all" } } });
+    expect(bySite.stub.incidents).toHaveLength(12);
+    const overAll = createHarness(createReceiverStub("same"), { fold: { storm: { openings: 5, over: "all" } } });
     await overAll.offer(...spread.map((alarm) => alarm.raised()));
     expect(listTitles(overAll).at(-1)).toBe("open: 7 alarms at several sites, 7 active");
   });
 
   test("does not include alarms behind an offline gateway before the gateway is online again", async () => {
-    const sinkTest = createSinkTest(createNoticeBoard("findable"), storm);
+    const sinkTest = createHarness(createReceiverStub("findable"), storm);
     await sinkTest.gatewayIs(false);
     const behindGateway = Array.from({ length: 9 }, (_, n) => sampleAlarm(n, { behind: GATEWAY.id }));
     await sinkTest.offer(...behindGateway.map((alarm) => alarm.raised()));
@@ -219,25 +219,25 @@ describe("a storm of alarms", () => {
 
 describe("a short alarm", () => {
   test("is not sent if it ends within the hold period, unlike a longer alarm", async () => {
-    const sinkTest = createSinkTest(createNoticeBoard("findable"), { hold: "2m" });
+    const sinkTest = createHarness(createReceiverStub("findable"), { hold: "2m" });
     const [short, long] = [sampleAlarm(1), sampleAlarm(2)];
     await sinkTest.offer(short.raised(), long.raised());
-    expect(sinkTest.board.said).toEqual([]);
+    expect(sinkTest.stub.calls).toEqual([]);
     await sinkTest.passTime(MINUTE);
     await sinkTest.offer(short.resolved(1));
     await sinkTest.passTime(90_000);
     expect(listTitles(sinkTest)).toEqual(["open: Alarm 2, Building 1"]);
     await sinkTest.offer(long.resolved(3));
     expect(listTitles(sinkTest)).toEqual(["closed: Alarm 2, Building 1"]);
-    expect((await sinkTest.memory.all()).size).toBe(1);
+    expect((await sinkTest.sinkState.all()).size).toBe(1);
   });
 
   test("is not sent when the sink receives its beginning and end together", async () => {
-    const sinkTest = createSinkTest(createNoticeBoard("findable"), { hold: "2m" });
+    const sinkTest = createHarness(createReceiverStub("findable"), { hold: "2m" });
     const [short, long] = [sampleAlarm(1), sampleAlarm(2)];
     await sinkTest.clock.advance(60 * MINUTE);
     await sinkTest.offer(short.raised(), short.resolved(1), long.raised(), long.resolved(30));
-    expect(sinkTest.board.said.map((line) => line.split(",")[0])).toEqual([
+    expect(sinkTest.stub.calls.map((line) => line.split(",")[0])).toEqual([
       "open resolved Alarm 2",
       "close resolved Alarm 2",
     ]);
@@ -249,7 +249,7 @@ describe("quiet hours of a receiver", () => {
   const quiet = { quiet: [{ priorities: ["C"], from: "13:30", to: "07:00" }] };
 
   test("delay the listed priorities in the site's time zone until they end", async () => {
-    const sinkTest = createSinkTest(createNoticeBoard("findable"), quiet);
+    const sinkTest = createHarness(createReceiverStub("findable"), quiet);
     await sinkTest.passTime(40 * MINUTE, MINUTE);
     const [urgent, rest, over] = [
       sampleAlarm(1, { priority: "A", at: 40 }),
@@ -268,7 +268,7 @@ describe("quiet hours of a receiver", () => {
   });
 
   test("do not delay the end of an open incident", async () => {
-    const sinkTest = createSinkTest(createNoticeBoard("findable"), quiet);
+    const sinkTest = createHarness(createReceiverStub("findable"), quiet);
     const alarm = sampleAlarm(1, { priority: "C" });
     await sinkTest.offer(alarm.raised());
     await sinkTest.passTime(60 * MINUTE, MINUTE);
@@ -280,7 +280,7 @@ describe("quiet hours of a receiver", () => {
 describe("a silence of alarms", () => {
   const time = (minutes: number) => new Date(START + minutes * MINUTE).toISOString();
   async function silenced(minutes: number, more = {}) {
-    const sinkTest = createSinkTest();
+    const sinkTest = createHarness();
     await addSilence(sinkTest.store, {
       ...{ id: "s1", source: null, site: 1, priorities: null, name: null, alarm: null, isTold: true },
       ...{ from: time(0), to: time(minutes), reason: "Repair", madeBy: "cli", ...more },
@@ -323,7 +323,7 @@ describe("a silence of alarms", () => {
 });
 
 test("500 alarms in one batch are applied in ten steps, between which other work runs", async () => {
-  const sinkTest = createSinkTest(createNoticeBoard("findable"), { hold: "1h" });
+  const sinkTest = createHarness(createReceiverStub("findable"), { hold: "1h" });
   await sinkTest.offer(sampleAlarm(0).raised());
   let turns = 0;
   let timer = setImmediate(function countTurn() {

@@ -1,15 +1,15 @@
 import { expect, test } from "vitest";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { addTicketsOnCommit, alarmTicketKey, readAlarmTickets } from "#src/engine/views/alarm-tickets.ts";
-import { createSinkTest, sampleAlarm } from "./receiver-harness.ts";
-import { createNoticeBoard } from "./receiver-stub.ts";
+import { createHarness, sampleAlarm } from "./receiver-harness.ts";
+import { createReceiverStub } from "./receiver-stub.ts";
 
 test("ticketsOf returns open and closed tickets, for single alarms and for alarms grouped behind a gateway", async () => {
-  const sinkTest = createSinkTest(createNoticeBoard("findable"));
+  const sinkTest = createHarness(createReceiverStub("findable"));
   const [own, behind, over] = [sampleAlarm(1), sampleAlarm(2, { behind: "7" }), sampleAlarm(3)];
   await sinkTest.offer(own.raised(), behind.raised(), over.raised());
   await sinkTest.offer(over.resolved(4));
-  await sinkTest.memory.put(new Map([["something", { of: "another connector" }]]));
+  await sinkTest.sinkState.put(new Map([["something", { of: "another connector" }]]));
   const tickets = await readAlarmTickets((set) => sinkTest.store.documents(set), ["chat", "absent"]);
   const of = (one: ReturnType<typeof sampleAlarm>) => tickets.get(alarmTicketKey("main", one.episode));
   const chat = { sink: "chat", link: null };
@@ -19,9 +19,9 @@ test("ticketsOf returns open and closed tickets, for single alarms and for alarm
 });
 
 test("ticketsOf returns only http(s) addresses as links", async () => {
-  const sinkTest = createSinkTest(createNoticeBoard("same"));
+  const sinkTest = createHarness(createReceiverStub("same"));
   for (const [n, link] of ["https://example.com/1", "javascript:alert(1)", "file:///etc/passwd"].entries()) {
-    sinkTest.board.open = async () => ({ ref: n, ticket: null, link });
+    sinkTest.stub.open = async () => ({ ref: n, ticket: null, link });
     await sinkTest.offer(sampleAlarm(n).raised());
   }
   const tickets = await readAlarmTickets((set) => sinkTest.store.documents(set), ["chat"]);
@@ -29,7 +29,7 @@ test("ticketsOf returns only http(s) addresses as links", async () => {
 });
 
 test("withTickets adds the ticket of an alarm to its later events", async () => {
-  const sinkTest = createSinkTest(createNoticeBoard("findable"));
+  const sinkTest = createHarness(createReceiverStub("findable"));
   const [one, two] = [sampleAlarm(1), sampleAlarm(2)];
   await sinkTest.offer(one.raised());
   const store = addTicketsOnCommit(sinkTest.store, () => ["chat"]);

@@ -8,7 +8,7 @@ import { documentSet } from "#src/engine/store/store.ts";
 import type { StoredLedger } from "#src/engine/sync/stored-documents.ts";
 import { absent } from "../real-servers.ts";
 import type { ArrivedEvent } from "./receivers.ts";
-import { buildStage, type Stage } from "./run-harness.ts";
+import { createRunHarness, type Harness } from "./run-harness.ts";
 
 const hasMissingServers = [absent("mosquitto"), absent("victoria-metrics"), absent("influxd")].includes(true);
 
@@ -31,7 +31,7 @@ interface Transition {
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 describe.skipIf(hasMissingServers)("a recorded run with real servers and one kill of the worker", () => {
-  let stage: Stage;
+  let harness: Harness;
   let committed: readonly AnyEvent[];
   let histories: ReadonlyMap<string, StoredLedger>;
   let transitions: readonly Transition[];
@@ -41,32 +41,32 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
   const setPoint = { id: "recorded-run-set-point", value: 75 };
 
   beforeAll(async () => {
-    stage = await buildStage();
-    let worker = await stage.startWorker();
+    harness = await createRunHarness();
+    let worker = await harness.startWorker();
     await pause(BEFORE_KILL_MS);
-    await waitUntil("the first history", async () => historyPoints(stage) > POINTS_BEFORE_KILL);
+    await waitUntil("the first history", async () => historyPoints(harness) > POINTS_BEFORE_KILL);
     await worker.end("SIGKILL");
 
-    worker = await stage.startWorker();
-    const { id } = await stage.postControl<{ id: string }>("alarms/raise", { site_id: 1, description: "by hand" });
+    worker = await harness.startWorker();
+    const { id } = await harness.postControl<{ id: string }>("alarms/raise", { site_id: 1, description: "by hand" });
     acknowledgedAlarm = id;
     await pause(8_000);
-    await stage.postControl("alarms/acknowledge", { id, by: "Kari", message: "on my way" });
-    await stage.mqtt.publish("plenum/cmd/main/10169/set", JSON.stringify(setPoint));
+    await harness.postControl("alarms/acknowledge", { id, by: "Kari", message: "on my way" });
+    await harness.mqtt.publish("plenum/cmd/main/10169/set", JSON.stringify(setPoint));
     await pause(AFTER_KILL_MS - 8_000);
-    await stage.postControl("alarms/resolve", { id });
+    await harness.postControl("alarms/resolve", { id });
 
-    const { now_ms: endMs } = await stage.ask<{ now_ms: number }>("now");
+    const { now_ms: endMs } = await harness.ask<{ now_ms: number }>("now");
     await pause(LAST_POLLS_MS);
-    await waitUntil("the past", async () => historyPoints(stage) > POINTS_AT_END);
+    await waitUntil("the past", async () => historyPoints(harness) > POINTS_AT_END);
     await waitUntil("the sinks", async () => {
-      const lags = JSON.parse(await stage.plenum(["outbox", "--json"]));
+      const lags = JSON.parse(await harness.plenum(["outbox", "--json"]));
       return lags.every((sink: { depth: number; again: number }) => sink.depth + sink.again < 50);
     });
     expect(await worker.end("SIGTERM")).toBe(0);
-    everTransitions = await stage.ask<Transition[]>("truth/transitions?from_ms=0");
+    everTransitions = await harness.ask<Transition[]>("truth/transitions?from_ms=0");
 
-    const store = await openStore({ folder: stage.stateFolder, clock: systemClock, readOnly: true });
+    const store = await openStore({ folder: harness.stateFolder, clock: systemClock, readOnly: true });
     committed = (await store.outbox.latest(1_000_000)).map(({ event }) => event as AnyEvent).reverse();
     histories = await store.documents<StoredLedger>(documentSet("history", "main"));
     await store.close();
@@ -74,11 +74,15 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
     transitions = everTransitions.filter(({ atMs }) => atMs > firstPollMs && atMs <= endMs);
   }, 600_000);
 
-  afterAll(() => stage?.clear());
+  afterAll(() => harness?.clear());
 
   test("delivers every alarm transition of the service once to MQTT, webhook and file, and no other transition", () => {
-    const arrivals = { mqtt: stage.mqtt.arrived, webhook: stage.webhooks.arrived, file: fileEvents(stage.eventFolder) };
-    expect(stage.webhooks.refused).toEqual([]);
+    const arrivals = {
+      mqtt: harness.mqtt.arrived,
+      webhook: harness.webhooks.arrived,
+      file: fileEvents(harness.eventFolder),
+    };
+    expect(harness.webhooks.refused).toEqual([]);
     const happened = new Set(
       everTransitions.map(({ kind, alarmId, triggeredAtMs }) => episodeKey(kind, alarmId, triggeredAtMs)),
     );
@@ -109,7 +113,7 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
   });
 
   test("the file and MQTT receive every committed event, in commit order for each object", () => {
-    const files = withoutDuplicates(fileEvents(stage.eventFolder));
+    const files = withoutDuplicates(fileEvents(harness.eventFolder));
     expect(new Set(files.map((e) => e.id))).toEqual(new Set(committed.map((e) => e.id)));
     const order = new Map(committed.map((event, index) => [event.id, index]));
     const lastPosition = new Map<string, number>();
@@ -119,15 +123,15 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
       lastPosition.set(event.subject, position);
     }
     const overMqtt = new Set([
-      ...stage.mqtt.arrived.map((e) => e.id),
-      ...stage.mqtt.messages.map(({ payload }) => String(payload.id)),
+      ...harness.mqtt.arrived.map((e) => e.id),
+      ...harness.mqtt.messages.map(({ payload }) => String(payload.id)),
     ]);
     expect(committed.filter((e) => !overMqtt.has(e.id)).map((e) => `${e.type} ${e.subject}`)).toEqual([]);
   });
 
   test("events with the same id have the same content", () => {
     const contentById = new Map<string, string>();
-    for (const event of [...stage.mqtt.arrived, ...stage.webhooks.arrived, ...fileEvents(stage.eventFolder)]) {
+    for (const event of [...harness.mqtt.arrived, ...harness.webhooks.arrived, ...fileEvents(harness.eventFolder)]) {
       const text = JSON.stringify(event);
       expect(contentById.get(event.id) ?? text).toBe(text);
       contentById.set(event.id, text);
@@ -137,8 +141,8 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
   test("VictoriaMetrics and InfluxDB receive every committed value, and no unreadable value", async () => {
     const values = committed.filter((e): e is Event<"tag-value"> & AnyEvent => e.type === "tag-value");
     expect(values.length).toBeGreaterThan(150);
-    const inVictoria = await victoriaPoints(stage, "tag_value_value");
-    const inInflux = await influxPoints(stage, "SELECT value FROM tag_value GROUP BY tag_id");
+    const inVictoria = await victoriaPoints(harness, "tag_value_value");
+    const inInflux = await influxPoints(harness, "SELECT value FROM tag_value GROUP BY tag_id");
     for (const { data, time } of values) {
       if (typeof data.value === "boolean") continue;
       const key = `${data.tag.id} ${Date.parse(time)}`;
@@ -148,13 +152,13 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
       else expect(inVictoria.get(key), `VictoriaMetrics ${key}`).toBeCloseTo(wanted, 6);
       expect(inInflux.get(key), `InfluxDB ${key}`).toBe(wanted);
     }
-    const invalid = await (await fetch(`${stage.victoriaMetrics.url}/metrics`)).text();
+    const invalid = await (await fetch(`${harness.victoriaMetrics.url}/metrics`)).text();
     expect(/vm_rows_invalid_total\{type="influx"\} (\d+)/.exec(invalid)?.[1] ?? "0").toBe("0");
   });
 
   test("every history point up to the watermark arrives once and equals the point of the service", async () => {
     const points = new Map<string, number | boolean | null>();
-    for (const event of withoutDuplicates(fileEvents(stage.eventFolder))) {
+    for (const event of withoutDuplicates(fileEvents(harness.eventFolder))) {
       if (event.type !== "tag-history") continue;
       for (const { time, value } of event.data.points) {
         const key = `${event.data.tag.id} ${time}`;
@@ -163,7 +167,7 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
       }
     }
     expect(points.size).toBeGreaterThan(POINTS_AT_END);
-    const inInflux = await influxPoints(stage, "SELECT value FROM tag_history GROUP BY tag_id");
+    const inInflux = await influxPoints(harness, "SELECT value FROM tag_history GROUP BY tag_id");
     let comparedCount = 0;
     for (const [key, held] of histories) {
       const tag = key.split(" ")[0] ?? "";
@@ -171,7 +175,7 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
       if (ownPoints.length === 0 || held.state !== "following") continue;
       const from = ownPoints.map((each) => each.split(" ")[1] ?? "").toSorted()[0] ?? "";
       const query = new URLSearchParams({ tag, from, to: held.watermark, resolution: "5m", tz: "Europe/Helsinki" });
-      const truePoints = await stage.ask<{ startMs: number; value: number | boolean | null }[]>(
+      const truePoints = await harness.ask<{ startMs: number; value: number | boolean | null }[]>(
         `truth/history?${query}`,
       );
       for (const { startMs, value } of truePoints) {
@@ -185,16 +189,16 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
   });
 
   test("a set-point from MQTT is written once, read back and confirmed", async () => {
-    const results = withoutDuplicates(stage.mqtt.arrived).filter((e) => e.type === "command-result");
+    const results = withoutDuplicates(harness.mqtt.arrived).filter((e) => e.type === "command-result");
     expect(results.map((e) => [e.data.commandId, e.data.outcome, e.data.readBack])).toEqual([
       [setPoint.id, "confirmed", setPoint.value],
     ]);
-    const writes = await stage.ask<{ tagId: string; value: number }[]>("truth/writes");
+    const writes = await harness.ask<{ tagId: string; value: number }[]>("truth/writes");
     expect(writes.map(({ tagId, value }) => [tagId, value])).toEqual([["10169", setPoint.value]]);
   });
 
   test("the service rejects no request because of the quota, not even after the kill", async () => {
-    const { totals, busiest_minute } = await stage.ask<{
+    const { totals, busiest_minute } = await harness.ask<{
       totals: Record<string, number>;
       busiest_minute: number;
     }>("truth/totals");
@@ -220,8 +224,8 @@ function fileEvents(folder: string): readonly ArrivedEvent[] {
     .map((line) => JSON.parse(line));
 }
 
-function historyPoints(stage: Stage): number {
-  return fileEvents(stage.eventFolder).reduce(
+function historyPoints(harness: Harness): number {
+  return fileEvents(harness.eventFolder).reduce(
     (sum, event) => sum + (event.type === "tag-history" ? event.data.points.length : 0),
     0,
   );
@@ -236,11 +240,11 @@ async function waitUntil(what: string, holds: () => Promise<boolean>): Promise<v
 }
 
 /** `tag id, time in ms` → value. Queries until the number of points is stable, because new points appear late. */
-async function victoriaPoints(stage: Stage, name: string): Promise<Map<string, number>> {
+async function victoriaPoints(harness: Harness, name: string): Promise<Map<string, number>> {
   let points = new Map<string, number>();
   for (let attempt = 0; attempt < 20; attempt += 1) {
-    await fetch(`${stage.victoriaMetrics.url}/internal/force_flush`);
-    const response = await fetch(`${stage.victoriaMetrics.url}/api/v1/export?match[]=${name}`);
+    await fetch(`${harness.victoriaMetrics.url}/internal/force_flush`);
+    const response = await fetch(`${harness.victoriaMetrics.url}/api/v1/export?match[]=${name}`);
     const foundPoints = new Map<string, number>();
     for (const line of (await response.text()).split("\n").filter((text) => text !== "")) {
       const { metric, values, timestamps } = JSON.parse(line);
@@ -264,9 +268,9 @@ interface InfluxAnswer {
   }[];
 }
 
-async function influxPoints(stage: Stage, query: string): Promise<Map<string, number>> {
+async function influxPoints(harness: Harness, query: string): Promise<Map<string, number>> {
   const parameters = new URLSearchParams({ db: "plenum", epoch: "ms", q: query });
-  const answer = (await (await fetch(`${stage.influx.url}/query?${parameters}`)).json()) as InfluxAnswer;
+  const answer = (await (await fetch(`${harness.influx.url}/query?${parameters}`)).json()) as InfluxAnswer;
   const points = new Map<string, number>();
   for (const { tags, values } of answer.results[0]?.series ?? []) {
     for (const [time, value] of values) if (value !== null) points.set(`${tags.tag_id} ${time}`, value);

@@ -17,9 +17,9 @@ const SPEED = 3600;
 
 const SITES = [1, 6, 14];
 
-export type Stage = Awaited<ReturnType<typeof buildStage>>;
+export type Harness = Awaited<ReturnType<typeof createRunHarness>>;
 
-export async function buildStage() {
+export async function createRunHarness() {
   const folder = temporaryFolder("recorded-run");
   const [mosquitto, victoriaMetrics, influx] = await Promise.all([
     startMosquitto(),

@@ -1,6 +1,6 @@
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
-import { ALARMS_ONLY, createTrial, type TrialSync } from "../sync/sync-harness.ts";
+import { ALARMS_ONLY, createHarness, type SyncHarness } from "../sync/sync-harness.ts";
 import type { Step, World } from "./scenario-files.ts";
 
 const TOKEN = "simulator-token";
@@ -9,7 +9,7 @@ const TOKEN = "simulator-token";
 export async function playScenario(world: World, steps: readonly Step[]) {
   const ids = new Map<string, string>();
   const openTrial = () =>
-    createTrial({
+    createHarness({
       simulator: { alarms: { recorded: false }, ...world.simulator },
       sync: { ...ALARMS_ONLY, ...world.sync, schedules: { ...ALARMS_ONLY.schedules, ...world.sync.schedules } },
       pageSize: world.page_size,
@@ -68,16 +68,16 @@ function definedTokenFields(token: NonNullable<Step["token"]>) {
 }
 
 function moveBetweenPages(
-  trial: TrialSync,
+  harness: SyncHarness,
   move: { resolve: string; raise: string },
   idOf: (name: string) => string,
   raise: (alarm: { name: string; site: number }) => void,
 ): void {
   let hasMoved = false;
-  trial.onRequest((path, query) => {
+  harness.onRequest((path, query) => {
     if (hasMoved || !path.endsWith("/alarms") || query.get("status") !== "active" || query.has("page")) return;
     hasMoved = true;
-    trial.simulator.control.resolveAlarm(idOf(move.resolve));
+    harness.simulator.control.resolveAlarm(idOf(move.resolve));
     raise({ name: move.raise, site: 3 });
   });
 }

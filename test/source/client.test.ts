@@ -5,7 +5,7 @@ import { readClocks } from "#src/core/runtime/elapsed-time.ts";
 import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { TagIdError } from "#src/engine/source/queries.ts";
 import { StaleSocket } from "#src/engine/source/transport.ts";
-import { CALLS, failureOf, GOOD, never, passThrough, reply, TOKEN, tagRecord, trialSource } from "./source-harness.ts";
+import { CALLS, failureOf, GOOD, never, openHarness, passThrough, reply, TOKEN, tagRecord } from "./source-harness.ts";
 
 const DAY = "from=2026-06-01T00%3A00%3A00Z&to=2026-06-02T00%3A00%3A00Z&resolution=1h&tz=Europe%2FStockholm";
 const PATHS: Record<string, string> = {
@@ -79,11 +79,11 @@ describe("requests to each endpoint", () => {
     "%s: sends one request with path, media types and token, and parses the reply",
     async (name) => {
       const clock = { now: () => 1_780_315_200_000, monotonic: () => 0, sleep: async () => {} };
-      const trial = trialSource(() => reply(200, GOOD[name]), { clock });
-      const parsed = await CALLS[name]?.(trial.source);
+      const harness = openHarness(() => reply(200, GOOD[name]), { clock });
+      const parsed = await CALLS[name]?.(harness.source);
       expect(JSON.parse(JSON.stringify(parsed))).toEqual(PARSED[name]);
-      expect(trial.requests).toHaveLength(1);
-      const [request] = trial.requests;
+      expect(harness.requests).toHaveLength(1);
+      const [request] = harness.requests;
       expect(request?.path).toBe(`/base/api/v1/${PATHS[name]}`);
       expect(request?.method).toBe(name === "write" ? "POST" : "GET");
       const [accept, authorization] = ["application/json", `Bearer ${TOKEN}`];
@@ -93,23 +93,23 @@ describe("requests to each endpoint", () => {
   );
 
   it("requests health without a token and without the quota", async () => {
-    const trial = trialSource(() => reply(200, { status: "healthy", timestamp: "2026-06-01T00:00:00Z" }));
-    expect(await trial.source.health(never())).toEqual({ status: "healthy", time: "2026-06-01T00:00:00.000Z" });
-    expect(trial.requests[0]?.headers).toMatchObject({ accept: "application/json" });
-    expect(trial.requests[0]?.headers).not.toHaveProperty("authorization");
-    expect(trial.runs).toEqual([]);
+    const harness = openHarness(() => reply(200, { status: "healthy", timestamp: "2026-06-01T00:00:00Z" }));
+    expect(await harness.source.health(never())).toEqual({ status: "healthy", time: "2026-06-01T00:00:00.000Z" });
+    expect(harness.requests[0]?.headers).toMatchObject({ accept: "application/json" });
+    expect(harness.requests[0]?.headers).not.toHaveProperty("authorization");
+    expect(harness.runs).toEqual([]);
   });
 
   it("sends tag requests through the quota in their lane, and list requests without the quota", async () => {
     const headers = { "x-ratelimit-limit": "20", "x-ratelimit-remaining": "7" };
-    const trial = trialSource(({ path }) => reply(200, GOOD[/tags\/(\w+)/.exec(path)?.[1] ?? ""], headers));
-    for (const name of ["read", "write", "history"]) await CALLS[name]?.(trial.source);
-    expect(trial.runs.map(({ lane, endpoint }) => `${lane} ${endpoint}`)).toEqual([
+    const harness = openHarness(({ path }) => reply(200, GOOD[/tags\/(\w+)/.exec(path)?.[1] ?? ""], headers));
+    for (const name of ["read", "write", "history"]) await CALLS[name]?.(harness.source);
+    expect(harness.runs.map(({ lane, endpoint }) => `${lane} ${endpoint}`)).toEqual([
       "live read",
       "write write",
       "history history",
     ]);
-    expect(trial.observed).toEqual(Array(3).fill({ limit: 20, remaining: 7 }));
+    expect(harness.observed).toEqual(Array(3).fill({ limit: 20, remaining: 7 }));
   });
 });
 
@@ -125,20 +125,20 @@ describe("the health check", () => {
     ["a redirect", () => reply(302, "", { location: "https://login.example" })],
     ["a time-out", () => Promise.reject(new Error("late"))],
   ])("reports unhealthy for %s and pauses no request", async (_name, answer) => {
-    const trial = trialSource(answer);
-    expect(await trial.source.health(never())).toEqual(unhealthy);
-    expect(trial.holds).toEqual([]);
+    const harness = openHarness(answer);
+    expect(await harness.source.health(never())).toEqual(unhealthy);
+    expect(harness.holds).toEqual([]);
   });
 });
 
 describe("pauses that the service requests", () => {
   it("a 429 pauses the endpoint's quota for the stated time and one second of rounding", async () => {
-    const trial = trialSource(() =>
+    const harness = openHarness(() =>
       reply(429, { errors: [{ status: 429, message: "slow", meta: { retry_after: 12 } }] }),
     );
-    const failure = await failureOf(trial.source.read(["1"], "live", never()));
+    const failure = await failureOf(harness.source.read(["1"], "live", never()));
     expect(failure).toBeInstanceOf(Throttled);
-    expect(trial.holds).toEqual([{ forMs: 13_000, scope: "read" }]);
+    expect(harness.holds).toEqual([{ forMs: 13_000, scope: "read" }]);
   });
 
   it("a 503 pauses every lane, with growing back-off if no time is stated", async () => {
@@ -147,10 +147,10 @@ describe("pauses that the service requests", () => {
       now += ms;
     };
     const clock = { now: () => now, monotonic: () => now, sleep };
-    const trial = trialSource(() => reply(503, "<html>maintenance</html>"), { clock });
+    const harness = openHarness(() => reply(503, "<html>maintenance</html>"), { clock });
     for (let i = 0; i < 7; i++)
-      expect(await failureOf(trial.source.me(never()))).toMatchObject({ kind: "throttled", retryAfterMs: null });
-    expect(trial.holds.map((hold) => [hold.forMs, hold.scope])).toEqual(
+      expect(await failureOf(harness.source.me(never()))).toMatchObject({ kind: "throttled", retryAfterMs: null });
+    expect(harness.holds.map((hold) => [hold.forMs, hold.scope])).toEqual(
       [22_500, 45_000, 90_000, 180_000, 360_000, 675_000, 675_000].map((ms) => [ms, "everything"]),
     );
     expect(now).toBeGreaterThanOrEqual(22_500 + 45_000 + 90_000 + 180_000 + 360_000 + 675_000);
@@ -158,7 +158,7 @@ describe("pauses that the service requests", () => {
 
   it("a pause begins before the refused request frees its slot, so that no other request is sent in between", async () => {
     const order: string[] = [];
-    const trial = trialSource(() => reply(429, { errors: [{ status: 429 }] }), {
+    const harness = openHarness(() => reply(429, { errors: [{ status: 429 }] }), {
       limiter: {
         ...passThrough({ holds: [], runs: [], observed: [] }),
         async run(_lane, _endpoint, task) {
@@ -172,7 +172,7 @@ describe("pauses that the service requests", () => {
         observeHeaders: () => order.push("observed"),
       },
     });
-    await failureOf(trial.source.read(["1"], "live", never()));
+    await failureOf(harness.source.read(["1"], "live", never()));
     expect(order).toEqual(["observed", "held", "place given up"]);
   });
 });
@@ -180,25 +180,25 @@ describe("pauses that the service requests", () => {
 describe("a stale kept-alive socket", () => {
   it("makes the client repeat a GET once, using a second request slot", async () => {
     let first = true;
-    const trial = trialSource(() => {
+    const harness = openHarness(() => {
       if (!first) return reply(200, GOOD.read);
       first = false;
       throw new StaleSocket("stale");
     });
-    const { readings } = await trial.source.read(["1", "2"], "live", never());
+    const { readings } = await harness.source.read(["1", "2"], "live", never());
     expect(readings).toHaveLength(2);
-    expect(trial.runs).toHaveLength(2);
+    expect(harness.runs).toHaveLength(2);
   });
 
   it.each([
     ["read", 2, "a GET that fails twice"],
     ["write", 1, "a POST without repeating it"],
   ])("a stale socket makes a %s fail after %i requests: %s", async (name, requests) => {
-    const trial = trialSource(() => {
+    const harness = openHarness(() => {
       throw new StaleSocket("stale");
     });
-    expect(await failureOf(CALLS[name]?.(trial.source) ?? Promise.resolve())).toMatchObject({ kind: "retryable" });
-    expect(trial.requests).toHaveLength(requests);
+    expect(await failureOf(CALLS[name]?.(harness.source) ?? Promise.resolve())).toMatchObject({ kind: "retryable" });
+    expect(harness.requests).toHaveLength(requests);
   });
 });
 
@@ -206,29 +206,29 @@ describe("writing values", () => {
   const write = (tagId: string, value: number | boolean) => ({ tagId, value });
 
   it("calls prepare when the slot is free and sends exactly its result", async () => {
-    const trial = trialSource(() => reply(200, GOOD.write));
-    const written = await trial.source.write(async () => {
-      expect(trial.runs).toHaveLength(1);
-      expect(trial.requests).toHaveLength(0);
+    const harness = openHarness(() => reply(200, GOOD.write));
+    const written = await harness.source.write(async () => {
+      expect(harness.runs).toHaveLength(1);
+      expect(harness.requests).toHaveLength(0);
       return [write("1", 21.5), write("2", false)];
     }, never());
     const tags = [write("1", 21.5), write("2", false)].map(({ tagId, value }) => ({ tag_id: tagId, value }));
-    expect(JSON.parse(trial.requests[0]?.body ?? "")).toEqual({ tags });
+    expect(JSON.parse(harness.requests[0]?.body ?? "")).toEqual({ tags });
     expect(written.map((reading) => [reading.id, reading.value])).toEqual([["1", 21.5]]);
   });
 
   it("sends nothing when prepare returns no values, or rejects: the write rejects with that error", async () => {
-    const trial = trialSource(() => reply(200, GOOD.write));
-    expect(await trial.source.write(async () => [], never())).toEqual([]);
+    const harness = openHarness(() => reply(200, GOOD.write));
+    expect(await harness.source.write(async () => [], never())).toEqual([]);
     const trouble = new Error("disk full");
-    await expect(trial.source.write(() => Promise.reject(trouble), never())).rejects.toBe(trouble);
-    expect(trial.requests).toHaveLength(0);
+    await expect(harness.source.write(() => Promise.reject(trouble), never())).rejects.toBe(trouble);
+    expect(harness.requests).toHaveLength(0);
   });
 
   it("does not call prepare without a token", async () => {
-    const trial = trialSource(() => reply(200, GOOD.write), { environment: {} });
+    const harness = openHarness(() => reply(200, GOOD.write), { environment: {} });
     const prepare = vi.fn(async () => [write("1", 1)]);
-    expect(await failureOf(trial.source.write(prepare, never()))).toMatchObject({ kind: "config" });
+    expect(await failureOf(harness.source.write(prepare, never()))).toMatchObject({ kind: "config" });
     expect(prepare).not.toHaveBeenCalled();
   });
 
@@ -239,9 +239,9 @@ describe("writing values", () => {
     ["21 tags", Array.from({ length: 21 }, (_, i) => write(String(i), 1))],
     ["two ids in one text", [write("1,2", 1)]],
   ])("rejects %s before it sends a request", async (_name, writes) => {
-    const trial = trialSource(() => reply(200, GOOD.write));
-    await expect(trial.source.write(async () => writes, never())).rejects.toBeInstanceOf(Rejected);
-    expect(trial.requests).toHaveLength(0);
+    const harness = openHarness(() => reply(200, GOOD.write));
+    await expect(harness.source.write(async () => writes, never())).rejects.toBeInstanceOf(Rejected);
+    expect(harness.requests).toHaveLength(0);
   });
 });
 
@@ -255,44 +255,44 @@ describe("validation of requests", () => {
     ["a range that ends where it starts", { ...range, to: range.from }, "rejected"],
     ["an unknown zone", { ...range, timeZone: "Europe/Stokholm" }, "config"],
   ])("sends no history request with %s", async (_name, query, kind) => {
-    const trial = trialSource(() => reply(200, GOOD.history));
-    const failure = await failureOf(trial.source.history({ tagIds: ["1"], ...query }, "history", never()));
+    const harness = openHarness(() => reply(200, GOOD.history));
+    const failure = await failureOf(harness.source.history({ tagIds: ["1"], ...query }, "history", never()));
     expect(failure).toMatchObject({ kind });
-    expect(trial.requests).toHaveLength(0);
+    expect(harness.requests).toHaveLength(0);
   });
 
   const tooMany = Array.from({ length: 21 }, (_, i) => String(i));
   it.each([[[]], [tooMany], [["a,b"]], [[""]]])("sends no read request for the tag ids %j", async (ids) => {
-    const trial = trialSource(() => reply(200, GOOD.read));
-    await expect(trial.source.read(ids, "live", never())).rejects.toBeInstanceOf(TagIdError);
-    expect(trial.requests).toHaveLength(0);
+    const harness = openHarness(() => reply(200, GOOD.read));
+    await expect(harness.source.read(ids, "live", never())).rejects.toBeInstanceOf(TagIdError);
+    expect(harness.requests).toHaveLength(0);
   });
 
   it("requests a repeated tag once", async () => {
-    const trial = trialSource(() => reply(200, { data: [{ ...tagRecord("1"), value: 1 }] }));
-    await trial.source.read(["1", "1"], "live", never());
-    expect(trial.requests[0]?.path).toBe("/base/api/v1/tags/read?tags=1");
+    const harness = openHarness(() => reply(200, { data: [{ ...tagRecord("1"), value: 1 }] }));
+    await harness.source.read(["1", "1"], "live", never());
+    expect(harness.requests[0]?.path).toBe("/base/api/v1/tags/read?tags=1");
   });
 });
 
 it("a request that is aborted rejects with the signal's reason and counts as no failure", async () => {
   const controller = new AbortController();
-  const trial = trialSource(async (_request, signal) => {
+  const harness = openHarness(async (_request, signal) => {
     controller.abort(new OrderlyStop());
     signal.throwIfAborted();
     return reply(200, GOOD.read);
   });
-  await expect(trial.source.read(["1"], "live", controller.signal)).rejects.toBeInstanceOf(OrderlyStop);
-  expect((await trial.metrics.apiRequests.get()).values).toEqual([]);
+  await expect(harness.source.read(["1"], "live", controller.signal)).rejects.toBeInstanceOf(OrderlyStop);
+  expect((await harness.metrics.apiRequests.get()).values).toEqual([]);
 });
 
 it("the request metric counts requests by outcome", async () => {
   let status = 200;
-  const trial = trialSource(() => (status === 200 ? reply(200, GOOD.read) : reply(200, { errors: [{ status }] })));
-  await trial.source.read(["1"], "live", never());
+  const harness = openHarness(() => (status === 200 ? reply(200, GOOD.read) : reply(200, { errors: [{ status }] })));
+  await harness.source.read(["1"], "live", never());
   status = 401;
-  await failureOf(trial.source.read(["1"], "live", never()));
-  expect((await trial.metrics.apiRequests.get()).values).toEqual([
+  await failureOf(harness.source.read(["1"], "live", never()));
+  expect((await harness.metrics.apiRequests.get()).values).toEqual([
     { labels: { source: "trial", endpoint: "read", outcome: "ok" }, value: 1 },
     { labels: { source: "trial", endpoint: "read", outcome: "config" }, value: 1 },
   ]);
@@ -301,7 +301,7 @@ it("the request metric counts requests by outcome", async () => {
 describe("a 401 while the token is being replaced", () => {
   const refusing = (next: string | undefined, isNewAccepted = true) => {
     const environment: Record<string, string | undefined> = { PLENUM_TOKEN: TOKEN };
-    return trialSource(
+    return openHarness(
       ({ headers, path }) => {
         if (isNewAccepted && headers.authorization !== `Bearer ${TOKEN}`)
           return reply(200, GOOD[path.includes("/read") ? "read" : "me"]);
@@ -319,10 +319,13 @@ describe("a 401 while the token is being replaced", () => {
 
   it("repeats the request with the new token, using a second request slot", async () => {
     for (const name of ["read", "me"]) {
-      const trial = refusing("18|new");
-      expect(await outcomeOf(CALLS[name]?.(trial.source))).toBe("answered");
-      expect(trial.requests.map(({ headers }) => headers.authorization)).toEqual([`Bearer ${TOKEN}`, "Bearer 18|new"]);
-      expect(trial.runs).toHaveLength(name === "read" ? 2 : 0);
+      const harness = refusing("18|new");
+      expect(await outcomeOf(CALLS[name]?.(harness.source))).toBe("answered");
+      expect(harness.requests.map(({ headers }) => headers.authorization)).toEqual([
+        `Bearer ${TOKEN}`,
+        "Bearer 18|new",
+      ]);
+      expect(harness.runs).toHaveLength(name === "read" ? 2 : 0);
     }
   });
 
@@ -332,15 +335,15 @@ describe("a 401 while the token is being replaced", () => {
       ["read", undefined],
       ["write", "18|new"],
     ] as const) {
-      const trial = refusing(next);
-      expect(await outcomeOf(CALLS[name]?.(trial.source))).toBe("unauthenticated");
-      expect(trial.requests).toHaveLength(1);
+      const harness = refusing(next);
+      expect(await outcomeOf(CALLS[name]?.(harness.source))).toBe("unauthenticated");
+      expect(harness.requests).toHaveLength(1);
     }
   });
 
   it("rejects the request when the service rejects the new token too", async () => {
-    const trial = refusing("18|new", false);
-    expect(await outcomeOf(CALLS.me?.(trial.source))).toBe("unauthenticated");
-    expect(trial.requests).toHaveLength(2);
+    const harness = refusing("18|new", false);
+    expect(await outcomeOf(CALLS.me?.(harness.source))).toBe("unauthenticated");
+    expect(harness.requests).toHaveLength(2);
   });
 });

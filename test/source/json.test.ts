@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { asFailure } from "#src/core/errors/errors.ts";
 import { parseJson } from "#src/engine/source/reply.ts";
 import { seed } from "../seed.ts";
-import { CALLS, GOOD, trialSource } from "./source-harness.ts";
+import { CALLS, GOOD, openHarness } from "./source-harness.ts";
 
 const parsed = (text: string | Uint8Array) =>
   parseJson(typeof text === "string" ? new TextEncoder().encode(text) : text);
@@ -96,7 +96,7 @@ it("damaged replies of every endpoint give a result or a Plenum error, and chang
   const sleep = async (ms: number) => {
     nowMs += ms;
   };
-  const trial = trialSource(() => ({ status: 200, headers: {}, body: Buffer.from(text) }), {
+  const harness = openHarness(() => ({ status: 200, headers: {}, body: Buffer.from(text) }), {
     clock: { now: () => nowMs, monotonic: () => nowMs, sleep },
   });
   await fc.assert(
@@ -105,7 +105,7 @@ it("damaged replies of every endpoint give a result or a Plenum error, and chang
         const index = Math.floor(at * body.length);
         return body.slice(0, index) + insert + body.slice(index + remove);
       }, JSON.stringify(GOOD[name]));
-      const error = await Promise.resolve(CALLS[name]?.(trial.source)).then(
+      const error = await Promise.resolve(CALLS[name]?.(harness.source)).then(
         () => null,
         (thrown: unknown) => thrown,
       );

@@ -1,18 +1,18 @@
 import { describe, expect, it } from "vitest";
-import { allItems, allPages, never, reply, trialSource } from "./source-harness.ts";
+import { allItems, allPages, never, openHarness, reply } from "./source-harness.ts";
 
 /** As numbers, both ids would be equal. */
 const [FIRST, SECOND] = ["9007199254740993", "9007199254740992"];
 
 const page = (records: readonly string[]) =>
   `{"data":[${records.join()}],"meta":{"current_page":1,"last_page":1,"per_page":100,"total":${records.length}}}`;
-const served = (records: readonly string[]) => trialSource(() => reply(200, page(records)));
+const served = (records: readonly string[]) => openHarness(() => reply(200, page(records)));
 const attributes = `"attributes":{"display_name":"Supply","description":null,"unit":null}`;
 
 describe("ids beyond 2^53", () => {
   it("ids beyond 2^53 keep every digit in a list of tags", async () => {
-    const trial = served([FIRST, SECOND].map((id) => `{"type":"tags","id":${id},${attributes}}`));
-    const tags = await allItems(trial.source.tags({ siteId: 1 }, never()));
+    const harness = served([FIRST, SECOND].map((id) => `{"type":"tags","id":${id},${attributes}}`));
+    const tags = await allItems(harness.source.tags({ siteId: 1 }, never()));
     expect(tags.map(({ id }) => id)).toEqual([FIRST, SECOND]);
   });
 
@@ -32,17 +32,19 @@ describe("ids beyond 2^53", () => {
   });
 
   it("a site with an id beyond 2^53 is left out of the list and counted", async () => {
-    const trial = served([`{"id":${FIRST},"display_name":"A"}`, `{"id":7,"display_name":"B"}`]);
-    const [only] = await allPages(trial.source.sites({}, never()));
+    const harness = served([`{"id":${FIRST},"display_name":"A"}`, `{"id":7,"display_name":"B"}`]);
+    const [only] = await allPages(harness.source.sites({}, never()));
     expect(only?.items).toEqual([{ id: 7, displayName: "B" }]);
     expect(only?.total).toBe(2);
-    expect((await trial.metrics.unknownWords.get()).values).toMatchObject([{ labels: { field: "site.id" }, value: 1 }]);
+    expect((await harness.metrics.unknownWords.get()).values).toMatchObject([
+      { labels: { field: "site.id" }, value: 1 },
+    ]);
   });
 
   it("a site with an id beyond 2^53 is left out of the token information", async () => {
     const sites = `[{"id":${FIRST},"display_name":"A"},{"id":7,"display_name":"B"}]`;
     const token = `{"name":"t","abilities":["read:tags"],"expires_at":null,"sites":${sites}}`;
-    const trial = trialSource(() => reply(200, `{"data":{"user":{},"token":${token}}}`));
-    expect((await trial.source.me(never())).sites).toEqual([{ id: 7, displayName: "B" }]);
+    const harness = openHarness(() => reply(200, `{"data":{"user":{},"token":${token}}}`));
+    expect((await harness.source.me(never())).sites).toEqual([{ id: 7, displayName: "B" }]);
   });
 });

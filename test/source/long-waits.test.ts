@@ -7,7 +7,7 @@ import type { Source } from "#src/engine/source/source.ts";
 import { closeAfterTest } from "../test-resources.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createVolatileMemory, START_MS, usedBefore, type VolatileMemory } from "./quota-harness.ts";
-import { failureOf, never, reply, TOKEN, trialConfig } from "./source-harness.ts";
+import { failureOf, never, reply, TOKEN, testConfig } from "./source-harness.ts";
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
@@ -21,12 +21,12 @@ interface Rig {
   service: { refusal: (() => ReturnType<typeof reply>) | null; healthy: boolean };
 }
 
-function rig(memory = usedBefore(createVolatileMemory(), "trial"), clock = createVirtualClock(START_MS)): Rig {
+function openHarness(memory = usedBefore(createVolatileMemory(), "trial"), clock = createVirtualClock(START_MS)): Rig {
   const sent: Rig["sent"] = [];
   const service: Rig["service"] = { refusal: null, healthy: true };
   const source = createSource({
     name: "trial",
-    config: trialConfig("https://service.example"),
+    config: testConfig("https://service.example"),
     limiter: createQuota({ source: "trial", clock, store: memory }),
     clock,
     metrics: createMetrics(),
@@ -72,67 +72,67 @@ describe.each([
   ["a 429 of a list with a wait of 30 days", tooMany],
 ])("a pause of 30 days: %s", (_name, refusal) => {
   test("ends within three minutes after the health check succeeds, and alarms are polled again", async () => {
-    const trial = rig();
-    trial.service.refusal = refusal;
-    trial.service.healthy = false;
-    const times = listing(trial);
-    await trial.clock.advance(20 * MINUTE);
-    expect(asked(trial, /alarms/)).toHaveLength(1);
-    expect(asked(trial, /healthcheck/).length).toBeLessThanOrEqual(20);
-    trial.service.refusal = null;
-    trial.service.healthy = true;
-    await trial.clock.advance(3 * MINUTE);
+    const harness = openHarness();
+    harness.service.refusal = refusal;
+    harness.service.healthy = false;
+    const times = listing(harness);
+    await harness.clock.advance(20 * MINUTE);
+    expect(asked(harness, /alarms/)).toHaveLength(1);
+    expect(asked(harness, /healthcheck/).length).toBeLessThanOrEqual(20);
+    harness.service.refusal = null;
+    harness.service.healthy = true;
+    await harness.clock.advance(3 * MINUTE);
     expect(times.length).toBeGreaterThan(0);
-    await trial.clock.advance(5 * MINUTE);
+    await harness.clock.advance(5 * MINUTE);
     expect(times.length).toBeGreaterThan(8);
-    const health = asked(trial, /healthcheck/).length;
-    await trial.clock.advance(HOUR);
-    expect(asked(trial, /healthcheck/)).toHaveLength(health);
+    const health = asked(harness, /healthcheck/).length;
+    await harness.clock.advance(HOUR);
+    expect(asked(harness, /healthcheck/)).toHaveLength(health);
   });
 
   test("permits another trial request 5, 10 and 20 minutes after refused trial requests", async () => {
-    const trial = rig();
-    trial.service.refusal = refusal;
-    listing(trial);
-    await trial.clock.advance(50 * MINUTE);
-    const times = asked(trial, /alarms/);
+    const harness = openHarness();
+    harness.service.refusal = refusal;
+    listing(harness);
+    await harness.clock.advance(50 * MINUTE);
+    const times = asked(harness, /alarms/);
     const gaps = times.slice(1).map((atMs, index) => (atMs - (times[index] ?? 0)) / MINUTE);
     expect(gaps.map(Math.round)).toEqual([2, 5, 10, 20]);
   });
 
   test("permits no trial request while healthy and unhealthy responses of the health check alternate", async () => {
-    const trial = rig();
-    trial.service.refusal = refusal;
-    listing(trial);
+    const harness = openHarness();
+    harness.service.refusal = refusal;
+    listing(harness);
     for (let minute = 0; minute < 30; minute += 1) {
-      trial.service.healthy = minute % 2 === 0;
-      await trial.clock.advance(MINUTE);
+      harness.service.healthy = minute % 2 === 0;
+      await harness.clock.advance(MINUTE);
     }
-    expect(asked(trial, /alarms/)).toHaveLength(1);
+    expect(asked(harness, /alarms/)).toHaveLength(1);
   });
 });
 
 test("after a 503 without a wait, the list continues after one successful health check", async () => {
-  const trial = rig();
-  trial.service.refusal = () => reply(503, { errors: [{ status: 503 }] });
-  trial.service.healthy = false;
-  const times = listing(trial);
-  await trial.clock.advance(20 * MINUTE);
-  const refused = asked(trial, /alarms/).length;
-  trial.service.healthy = true;
-  await trial.clock.advance(61_000);
-  expect(asked(trial, /alarms/)).toHaveLength(refused + 1);
-  await trial.clock.advance(4 * MINUTE);
-  expect(asked(trial, /alarms/)).toHaveLength(refused + 1);
-  trial.service.refusal = null;
-  await trial.clock.advance(2 * MINUTE);
+  const harness = openHarness();
+  harness.service.refusal = () => reply(503, { errors: [{ status: 503 }] });
+  harness.service.healthy = false;
+  const times = listing(harness);
+  await harness.clock.advance(20 * MINUTE);
+  const refused = asked(harness, /alarms/).length;
+  harness.service.healthy = true;
+  await harness.clock.advance(61_000);
+  expect(asked(harness, /alarms/)).toHaveLength(refused + 1);
+  await harness.clock.advance(4 * MINUTE);
+  expect(asked(harness, /alarms/)).toHaveLength(refused + 1);
+  harness.service.refusal = null;
+  await harness.clock.advance(2 * MINUTE);
   expect(times.length).toBeGreaterThan(0);
 });
 
 describe("a 429 of the tag endpoints with a wait of 30 days", () => {
   test("is followed by a read as a trial request; a waiting write is sent only after that request", async () => {
-    const trial = rig();
-    const { clock, source, sent, service } = trial;
+    const harness = openHarness();
+    const { clock, source, sent, service } = harness;
     service.refusal = tooMany;
     const refused = failureOf(source.read(["1"], "live", never()));
     await clock.advance(1_000);
@@ -151,13 +151,13 @@ describe("a 429 of the tag endpoints with a wait of 30 days", () => {
   });
 
   test("a pause of 30 days also ends by a trial request after a restart", async () => {
-    const before = rig();
+    const before = openHarness();
     before.service.refusal = tooMany;
     const refused = failureOf(before.source.read(["1"], "live", never()));
     await before.clock.advance(1_000);
     await refused;
     await before.source.close();
-    const after = rig(before.memory, before.clock);
+    const after = openHarness(before.memory, before.clock);
     const read = after.source.read(["1"], "live", never());
     listing(after);
     await after.clock.advance(4 * MINUTE);

@@ -2,23 +2,23 @@ import { describe, expect, it } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import { registerSecret } from "#src/core/values/secret-masking.ts";
 import type { FindRecord } from "#src/engine/source/source.ts";
-import { allItems, allPages, envelope, failureOf, never, reply, tagRecord, trialSource } from "./source-harness.ts";
+import { allItems, allPages, envelope, failureOf, never, openHarness, reply, tagRecord } from "./source-harness.ts";
 
 const NONE_STORED = () => undefined;
 
 function listOfTags(records = ["1", "2", "3", "4"].map(tagRecord)) {
-  const trial = trialSource(({ path }) => {
+  const harness = openHarness(({ path }) => {
     const number = Number(new URLSearchParams(path.split("?")[1]).get("page") ?? 1);
     const data = records.slice(2 * number - 2, 2 * number);
     const next = number === 1 ? "?page=2" : null;
     return reply(200, envelope(data, { current_page: number, last_page: 2, per_page: 2, total: 4 }, { next }));
   });
   const tags = (stored: FindRecord<Tag> = NONE_STORED, siteId = 1) =>
-    allItems(trial.source.tags({ siteId }, never(), stored));
-  return { ...trial, records, tags };
+    allItems(harness.source.tags({ siteId }, never(), stored));
+  return { ...harness, records, tags };
 }
 
-const notes = async ({ metrics }: ReturnType<typeof trialSource>) =>
+const notes = async ({ metrics }: ReturnType<typeof openHarness>) =>
   Object.fromEntries(
     (await metrics.unknownWords.get()).values.map(({ labels, value }) => [(labels as { field: string }).field, value]),
   );

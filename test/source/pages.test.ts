@@ -8,12 +8,12 @@ import {
   allPages,
   envelope,
   failureOf,
+  type Harness,
   never,
+  openHarness,
   reply,
-  type Trial,
   tagRecord,
-  trialConfig,
-  trialSource,
+  testConfig,
 } from "./source-harness.ts";
 
 const LIST = "https://service.example/base/api/v1/alarms";
@@ -21,7 +21,7 @@ const paramsOf = ({ path }: { readonly path: string }) => new URL(path, "https:/
 const pageOf = (request: { readonly path: string }) => Number(paramsOf(request).get("page") ?? 1);
 
 function pagedAlarms(count: number, next: (page: number) => string | null, more: object = {}) {
-  return trialSource((request) => {
+  return openHarness((request) => {
     const page = pageOf(request);
     const size = Number(paramsOf(request).get("per_page"));
     const last = Math.ceil(count / size);
@@ -33,7 +33,7 @@ function pagedAlarms(count: number, next: (page: number) => string | null, more:
 }
 
 const small = {
-  config: trialConfig("https://service.example/base", { page_size: { alarms: 2, others: 2 } }),
+  config: testConfig("https://service.example/base", { page_size: { alarms: 2, others: 2 } }),
 };
 const FILTER = { status: "all", siteId: 7, acknowledged: false, search: "pump & fan" } as const;
 
@@ -54,11 +54,11 @@ describe("the link to the next page (links.next)", () => {
     ["that is no address", () => "http://["],
     ["with prototype keys", (page: number) => `${LIST}?__proto__=x&constructor=y&page=${page}`],
   ])("%s: the client requests the pages of the same list with its own filters", async (_name, next) => {
-    const trial = pagedAlarms(5, next);
-    const items = await allItems(trial.source.alarms(FILTER, never()));
+    const harness = pagedAlarms(5, next);
+    const items = await allItems(harness.source.alarms(FILTER, never()));
     expect(items.map((alarm) => alarm.id)).toEqual(["a0", "a1", "a2", "a3", "a4"]);
-    expect(trial.requests).toHaveLength(3);
-    for (const [index, request] of trial.requests.entries()) {
+    expect(harness.requests).toHaveLength(3);
+    for (const [index, request] of harness.requests.entries()) {
       const url = new URL(request.path, "https://service.example");
       expect(url.pathname).toBe("/base/api/v1/alarms");
       expect(url.searchParams.getAll("status")).toEqual(["all"]);
@@ -75,14 +75,14 @@ describe("the link to the next page (links.next)", () => {
 
   it("a next link with a cursor is followed", async () => {
     const cursors = [null, "abc", "def"];
-    const trial = trialSource((request) => {
+    const harness = openHarness((request) => {
       const at = cursors.indexOf(paramsOf(request).get("cursor"));
       const next = cursors[at + 1];
       const links = { next: next === undefined ? null : `${LIST}?cursor=${next}` };
       const { meta, ...rest } = envelope([alarmRecord(`a${at}`)], {}, links);
       return reply(200, { ...rest, meta: { total: 3, per_page: "500", path: meta.path } });
     });
-    const pages = await allPages(trial.source.alarms({ status: "all" }, never()));
+    const pages = await allPages(harness.source.alarms({ status: "all" }, never()));
     expect(pages.map((page) => page.items[0]?.id)).toEqual(["a0", "a1", "a2"]);
     expect(pages.map(({ number, total, hasMore: more }) => `${number} ${total} ${more}`)).toEqual([
       "1 3 true",
@@ -92,14 +92,14 @@ describe("the link to the next page (links.next)", () => {
   });
 
   it("page numbers in meta replace a missing next link", async () => {
-    const trial = pagedAlarms(5, () => null);
-    expect(await allItems(trial.source.alarms({ status: "all" }, never()))).toHaveLength(5);
+    const harness = pagedAlarms(5, () => null);
+    expect(await allItems(harness.source.alarms({ status: "all" }, never()))).toHaveLength(5);
   });
 
   it("a next link to another origin is counted as unusual", async () => {
-    const trial = pagedAlarms(5, (page) => `https://attacker.example/?page=${page}`);
-    await allItems(trial.source.alarms({ status: "all" }, never()));
-    expect((await trial.metrics.unknownWords.get()).values).toMatchObject([
+    const harness = pagedAlarms(5, (page) => `https://attacker.example/?page=${page}`);
+    await allItems(harness.source.alarms({ status: "all" }, never()));
+    expect((await harness.metrics.unknownWords.get()).values).toMatchObject([
       { labels: { field: "links.next" }, value: 2 },
     ]);
   });
@@ -107,7 +107,7 @@ describe("the link to the next page (links.next)", () => {
 
 describe("endless lists", () => {
   const endless = (next: (page: number) => string, meta: object = {}) =>
-    trialSource((request) => {
+    openHarness((request) => {
       const page = pageOf(request);
       const list = { current_page: page, per_page: 500, ...meta };
       return reply(200, envelope([alarmRecord(`a${page}`)], list, { next: next(page) }));
@@ -118,10 +118,10 @@ describe("endless lists", () => {
     ["a link to the first page", endless(() => LIST.concat("?page=1")), 1],
     ["the first page over and over", endless(() => `${LIST}?page=2`, { current_page: 1 }), 2],
     ["a link that skips a page", endless((page) => `${LIST}?page=${page + 2}`), 2],
-  ])("an endless list is malformed: %s", async (_name, trial, requests) => {
-    const failure = await failureOf(allItems(trial.source.alarms({ status: "all" }, never())));
+  ])("an endless list is malformed: %s", async (_name, harness, requests) => {
+    const failure = await failureOf(allItems(harness.source.alarms({ status: "all" }, never())));
     expect(failure).toMatchObject({ kind: "malformed" });
-    expect(trial.requests).toHaveLength(requests);
+    expect(harness.requests).toHaveLength(requests);
   });
 
   it("an endless list ends after 1,000 pages, or after 300 s, not counting the time in Plenum's queues", async () => {
@@ -161,8 +161,8 @@ describe("endless lists", () => {
 });
 
 describe("page sizes", () => {
-  const config = trialConfig("https://service.example/base", { page_size: { others: 500 } });
-  const sizes = ({ requests }: Trial) => requests.map((request) => paramsOf(request).get("per_page"));
+  const config = testConfig("https://service.example/base", { page_size: { others: 500 } });
+  const sizes = ({ requests }: Harness) => requests.map((request) => paramsOf(request).get("per_page"));
 
   it.each([
     ["the source per_page", { message: "too large", source: "per_page" }],
@@ -170,27 +170,27 @@ describe("page sizes", () => {
     ["the source query.perPage", { message: "too large", source: "query.perPage" }],
     ["no source", { message: "The per page must be at most 100." }],
   ])("uses the default page size after one request is rejected with %s", async (_name, said) => {
-    const trial = trialSource(
+    const harness = openHarness(
       ({ path }) =>
         path.includes("per_page=500")
           ? reply(200, { errors: [{ status: 422, ...said }] })
           : reply(200, envelope([tagRecord("1")], { per_page: 100 })),
       { config },
     );
-    expect(await allItems(trial.source.tags({ siteId: 1 }, never()))).toHaveLength(1);
-    expect(await allItems(trial.source.tags({ siteId: 2 }, never()))).toHaveLength(1);
-    expect(sizes(trial)).toEqual(["500", "100", "100"]);
+    expect(await allItems(harness.source.tags({ siteId: 1 }, never()))).toHaveLength(1);
+    expect(await allItems(harness.source.tags({ siteId: 2 }, never()))).toHaveLength(1);
+    expect(sizes(harness)).toEqual(["500", "100", "100"]);
   });
 
   it("does not repeat a list request after an error about another field", async () => {
     const errors = [{ status: 422, message: "no", source: "site_id" }];
-    const trial = trialSource(() => reply(200, { errors }), { config });
-    expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({ field: "site_id" });
-    expect(trial.requests).toHaveLength(1);
+    const harness = openHarness(() => reply(200, { errors }), { config });
+    expect(await failureOf(allItems(harness.source.tags({ siteId: 1 }, never())))).toMatchObject({ field: "site_id" });
+    expect(harness.requests).toHaveLength(1);
   });
 
   const threePages = (sizeOf: (page: number) => number) =>
-    trialSource(
+    openHarness(
       (request) => {
         const page = pageOf(request);
         const meta = { current_page: page, last_page: 3, per_page: sizeOf(page), total: 3 };
@@ -200,14 +200,14 @@ describe("page sizes", () => {
     );
 
   it("continues with the page size that the service returns", async () => {
-    const trial = threePages(() => 50);
-    expect(await allItems(trial.source.tags({ siteId: 1 }, never()))).toHaveLength(3);
-    expect(sizes(trial)).toEqual(["500", "50", "50"]);
+    const harness = threePages(() => 50);
+    expect(await allItems(harness.source.tags({ siteId: 1 }, never()))).toHaveLength(3);
+    expect(sizes(harness)).toEqual(["500", "50", "50"]);
   });
 
   it("rejects a list whose page size changes, because pages would overlap", async () => {
-    const trial = threePages((page) => 50 + page);
-    expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({ kind: "malformed" });
+    const harness = threePages((page) => 50 + page);
+    expect(await failureOf(allItems(harness.source.tags({ siteId: 1 }, never())))).toMatchObject({ kind: "malformed" });
   });
 });
 
@@ -219,8 +219,8 @@ describe("pages with uncountable records", () => {
     ["an id that is no whole number", envelope([{ ...tagRecord("1"), id: 1e300 }])],
     ["a record that is null", envelope([null])],
   ])("a page is malformed if its records cannot be counted: %s", async (_name, body) => {
-    const trial = trialSource(() => reply(200, body));
-    expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({ kind: "malformed" });
+    const harness = openHarness(() => reply(200, body));
+    expect(await failureOf(allItems(harness.source.tags({ siteId: 1 }, never())))).toMatchObject({ kind: "malformed" });
   });
 });
 
@@ -232,8 +232,8 @@ describe("empty objects and lists in the form that PHP sends", () => {
     ["errors as an object", { ...envelope([tagRecord("1")]), errors: {} }, ["1"]],
     ["attributes as a list", envelope([{ ...tagRecord("1"), attributes: [] }]), ["1"]],
   ])("%s: the list is complete", async (_name, body, ids) => {
-    const trial = trialSource(() => reply(200, body));
-    const listing = await readPages(trial.source.tags({ siteId: 1 }, never()), { idOf: (tag) => tag.id });
+    const harness = openHarness(() => reply(200, body));
+    const listing = await readPages(harness.source.tags({ siteId: 1 }, never()), { idOf: (tag) => tag.id });
     expect(listing).toMatchObject({ complete: true });
     expect(listing.complete && listing.items.map((tag) => tag.id)).toEqual(ids);
   });
@@ -243,18 +243,18 @@ describe("empty objects and lists in the form that PHP sends", () => {
     ["no total", { data: [tagRecord("1")], links: {}, meta: {} }],
     ["no meta", { data: [tagRecord("1")] }],
   ])("%s: the list is incomplete but has its records", async (_name, body) => {
-    const trial = trialSource(() => reply(200, body));
-    const listing = await readPages(trial.source.tags({ siteId: 1 }, never()), { idOf: (tag) => tag.id });
+    const harness = openHarness(() => reply(200, body));
+    const listing = await readPages(harness.source.tags({ siteId: 1 }, never()), { idOf: (tag) => tag.id });
     expect(listing).toMatchObject({ complete: false, count: 1, total: null });
     expect(listing.complete ? [] : listing.readItems).toHaveLength(1);
   });
 
   it("without links and counts: the client requests pages until a page is not full", async () => {
-    const trial = trialSource((request) => {
+    const harness = openHarness((request) => {
       const page = pageOf(request);
       const records = Array.from({ length: page === 1 ? 100 : 3 }, (_, i) => tagRecord(`${page}-${i}`));
       return reply(200, { data: records, links: [], meta: [] });
     });
-    expect(await allItems(trial.source.tags({ siteId: 1 }, never()))).toHaveLength(103);
+    expect(await allItems(harness.source.tags({ siteId: 1 }, never()))).toHaveLength(103);
   });
 });

@@ -3,15 +3,15 @@ import type { OfferedSlot, QueueLane } from "#src/engine/source/source.ts";
 import type { BootClockMark, QuotaPause, QuotaSlot, QuotaStore } from "#src/engine/store/store.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
-export interface Rig {
+export interface Harness {
   readonly clock: VirtualClock;
   readonly quota: Quota;
   readonly store: VolatileMemory;
   readonly left: { readonly name: string; readonly at: number }[];
-  ask(lane: QueueLane, name?: string, ask?: Ask): Promise<string>;
+  ask(lane: QueueLane, name?: string, ask?: QuotaRequest): Promise<string>;
 }
 
-export interface Ask {
+export interface QuotaRequest {
   readonly endpoint?: "read" | "write" | "history";
   readonly signal?: AbortSignal;
   readonly latencyMs?: number;
@@ -62,9 +62,9 @@ export function usedBefore(log: VolatileMemory = createVolatileMemory(), source 
   return log;
 }
 
-export function createRig(
+export function createHarness(
   options: Partial<QuotaOptions> & { readonly store?: VolatileMemory; readonly clock?: VirtualClock } = {},
-): Rig {
+): Harness {
   const clock = options.clock ?? createVirtualClock(START_MS);
   const store = options.store ?? usedBefore();
   const quota = createQuota({ source: "test", ...options, clock, store });
@@ -89,6 +89,6 @@ export function createRig(
   };
 }
 
-export function mostInAMinute(left: Rig["left"]): number {
+export function mostInAMinute(left: Harness["left"]): number {
   return Math.max(0, ...left.map(({ at }) => left.filter((each) => each.at >= at && each.at < at + 60_000).length));
 }

@@ -5,7 +5,7 @@ import {
   type OtherClientUse,
 } from "#src/engine/source/quota/refusal-slowdown.ts";
 import { createSpentRequestSlots } from "#src/engine/source/quota/sent-request-store.ts";
-import { createRig, usedBefore } from "./quota-harness.ts";
+import { createHarness, usedBefore } from "./quota-harness.ts";
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
@@ -172,13 +172,13 @@ describe("the detection of another client", () => {
 });
 
 describe("limits and pauses stated by the service", () => {
-  const ready = async (options: Parameters<typeof createRig>[0] = {}) => {
-    const rig = createRig(options);
-    await rig.quota.start();
-    const limits = () => rig.quota.status().buckets.map(({ perMinute }) => perMinute);
+  const ready = async (options: Parameters<typeof createHarness>[0] = {}) => {
+    const harness = createHarness(options);
+    await harness.quota.start();
+    const limits = () => harness.quota.status().buckets.map(({ perMinute }) => perMinute);
     const state = (limit: number | null, remaining = limit) =>
-      rig.quota.observeHeaders("read", { limit, remaining }, rig.clock.monotonic());
-    return { ...rig, limits, state };
+      harness.quota.observeHeaders("read", { limit, remaining }, harness.clock.monotonic());
+    return { ...harness, limits, state };
   };
 
   test("stated limits apply if lower, down to 1, and are ignored if invalid", async () => {
@@ -234,7 +234,7 @@ describe("limits and pauses stated by the service", () => {
     const store = usedBefore();
     let isBroken = true;
     const load = async (key: string) => (isBroken ? Promise.reject(new Error("The disk is broken.")) : store.load(key));
-    const { ask, clock } = createRig({ store: { ...store, load } });
+    const { ask, clock } = createHarness({ store: { ...store, load } });
     await expect(ask("write")).rejects.toThrow("The disk is broken.");
     isBroken = false;
     const asked = ask("write");
@@ -253,7 +253,7 @@ describe("limits and pauses stated by the service", () => {
     const log = { warn: (_facts: object, text: string) => told.push(text) } as never;
     const { save, saveDeferred, savePause } = store;
     const saves = { save: failing(save), saveDeferred: failing(saveDeferred), savePause: failing(savePause) };
-    const { ask, clock, quota } = createRig({ log, store: { ...store, ...saves } });
+    const { ask, clock, quota } = createHarness({ log, store: { ...store, ...saves } });
     const asked = ask("write", "asked", { latencyMs: 500 });
     await clock.run(100);
     isBroken = true;

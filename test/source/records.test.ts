@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { registerSecret } from "#src/core/values/secret-masking.ts";
 import { createRecordParsers } from "#src/engine/source/records.ts";
-import { alarmRecord, GOOD, never, reply, tagRecord, trialSource } from "./source-harness.ts";
+import { alarmRecord, GOOD, never, openHarness, reply, tagRecord } from "./source-harness.ts";
 
 const SECRET = "schema-secret-0123456789";
 registerSecret(SECRET);
@@ -128,22 +128,22 @@ describe("token information", () => {
     ["a site without id", ["token", "sites"], [{ display_name: "x" }]],
   ])("token information is malformed with %s", async (_name, place, to) => {
     const body = { data: changed((GOOD.me as { data: unknown }).data, place, to) };
-    const trial = trialSource(() => reply(200, body));
-    await expect(trial.source.me(never())).rejects.toMatchObject({ kind: "malformed" });
+    const harness = openHarness(() => reply(200, body));
+    await expect(harness.source.me(never())).rejects.toMatchObject({ kind: "malformed" });
   });
 
   it("a token with the permission * has every permission of the interface", async () => {
     const body = { data: changed((GOOD.me as { data: unknown }).data, ["token", "abilities"], ["*"]) };
-    const trial = trialSource(() => reply(200, body));
-    const { abilities } = await trial.source.me(never());
+    const harness = openHarness(() => reply(200, body));
+    const { abilities } = await harness.source.me(never());
     const readable = ["alarms", "gateways", "hosts", "systems", "tags"].map((list) => `read:${list}`);
     expect(abilities.toSorted()).toEqual([...readable, "write:tags"]);
   });
 
   it("a token whose expiry is no time has an unknown expiry", async () => {
     const body = { data: changed((GOOD.me as { data: unknown }).data, ["token", "expires_at"], "never") };
-    const trial = trialSource(() => reply(200, body));
-    expect((await trial.source.me(never())).expiresAt).toBeNull();
+    const harness = openHarness(() => reply(200, body));
+    expect((await harness.source.me(never())).expiresAt).toBeNull();
   });
 
   it("token information accepts lists that PHP sent as objects", () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { decodeReply, type ReplyContext } from "#src/engine/source/reply.ts";
-import { CALLS, failureOf, GOOD, never, reply, TOKEN, trialSource } from "./source-harness.ts";
+import { CALLS, failureOf, GOOD, never, openHarness, reply, TOKEN } from "./source-harness.ts";
 
 const READING: ReplyContext = { endpoint: "tags/read", meaningOf404: "rejected", nowMs: 0 };
 
@@ -31,9 +31,9 @@ describe("errors with HTTP 200", () => {
   it.each(combinations)(
     "an error with status $status in a reply of $endpoint becomes the matching Plenum error, without a retry",
     async ({ status, endpoint, meaning }) => {
-      const trial = trialSource(() => reply(200, { errors: [{ status, message: "no", meta: [] }] }));
-      expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject(meaning);
-      expect(trial.requests).toHaveLength(1);
+      const harness = openHarness(() => reply(200, { errors: [{ status, message: "no", meta: [] }] }));
+      expect(await failureOf(CALLS[endpoint]?.(harness.source) ?? Promise.resolve())).toMatchObject(meaning);
+      expect(harness.requests).toHaveLength(1);
     },
   );
 
@@ -45,8 +45,8 @@ describe("errors with HTTP 200", () => {
     ["tags", { kind: "config", reason: "settings" }],
     ["me", { kind: "config", reason: "settings" }],
   ])("an error with status 404 in a reply of %s becomes the matching Plenum error", async (endpoint, meaning) => {
-    const trial = trialSource(() => reply(200, { errors: [{ status: 404, message: "All tags must have logs." }] }));
-    expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject(meaning);
+    const harness = openHarness(() => reply(200, { errors: [{ status: 404, message: "All tags must have logs." }] }));
+    expect(await failureOf(CALLS[endpoint]?.(harness.source) ?? Promise.resolve())).toMatchObject(meaning);
   });
 });
 
@@ -75,8 +75,10 @@ describe("replies with errors, data or both", () => {
 
   it.each(Object.keys(CALLS))("the endpoint %s rejects a reply with data and errors", async (endpoint) => {
     const body = { ...(GOOD[endpoint] as object), errors: [{ status: 500, message: "half" }] };
-    const trial = trialSource(() => reply(200, body));
-    expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject({ kind: "retryable" });
+    const harness = openHarness(() => reply(200, body));
+    expect(await failureOf(CALLS[endpoint]?.(harness.source) ?? Promise.resolve())).toMatchObject({
+      kind: "retryable",
+    });
   });
 });
 
@@ -158,8 +160,8 @@ describe("HTML pages instead of responses", () => {
   it.each(cases)(
     "an HTML page with HTTP status $status from $endpoint is an error, not an empty list",
     async ({ endpoint, status, meaning }) => {
-      const trial = trialSource(() => reply(status, html, { "content-type": "text/html" }));
-      const failure = await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve());
+      const harness = openHarness(() => reply(status, html, { "content-type": "text/html" }));
+      const failure = await failureOf(CALLS[endpoint]?.(harness.source) ?? Promise.resolve());
       expect(failure).toMatchObject(meaning);
       if (status === 200) expect(failure).toMatchObject({ sample: html });
     },
@@ -179,7 +181,7 @@ describe("secrets in errors", () => {
       ];
       const parts = ["kanarien", "geheim", Buffer.from(TOKEN).toString("base64").slice(0, 12)];
       for (const [body, status] of bodies.flatMap((body) => [200, 401, 500].map((status) => [body, status] as const))) {
-        const failure = await failureOf(trialSource(() => reply(status, body)).source.read(["1"], "live", never()));
+        const failure = await failureOf(openHarness(() => reply(status, body)).source.read(["1"], "live", never()));
         const text = JSON.stringify([failure.message, failure.stack, { ...failure }]);
         for (const part of parts) expect(text).not.toContain(part);
       }

@@ -10,7 +10,7 @@ import type { Transport, TransportReply, TransportRequest } from "#src/engine/so
 
 export const TOKEN = "17|kanarienvogel/geheim+0123456789";
 
-export interface Trial {
+export interface Harness {
   readonly source: Source;
   readonly metrics: ReturnType<typeof createMetrics>;
   readonly requests: TransportRequest[];
@@ -19,13 +19,16 @@ export interface Trial {
   readonly observed: { readonly limit: number | null; readonly remaining: number | null }[];
 }
 
-export type Answerer = (request: TransportRequest, signal: AbortSignal) => TransportReply | Promise<TransportReply>;
+export type ReplyFunction = (
+  request: TransportRequest,
+  signal: AbortSignal,
+) => TransportReply | Promise<TransportReply>;
 
-export function trialSource(answer: Answerer, more: Partial<SourceOptions> = {}): Trial {
+export function openHarness(answer: ReplyFunction, more: Partial<SourceOptions> = {}): Harness {
   const requests: TransportRequest[] = [];
-  const holds: Trial["holds"] = [];
-  const runs: Trial["runs"] = [];
-  const observed: Trial["observed"] = [];
+  const holds: Harness["holds"] = [];
+  const runs: Harness["runs"] = [];
+  const observed: Harness["observed"] = [];
   const metrics = createMetrics();
   const transport: Transport = async (request, signal) => {
     requests.push(request);
@@ -34,7 +37,7 @@ export function trialSource(answer: Answerer, more: Partial<SourceOptions> = {})
   const limiter = passThrough({ holds, runs, observed });
   const source = createSource({
     name: "trial",
-    config: trialConfig("https://service.example/base"),
+    config: testConfig("https://service.example/base"),
     limiter,
     clock: systemClock,
     metrics,
@@ -47,7 +50,7 @@ export function trialSource(answer: Answerer, more: Partial<SourceOptions> = {})
   return { source, metrics, requests, holds, runs, observed };
 }
 
-export function trialConfig(baseUrl: string, more: object = {}): SourceConfig {
+export function testConfig(baseUrl: string, more: object = {}): SourceConfig {
   return SourceConfig.parse({
     base_url: baseUrl,
     token: { env: "PLENUM_TOKEN" },
@@ -57,7 +60,7 @@ export function trialConfig(baseUrl: string, more: object = {}): SourceConfig {
   });
 }
 
-export function passThrough(seen: Pick<Trial, "holds" | "runs" | "observed">): QuotaLimiter {
+export function passThrough(seen: Pick<Harness, "holds" | "runs" | "observed">): QuotaLimiter {
   return {
     run(lane, endpoint, task) {
       seen.runs.push({ lane, endpoint });

@@ -7,7 +7,7 @@ import { createAuthority } from "../connectors/mqtt/certificates.ts";
 import { startStub } from "../connectors/stub-server.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { closeAfterTest, stopAfterTest } from "../test-resources.ts";
-import { failureOf, never, trialConfig } from "./source-harness.ts";
+import { failureOf, never, testConfig } from "./source-harness.ts";
 
 const GET = { method: "GET", path: "/", headers: {}, body: null } as const;
 
@@ -30,7 +30,7 @@ describe("certificates", () => {
   }
 
   const ask = (url: string, ca_file: string | undefined) =>
-    closeAfterTest(createHttpTransport(trialConfig(url, { ca_file }))).send(GET, never());
+    closeAfterTest(createHttpTransport(testConfig(url, { ca_file }))).send(GET, never());
 
   it("accepts a certificate of the private authority in ca_file", async () => {
     const { url, seen } = await serving("good");
@@ -61,7 +61,7 @@ describe("certificates", () => {
 
   it("rejects an invalid ca_file before the first request", () => {
     writeFileSync(at("empty.pem"), "hello");
-    const create = (ca_file: string) => () => createHttpTransport(trialConfig("https://service.example", { ca_file }));
+    const create = (ca_file: string) => () => createHttpTransport(testConfig("https://service.example", { ca_file }));
     expect(create(at("empty.pem"))).toThrow("There is no certificate in ca_file");
     expect(create(at("missing.pem"))).toThrow("cannot be read");
   });

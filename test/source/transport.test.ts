@@ -5,7 +5,7 @@ import { gzipSync } from "node:zlib";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { createHttpTransport, StaleSocket, type TransportRequest } from "#src/engine/source/transport.ts";
 import { closeAfterTest } from "../test-resources.ts";
-import { CALLS, failureOf, never, tagRecord, trialConfig, trialSource } from "./source-harness.ts";
+import { CALLS, failureOf, never, openHarness, tagRecord, testConfig } from "./source-harness.ts";
 
 async function listening(server: Server): Promise<string> {
   const sockets = new Set<Socket>();
@@ -36,7 +36,7 @@ function raw(bytes: (request: number) => string | Buffer, end: (socket: Socket) 
 }
 
 function transportTo(url: string, more: object = {}) {
-  return closeAfterTest(createHttpTransport(trialConfig(url, more)));
+  return closeAfterTest(createHttpTransport(testConfig(url, more)));
 }
 
 const GET: TransportRequest = { method: "GET", path: "/x", headers: { accept: "application/json" }, body: null };
@@ -81,20 +81,20 @@ describe("a truncated body", () => {
       let cut = 0;
       const url = await raw(() => whole.slice(0, cut));
       const transport = transportTo(url);
-      const trial = trialSource(transport.send);
+      const harness = openHarness(transport.send);
       // Every byte near both ends and every 23rd between; all of them with PLENUM_LONG.
       const step = process.env.PLENUM_LONG === "1" ? 1 : 23;
       const edges = (at: number) => at < 130 || at > whole.length - 30 || at % step === 0;
       for (cut = 1; cut < whole.length; cut++) {
         if (!edges(cut)) continue;
-        const outcome = await trial.source.read(ids, "live", never()).then(
+        const outcome = await harness.source.read(ids, "live", never()).then(
           (reply) => `accepted ${reply.readings.length} after ${cut} of ${whole.length} bytes`,
           (error: { kind?: string }) => error.kind,
         );
         expect(["retryable", "malformed"]).toContain(outcome);
       }
       cut = whole.length;
-      expect((await trial.source.read(ids, "live", never())).readings).toHaveLength(20);
+      expect((await harness.source.read(ids, "live", never())).readings).toHaveLength(20);
     },
   );
 });
@@ -119,7 +119,7 @@ describe("a 429 or 503 whose body is lost", () => {
       const answer = `HTTP/1.1 ${status} Wait\r\nRetry-After: 40\r\n${rest}`;
       const url = await raw(() => Buffer.from(answer, "latin1"));
       const transport = transportTo(url, { max_body_bytes: 65_536 });
-      const failure = await failureOf(trialSource(transport.send).source.read(["1"], "live", never()));
+      const failure = await failureOf(openHarness(transport.send).source.read(["1"], "live", never()));
       expect(failure).toMatchObject({ kind: "throttled", retryAfterMs });
     }
   });
@@ -127,7 +127,7 @@ describe("a 429 or 503 whose body is lost", () => {
   it("a lost body with any other status is a retryable error", async () => {
     for (const status of [200, 401, 403, 404, 422, 500, 504]) {
       const url = await raw(() => `HTTP/1.1 ${status} X\r\nRetry-After: 40\r\n${LOST["cut off"]}`);
-      const failure = await failureOf(trialSource(transportTo(url).send).source.read(["1"], "live", never()));
+      const failure = await failureOf(openHarness(transportTo(url).send).source.read(["1"], "live", never()));
       expect([status, failure.kind]).toEqual([status, "retryable"]);
     }
   });
@@ -157,14 +157,14 @@ describe("redirects", () => {
       request.resume();
       response.writeHead(status, { location: `${attacker}/api/v1/stolen?x=1` }).end();
     });
-    const trial = trialSource(transportTo(url).send, { config: trialConfig(url) });
+    const harness = openHarness(transportTo(url).send, { config: testConfig(url) });
     for (const [name, call] of Object.entries(CALLS)) {
-      const failure = await failureOf(call(trial.source));
+      const failure = await failureOf(call(harness.source));
       expect({ name, failure }).toMatchObject({ failure: { kind: "malformed" } });
       expect(failure.message).toContain(attacker);
       expect(failure.message).not.toContain("stolen");
     }
-    await trial.source.health(never());
+    await harness.source.health(never());
     expect(seen).toEqual([]);
     expect(asked).toBe(Object.keys(CALLS).length + 1);
   });
@@ -214,8 +214,8 @@ describe("slow responses", () => {
     "a slow body of %s fails at the total deadline",
     async (name) => {
       const url = await service((_request, response) => drip(response.writeHead(200)));
-      const trial = trialSource(transportTo(url, QUICK).send, { config: trialConfig(url) });
-      const failure = await failureOf(CALLS[name]?.(trial.source) ?? Promise.resolve());
+      const harness = openHarness(transportTo(url, QUICK).send, { config: testConfig(url) });
+      const failure = await failureOf(CALLS[name]?.(harness.source) ?? Promise.resolve());
       expect(failure).toMatchObject({ kind: "retryable", message: `${url} did not answer completely within 900 ms.` });
     },
   );
@@ -305,7 +305,7 @@ describe("broken connections", () => {
   it("close ends the running requests and closes the connections", async () => {
     const server = createServer(() => undefined);
     const url = await listening(server);
-    const transport = createHttpTransport(trialConfig(url));
+    const transport = createHttpTransport(testConfig(url));
     const sent = failureOf(transport.send(GET, never()));
     await new Promise<void>((resolve) => server.once("request", () => resolve()));
     await transport.close();

@@ -20,7 +20,7 @@ function event(source: string, second: number): Event {
 }
 
 /** Two sources, with one event at each of these seconds of the same clock. */
-async function stage(seconds: { readonly north: readonly number[]; readonly south: readonly number[] }) {
+async function createHarness(seconds: { readonly north: readonly number[]; readonly south: readonly number[] }) {
   let nowMs = START;
   const stores = { north: createMemoryStore(() => nowMs), south: createMemoryStore(() => nowMs) };
   for (const store of Object.values(stores)) await store.outbox.register("broker", "beginning");
@@ -45,7 +45,7 @@ describe("joinStores", () => {
   });
 
   test("stores a document set whose name contains a source at that source, and other sets at every source", async () => {
-    const stores = await stage({ north: [], south: [] });
+    const stores = await createHarness({ north: [], south: [] });
     const { all, north, south } = stores;
     const tags = documentSet("tag", "south");
     await all.commit({
@@ -74,7 +74,7 @@ describe("joinStores", () => {
   });
 
   test("stores sink state at every source when the sink has the name of a source", async () => {
-    const stores = await stage({ north: [], south: [] });
+    const stores = await createHarness({ north: [], south: [] });
     const set = sinkStateSet("north");
     await stores.south.commit({ documents: [{ set, put: [["ticket", 7]] }] });
     expect(await stores.all.document(set, "ticket")).toBe(7);
@@ -84,7 +84,7 @@ describe("joinStores", () => {
   });
 
   test("returns the lag as the sum over the sources, with the oldest event of all sources", async () => {
-    const { all, north, south } = await stage({ north: [5, 6], south: [2, 3, 4] });
+    const { all, north, south } = await createHarness({ north: [5, 6], south: [2, 3, 4] });
     await settle(south, "broker", 1, { rejected: [{ position: 1, reason: "size" }] });
     await north.outbox.setEnded("broker", "410 Gone");
     expect(await all.outbox.lag()).toEqual([
@@ -106,7 +106,7 @@ describe("joinStores", () => {
   });
 
   test("requests a replay in each source and returns the sum of the replayed events", async () => {
-    const { all, north, south } = await stage({ north: [5, 6], south: [2, 3, 4] });
+    const { all, north, south } = await createHarness({ north: [5, 6], south: [2, 3, 4] });
     await settle(north, "broker", 2);
     await settle(south, "broker", 3);
     expect(await all.outbox.replay("broker", event("south", 3).time)).toBe(4);
@@ -116,7 +116,7 @@ describe("joinStores", () => {
   });
 
   test("lists dead letters of all sources, newest first", async () => {
-    const { all, north, south } = await stage({ north: [2], south: [1, 3] });
+    const { all, north, south } = await createHarness({ north: [2], south: [1, 3] });
     const refuse = (store: Store, position: number) =>
       settle(store, "broker", position, { rejected: [{ position, reason: `no ${position}` }] });
     await refuse(north, 1);
@@ -132,13 +132,13 @@ describe("joinStores", () => {
   });
 
   test("returns the latest events by commit time, regardless of their positions", async () => {
-    const { all } = await stage({ north: [1, 5, 6], south: [2, 3, 7] });
+    const { all } = await createHarness({ north: [1, 5, 6], south: [2, 3, 7] });
     expect(idsOf(await all.outbox.latest(4))).toEqual(["south-7", "north-6", "north-5", "south-3"]);
     expect(idsOf(await all.outbox.latest(9))).toHaveLength(6);
   });
 
   test("rejects queries by log position, and rejects events to append", async () => {
-    const { all, north, south } = await stage({ north: [1], south: [2] });
+    const { all, north, south } = await createHarness({ north: [1], south: [2] });
     const { outbox, quotaStore } = all;
     const asked: readonly (() => Promise<unknown>)[] = [
       () => all.commit({ events: [event("north", 9)] }),

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
 import { lagFiltersBySink, SinkEventFilter } from "#src/engine/delivery/filter.ts";
-import { type DispatcherRig, openDispatcherRig, type Place } from "../delivery/dispatcher-harness.ts";
+import { type DispatcherHarness, openDispatcherHarness, type Place } from "../delivery/dispatcher-harness.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 
 /** 300 values with an alarm after every hundredth, all of site 1. */
@@ -10,17 +10,18 @@ export const MIXED: readonly Event[] = Array.from({ length: 300 }, (_, n) =>
 ).flat();
 
 export function describeLag(name: string, place?: () => Place): void {
-  let rig: DispatcherRig;
+  let harness: DispatcherHarness;
   beforeEach(async () => {
-    rig = await openDispatcherRig(place?.());
+    harness = await openDispatcherHarness(place?.());
   });
-  afterEach(() => rig.dispose());
+  afterEach(() => harness.dispose());
 
-  const lagWith = (filter: object) => rig.store.outbox.lag(lagFiltersBySink([["a", SinkEventFilter.parse(filter)]]));
+  const lagWith = (filter: object) =>
+    harness.store.outbox.lag(lagFiltersBySink([["a", SinkEventFilter.parse(filter)]]));
 
   async function measureLag(filter: object, events: readonly Event[] = MIXED) {
-    await rig.store.outbox.register("a", "beginning");
-    await rig.store.commit({ events });
+    await harness.store.outbox.register("a", "beginning");
+    await harness.store.commit({ events });
     const [lag] = await lagWith(filter);
     if (lag === undefined) throw new Error("a is unknown");
     return lag;
@@ -58,10 +59,10 @@ export function describeLag(name: string, place?: () => Place): void {
     });
 
     test("has the commit time of the oldest event that passes the filter, or null", async () => {
-      await rig.store.outbox.register("a", "beginning");
-      await rig.store.commit({ events: [valueEvent(1)] });
-      await rig.clock.advance(60_000);
-      await rig.store.commit({ events: [sampleEvent("alarm-raised", {}, 1)] });
+      await harness.store.outbox.register("a", "beginning");
+      await harness.store.commit({ events: [valueEvent(1)] });
+      await harness.clock.advance(60_000);
+      await harness.store.commit({ events: [sampleEvent("alarm-raised", {}, 1)] });
       const findOldest = async (filter: object) => (await lagWith(filter))[0]?.oldest;
       const all = Date.parse((await findOldest({})) ?? "");
       expect(Date.parse((await findOldest({ kinds: ["alarm-*"] })) ?? "") - all).toBe(60_000);
@@ -69,9 +70,9 @@ export function describeLag(name: string, place?: () => Place): void {
     });
 
     test("counts only replayed events that pass the filter", async () => {
-      const { outbox } = rig.store;
+      const { outbox } = harness.store;
       await outbox.register("a", "beginning");
-      const { lastPosition } = await rig.store.commit({ events: MIXED });
+      const { lastPosition } = await harness.store.commit({ events: MIXED });
       await outbox.settle("a", { isRepeat: false, through: lastPosition, rejected: [] });
       await outbox.replay("a", "2020-01-01T00:00:00Z");
       expect(await outbox.lag()).toMatchObject([{ depth: 0, again: 303 }]);

@@ -4,7 +4,7 @@ import type { Receipt } from "#src/core/connector.ts";
 import { ConfigError, Malformed, NoTagLog, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import type { EventNumber } from "#src/core/model/delivery-sequence.ts";
 import { type Event, eventOrderingKey } from "#src/core/model/event.ts";
-import { openDispatcherRig, type Place, type ScriptedSink, scriptedSink } from "../delivery/dispatcher-harness.ts";
+import { openDispatcherHarness, type Place, type ScriptedSink, scriptedSink } from "../delivery/dispatcher-harness.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { seed } from "../seed.ts";
 
@@ -70,8 +70,8 @@ async function checkGuarantees(
   alarmsOnly: boolean,
   sequence: boolean,
 ): Promise<void> {
-  const rig = await openDispatcherRig(place);
-  const { clock } = rig;
+  const harness = await openDispatcherHarness(place);
+  const { clock } = harness;
   const deliveryOptions = { batch: 7, deadline: "20s", sequence, filter: { kinds: alarmsOnly ? ["alarm-*"] : [] } };
   const passesFilter = (event: Event) => !alarmsOnly || event.type.startsWith("alarm-");
   const committed: Event[] = [];
@@ -99,13 +99,14 @@ async function checkGuarantees(
     return sink;
   }
   const startDispatcher = async () => {
-    const dispatcher = rig.dispatcher({ a: createFaultySink() }, deliveryOptions);
+    const dispatcher = harness.dispatcher({ a: createFaultySink() }, deliveryOptions);
     await dispatcher.start(new AbortController().signal);
     return dispatcher;
   };
 
   const recordGaps = async () => {
-    for (const { event } of await rig.store.outbox.latest(100_000, ["delivery-gap"])) gapEvents.set(event.id, event);
+    for (const { event } of await harness.store.outbox.latest(100_000, ["delivery-gap"]))
+      gapEvents.set(event.id, event);
   };
 
   try {
@@ -113,28 +114,28 @@ async function checkGuarantees(
     for (const scheduleStep of steps) {
       if (scheduleStep.do === "commit") {
         const events = Array.from({ length: scheduleStep.count }, (_, n) => nextEvent(committed.length + n));
-        await rig.store.commit({ events });
+        await harness.store.commit({ events });
         committed.push(...events);
       } else if (scheduleStep.do === "wait") await clock.advance(scheduleStep.ms);
       else if (scheduleStep.do === "restart") {
         const stopEnded = dispatcher.stop(1_000);
         await clock.advance(1_000);
         await stopEnded;
-        await rig.reopen();
+        await harness.reopen();
         dispatcher = await startDispatcher();
       } else if (scheduleStep.do === "prune") {
         const { maxBytes } = scheduleStep;
         pruned = committed.length;
         await recordGaps();
-        await rig.store.outbox.prune({
+        await harness.store.outbox.prune({
           maxBytes,
           ranMs: 0,
           maxAgeMs: 1e12,
           replayMs: 1e12,
           wanted: (_, event) => passesFilter(event),
         });
-      } else if (scheduleStep.do === "replay") await rig.store.outbox.replay("a", "2026-11-02T00:00:00Z");
-      else await rig.store.outbox.resendDeadLetters("a", "all");
+      } else if (scheduleStep.do === "replay") await harness.store.outbox.replay("a", "2026-11-02T00:00:00Z");
+      else await harness.store.outbox.resendDeadLetters("a", "all");
     }
     isHealthy = true;
     await clock.advance(700_000);
@@ -146,9 +147,11 @@ async function checkGuarantees(
       expect(all.get(event.id), "I1, I3").toEqual(event);
       expect(passesFilter(event), "the filter").toBe(true);
     }
-    const [lag] = await rig.store.outbox.lag();
+    const [lag] = await harness.store.outbox.lag();
     expect(lag).toMatchObject({ depth: 0, again: 0 });
-    const letterIds = new Set((await rig.store.outbox.deadLetters("a", 100_000)).map(({ event }) => event?.id ?? ""));
+    const letterIds = new Set(
+      (await harness.store.outbox.deadLetters("a", 100_000)).map(({ event }) => event?.id ?? ""),
+    );
     const missingEvents = committed.filter(({ id }) => !delivered.has(id) && !letterIds.has(id)).filter(passesFilter);
     expect(missingEvents.length, "I2").toBeLessThanOrEqual(lag?.dropped ?? 0);
 
@@ -173,7 +176,7 @@ async function checkGuarantees(
     if (sequence && committed.some(passesFilter)) expect(idsByEpoch.size, "I5").toBeGreaterThan(0);
     for (const sink of sinks) expect(sink.faults).toEqual([]);
   } finally {
-    await rig.dispose();
+    await harness.dispose();
   }
 }
 

@@ -6,8 +6,8 @@ import { type Event, type EventKind, eventOrderingKey } from "#src/core/model/ev
 import { yieldToEventLoop } from "#src/core/runtime/waiting.ts";
 import type { OfferedEvents, Outbox } from "#src/engine/store/store.ts";
 import {
-  type DispatcherRig,
-  openDispatcherRig,
+  type DispatcherHarness,
+  openDispatcherHarness,
   type Place,
   type ScriptedSink,
   scriptedSink,
@@ -40,13 +40,13 @@ const randomBehaviour = fc.oneof(
  * schedules are tried.
  */
 export function describeUrgent(name: string, behind: number, runs: number, place?: () => Place): void {
-  let rig: DispatcherRig;
+  let harness: DispatcherHarness;
   beforeEach(async () => {
-    rig = await openDispatcherRig(place?.());
+    harness = await openDispatcherHarness(place?.());
   });
-  afterEach(() => rig.dispose());
+  afterEach(() => harness.dispose());
 
-  const commit = (...events: readonly Event[]) => rig.store.commit({ events });
+  const commit = (...events: readonly Event[]) => harness.store.commit({ events });
 
   async function commitMany(events: readonly Event[]): Promise<void> {
     for (let from = 0; from < events.length; from += 1_000) await commit(...events.slice(from, from + 1_000));
@@ -57,7 +57,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     const sink = scriptedSink();
     const slow = Object.assign(sink, options, {
       async writeSlowly(): Promise<Receipt> {
-        await rig.clock.sleep(WRITE_MS);
+        await harness.clock.sleep(WRITE_MS);
         return { rejected: [] };
       },
     });
@@ -65,20 +65,20 @@ export function describeUrgent(name: string, behind: number, runs: number, place
   }
 
   async function startDispatcher(sink: ScriptedSink, delivery: Record<string, unknown> = {}) {
-    const dispatcher = rig.dispatcher({ a: sink }, { retry: { first: "1s", max: "1s" }, ...delivery });
+    const dispatcher = harness.dispatcher({ a: sink }, { retry: { first: "1s", max: "1s" }, ...delivery });
     await dispatcher.start(new AbortController().signal);
-    await rig.clock.advance(0);
+    await harness.clock.advance(0);
     return dispatcher;
   }
 
   async function stopDispatcher(dispatcher: { stop(deadlineMs: number): Promise<void> }): Promise<void> {
     const stop = dispatcher.stop(10_000);
-    await rig.clock.advance(10_000);
+    await harness.clock.advance(10_000);
     await stop;
   }
 
   const lag = async () => {
-    const [found] = await rig.store.outbox.lag();
+    const [found] = await harness.store.outbox.lag();
     if (found === undefined) throw new Error("the sink is not known");
     return found;
   };
@@ -93,18 +93,18 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       const sink = slowSink();
       await startDispatcher(sink);
       await commitMany(values(0, behind));
-      await rig.clock.advance(1_000);
+      await harness.clock.advance(1_000);
       expect(await lag()).toMatchObject({ depth: 0 });
       sink.answer = sink.writeSlowly;
-      expect(await rig.store.outbox.replay("a", ALL_TIME)).toBe(behind);
-      await rig.clock.advance(3 * WRITE_MS);
+      expect(await harness.store.outbox.replay("a", ALL_TIME)).toBe(behind);
+      await harness.clock.advance(3 * WRITE_MS);
       const writesBefore = sink.writes.length;
       await commit(alarm(1));
-      await rig.clock.advance(2 * WRITE_MS);
+      await harness.clock.advance(2 * WRITE_MS);
       expect(ids(sink.writes[writesBefore] ?? [])).toEqual(ids([alarm(1)]));
       expect((await lag()).again).toBeGreaterThan(behind - 1_000);
       sink.answer = () => ({ rejected: [] });
-      await rig.clock.advance(10_000);
+      await harness.clock.advance(10_000);
       expect(sink.writes.flat()).toHaveLength(2 * behind + 1);
     });
 
@@ -112,7 +112,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       const sink = slowSink();
       await startDispatcher(sink);
       await commit(...values(0, 300), alarm(1), ...values(300, 300));
-      await rig.clock.advance(1_000);
+      await harness.clock.advance(1_000);
       let refusals = 2;
       sink.answer = async () => {
         if (refusals === 1) await commit(alarm(1, "alarm-resolved"));
@@ -121,8 +121,8 @@ export function describeUrgent(name: string, behind: number, runs: number, place
         return sink.writeSlowly();
       };
       sink.writes.length = 0;
-      await rig.store.outbox.replay("a", ALL_TIME);
-      await rig.clock.advance(10_000);
+      await harness.store.outbox.replay("a", ALL_TIME);
+      await harness.clock.advance(10_000);
       const delivered = sink.writes.slice(2);
       expect(ids(delivered[0] ?? [])).toEqual(ids([alarm(1)]));
       expect(ids(delivered[1] ?? [])).toEqual(ids([alarm(1, "alarm-resolved")]));
@@ -135,7 +135,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       await startDispatcher(sink);
       const removed = sampleEvent("tag-removed", {}, 1);
       await commit(...values(0, 20), removed, ...values(20, 20), alarm(1));
-      await rig.clock.advance(100 * WRITE_MS);
+      await harness.clock.advance(100 * WRITE_MS);
       const kinds = sink.writes.flat().map(({ type }) => type);
       expect(kinds.indexOf("tag-removed")).toBe(21);
       expect(kinds.indexOf("alarm-raised")).toBe(0);
@@ -143,7 +143,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
 
     test("values are still delivered while new alarms arrive continuously", async () => {
       const sink = slowSink({ maxBatch: 10 });
-      await rig.store.outbox.register("a", "beginning");
+      await harness.store.outbox.register("a", "beginning");
       await commit(...values(0, 400));
       let n = 0;
       sink.answer = async () => {
@@ -152,7 +152,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
         return sink.writeSlowly();
       };
       await startDispatcher(sink);
-      await rig.clock.advance(100 * WRITE_MS);
+      await harness.clock.advance(100 * WRITE_MS);
       const writtenValues = sink.writes.flat().filter(({ type }) => type === "tag-value");
       expect(writtenValues.length).toBeGreaterThanOrEqual(150);
       expect(ids(writtenValues)).toEqual(ids(values(0, writtenValues.length)));
@@ -163,19 +163,19 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     test("a restart after alarms were sent ahead of values loses no event and repeats no event", async () => {
       const firstSink = slowSink({ maxBatch: 10 });
       firstSink.answer = firstSink.writeSlowly;
-      await rig.store.outbox.register("a", "beginning");
+      await harness.store.outbox.register("a", "beginning");
       const events = [...values(0, 50), alarm(1), ...values(50, 50), alarm(2), ...values(100, 50)];
       await commit(...events);
       const dispatcher = await startDispatcher(firstSink);
-      await rig.clock.advance(3 * WRITE_MS);
+      await harness.clock.advance(3 * WRITE_MS);
       await stopDispatcher(dispatcher);
       expect(listAlarms(firstSink)).toHaveLength(2);
       expect(firstSink.writes.flat().length).toBeLessThan(100);
-      await rig.reopen();
+      await harness.reopen();
       expect(await lag()).toMatchObject({ depth: 152 - firstSink.writes.flat().length });
       const secondSink = slowSink({ maxBatch: 10 });
       await startDispatcher(secondSink);
-      await rig.clock.advance(10_000);
+      await harness.clock.advance(10_000);
       const delivered = ids([...firstSink.writes.flat(), ...secondSink.writes.flat()]);
       expect(new Set(delivered).size).toBe(152);
       expect(delivered).toHaveLength(152);
@@ -190,12 +190,12 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       };
       await startDispatcher(sink);
       await commit(...values(0, 50), alarm(1), ...values(50, 50));
-      await rig.clock.advance(5_000);
+      await harness.clock.advance(5_000);
       expect(listAlarms(sink)).toHaveLength(1);
       expect(await lag()).toMatchObject({ depth: 100, position: 0, urgent: 51 });
-      const { outbox } = rig.store;
+      const { outbox } = harness.store;
       expect(await outbox.replay("a", ALL_TIME)).toBe(1);
-      await rig.clock.advance(5_000);
+      await harness.clock.advance(5_000);
       expect(listAlarms(sink)).toHaveLength(2);
       expect(await outbox.replayBetween("a", 0, 1_000, 51)).toBe(0);
       const pruneReport = await outbox.prune({ maxBytes: 0, ranMs: 0, maxAgeMs: 1e12, replayMs: 1e12 });
@@ -212,16 +212,16 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       };
       const dispatcher = await startDispatcher(sink, { schedule: ["1h", "1h"] });
       await commit(...values(0, 5));
-      await rig.clock.advance(1_000);
+      await harness.clock.advance(1_000);
       for (let n = 1; n <= 2; n += 1) {
         await commit(alarm(n));
-        await rig.clock.advance(1_000);
+        await harness.clock.advance(1_000);
         expect(listAlarms(sink)).toHaveLength(n);
       }
       expect(dispatcher.status()).toMatchObject([{ state: "retrying", lastError: "no such tag" }]);
-      await rig.clock.advance(2 * 3_600_000);
+      await harness.clock.advance(2 * 3_600_000);
       expect(refusedCount).toBe(3);
-      expect(await rig.store.outbox.deadLetters("a")).toHaveLength(1);
+      expect(await harness.store.outbox.deadLetters("a")).toHaveLength(1);
       expect(sink.writes.flat().filter(({ type }) => type === "tag-value")).toHaveLength(3 + 4);
       expect(dispatcher.status()).toMatchObject([{ state: "idle", lastError: null }]);
     });
@@ -231,27 +231,27 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       sink.answer = () => ({ rejected: [{ index: 0, reason: "not now" }] });
       await startDispatcher(sink);
       await commit(alarm(1));
-      await rig.clock.advance(1_000);
+      await harness.clock.advance(1_000);
       sink.answer = () => ({ rejected: [] });
-      const { outbox } = rig.store;
+      const { outbox } = harness.store;
       const pruneBounds = { maxBytes: 1e9, ranMs: 60_000, maxAgeMs: 1e12, replayMs: 1_000 };
       await outbox.prune(pruneBounds);
       expect(await outbox.prune(pruneBounds)).toMatchObject({ removed: 1 });
       await commit(alarm(1, "alarm-resolved"), ...values(0, 10));
-      await rig.clock.advance(1_000);
+      await harness.clock.advance(1_000);
       // The sink is busy until both are marked.
       sink.answer = sink.writeSlowly;
       await commit(valueEvent(10));
-      await rig.clock.advance(0);
+      await harness.clock.advance(0);
       sink.writes.length = 0;
       await outbox.replay("a", ALL_TIME);
       await outbox.resendDeadLetters("a", "all");
-      await rig.clock.advance(1_000);
+      await harness.clock.advance(1_000);
       expect(listAlarms(sink).map(({ type }) => type)).toEqual(["alarm-raised", "alarm-resolved"]);
     });
 
     test("an event that is settled during a replay is sent again after the older replayed event", async () => {
-      const { outbox } = rig.store;
+      const { outbox } = harness.store;
       await outbox.register("a", "beginning");
       for (let turns = 0; turns < 60; turns += 1) {
         await commit(alarm(2 * turns));
@@ -285,9 +285,9 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       steps: readonly (typeof randomStep extends fc.Arbitrary<infer T> ? T : never)[],
       behaviours: readonly (typeof randomBehaviour extends fc.Arbitrary<infer T> ? T : never)[],
     ): Promise<void> {
-      await rig.dispose();
-      rig = await openDispatcherRig(place?.());
-      const { clock, store } = rig;
+      await harness.dispose();
+      harness = await openDispatcherHarness(place?.());
+      const { clock, store } = harness;
       const committed: Event[] = [];
       const delivered: Event[] = [];
       let writeCalls = 0;
@@ -318,7 +318,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
             await store.outbox.settle(...settlement);
           },
         };
-        const dispatcher = rig.dispatcher({ a: sink }, { batch: 5, retry: { first: "1s", max: "1s" } }, outbox);
+        const dispatcher = harness.dispatcher({ a: sink }, { batch: 5, retry: { first: "1s", max: "1s" } }, outbox);
         await dispatcher.start(new AbortController().signal);
         return async () => {
           isGone = true;
@@ -369,7 +369,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       await startDispatcher(sink, delivery);
       const events = [...values(0, 50), alarm(1), ...values(50, 20), alarm(2)];
       await commit(...events);
-      await rig.clock.advance(20 * WRITE_MS);
+      await harness.clock.advance(20 * WRITE_MS);
       expect(ids(sink.writes.flat())).toEqual(ids(events));
     });
   });

@@ -1,16 +1,16 @@
 import { describe, expect, test } from "vitest";
-import { activeQueries, emitted, isAlarmList, MINUTE, openTrial, trial } from "./alarm-harness.ts";
-import { ALARMS_ONLY, type TrialOptions, type TrialSync } from "./sync-harness.ts";
+import { activeQueries, emitted, harness, isAlarmList, MINUTE, openHarness } from "./alarm-harness.ts";
+import { ALARMS_ONLY, type HarnessOptions, type SyncHarness } from "./sync-harness.ts";
 
-async function started(options: TrialOptions = {}): Promise<TrialSync> {
-  openTrial(options);
-  await trial.start();
-  await trial.clock.advance(20_000);
-  return trial;
+async function started(options: HarnessOptions = {}): Promise<SyncHarness> {
+  openHarness(options);
+  await harness.start();
+  await harness.clock.advance(20_000);
+  return harness;
 }
 
 const emittedSince = (before: number) => {
-  const kinds = trial.store.events.slice(before).map(({ type }) => type);
+  const kinds = harness.store.events.slice(before).map(({ type }) => type);
   return kinds.filter((kind) => kind !== "site-status-changed");
 };
 
@@ -87,11 +87,11 @@ describe("outages of the service", () => {
     const { control, clock } = await started();
     control.setFaults([{ fault: { kind: "maintenance" } }]);
     await clock.advance(5 * MINUTE);
-    await trial.restart();
+    await harness.restart();
     await clock.advance(5 * MINUTE);
     control.setFaults([]);
     await clock.advance(20 * MINUTE);
-    expect(trial.events("source-unavailable", "source-available").map((event) => event.type)).toEqual([
+    expect(harness.events("source-unavailable", "source-available").map((event) => event.type)).toEqual([
       "source-unavailable",
       "source-available",
     ]);
@@ -100,24 +100,24 @@ describe("outages of the service", () => {
   /** 20 pages of alarms, which the list rate permits once a minute, and one more alarm during an outage. */
   async function awayWithManyPages() {
     await started({ pageSize: 5, simulator: { sites: [3], alarms: { recorded: false, order: "id" } } });
-    const { control } = trial.simulator;
+    const { control } = harness.simulator;
     for (let alarms = 0; alarms < 98; alarms += 1) control.raiseAlarm({ siteId: 3 });
-    await trial.clock.advance(5 * MINUTE);
+    await harness.clock.advance(5 * MINUTE);
     control.setFaults([{ fault: { kind: "maintenance", retry_after: 60 } }]);
-    await trial.clock.advance(59_000);
+    await harness.clock.advance(59_000);
     return control.raiseAlarm({ siteId: 3 });
   }
-  const news = () => trial.events("source-unavailable", "source-available", "alarm-raised").map(({ type }) => type);
+  const news = () => harness.events("source-unavailable", "source-available", "alarm-raised").map(({ type }) => type);
 
   test("after an outage, emits a new alarm after reading the list of 20 pages once", async () => {
     const id = await awayWithManyPages();
     const before = news().length;
-    trial.control.setFaults([]);
-    const asked = trial.requests.length;
-    while (emitted(id).length === 0 && trial.requests.length - asked < 60) await trial.clock.advance(50);
+    harness.control.setFaults([]);
+    const asked = harness.requests.length;
+    while (emitted(id).length === 0 && harness.requests.length - asked < 60) await harness.clock.advance(50);
     expect(activeQueries(asked).length).toBeLessThanOrEqual(22);
     expect(news().slice(before)).toEqual(["source-available", "alarm-raised"]);
-    await trial.clock.advance(10 * MINUTE);
+    await harness.clock.advance(10 * MINUTE);
     expect(news().slice(before)).toEqual(["source-available", "alarm-raised"]);
   });
 
@@ -128,13 +128,13 @@ describe("outages of the service", () => {
     const id = await awayWithManyPages();
     const before = news().length;
     let isMet = false;
-    trial.onRequest(() => {
+    harness.onRequest(() => {
       if (isMet || emitted(id).length === 0) return;
       isMet = true;
-      trial.control.setFaults([{ when: { count: 1 }, fault: { kind } }]);
+      harness.control.setFaults([{ when: { count: 1 }, fault: { kind } }]);
     });
-    trial.control.setFaults([]);
-    await trial.clock.advance(20 * MINUTE);
+    harness.control.setFaults([]);
+    await harness.clock.advance(20 * MINUTE);
     expect(isMet).toBe(true);
     expect(news().slice(before)).toEqual(events);
   });
@@ -144,7 +144,7 @@ describe("outages of the service", () => {
     const { control, clock, requests } = await started({ tokenStamp: async () => stamp });
     const id = control.raiseAlarm({ siteId: 3 });
     await clock.advance(2 * MINUTE);
-    const before = trial.store.events.length;
+    const before = harness.store.events.length;
     control.setFaults([{ fault: { kind: "error", status: 401 } }]);
     const asked = requests.length;
     await clock.advance(60 * MINUTE);

@@ -3,31 +3,31 @@ import type { AlarmFact, Event } from "#src/core/model/event.ts";
 import type { StoredAlarm, StoredJob } from "#src/engine/sync/stored-documents.ts";
 import { alarmRecord } from "../source/source-harness.ts";
 import {
-  createTrial,
+  createHarness,
+  type HarnessOptions,
   type ListChange,
   START_MS,
-  type TrialOptions,
-  type TrialSync,
+  type SyncHarness,
   type WireList,
 } from "./sync-harness.ts";
 
 export const MINUTE = 60_000;
 export const TOKEN = "simulator-token";
 
-export let trial: TrialSync;
+export let harness: SyncHarness;
 
-/** Creates the trial of the running test, which stops the trial at its end. */
-export function openTrial(options: TrialOptions = {}): TrialSync {
-  const created = createTrial(options);
-  trial = created;
+/** Creates the harness of the running test, which stops it at its end. */
+export function openHarness(options: HarnessOptions = {}): SyncHarness {
+  const created = createHarness(options);
+  harness = created;
   onTestFinished(() => created.stop());
   return created;
 }
 
-export async function startWithAlarms(active: number, options: TrialOptions = {}): Promise<readonly string[]> {
-  const { control, clock } = openTrial(options);
+export async function startWithAlarms(active: number, options: HarnessOptions = {}): Promise<readonly string[]> {
+  const { control, clock } = openHarness(options);
   const ids = Array.from({ length: active }, () => control.raiseAlarm({ siteId: 3 }));
-  await trial.start();
+  await harness.start();
   await clock.advance(MINUTE);
   return ids;
 }
@@ -35,18 +35,18 @@ export async function startWithAlarms(active: number, options: TrialOptions = {}
 export const factOf = (event: Event | undefined) => event?.data as AlarmFact & { readonly initial?: boolean };
 export const idOf = (event: Event) => factOf(event).alarm.id;
 export const alarmEvents = (id?: string) =>
-  trial.store.events.filter(
+  harness.store.events.filter(
     (event) => event.type.startsWith("alarm-") && (id === undefined || factOf(event).alarm.id === id),
   );
 /** Kinds of the emitted events, of one alarm or of all: `["raised", "resolved"]`. */
 export const emitted = (id?: string) => alarmEvents(id).map(({ type }) => type.replace("alarm-", ""));
 export const countOf = (kind: string) => emitted().filter((one) => one === kind).length;
 export const jobProblem = async (job = "alarms") =>
-  (await trial.store.documents<StoredJob>("poll/main")).get(job)?.problem ?? null;
-export const storedAlarm = (id = "") => trial.store.document<StoredAlarm>("alarm/main", id);
-export const warned = (text: string) => trial.warnings.filter((line) => line.includes(text)).length;
+  (await harness.store.documents<StoredJob>("poll/main")).get(job)?.problem ?? null;
+export const storedAlarm = (id = "") => harness.store.document<StoredAlarm>("alarm/main", id);
+export const warned = (text: string) => harness.warnings.filter((line) => line.includes(text)).length;
 export const doubtful = async (reason: string) =>
-  (await trial.metrics.alarmRecordsUnverified.get()).values.find(
+  (await harness.metrics.alarmRecordsUnverified.get()).values.find(
     ({ labels }) => "reason" in labels && labels.reason === reason,
   )?.value;
 
@@ -54,7 +54,7 @@ export const isAlarmList = (path: string) => path.endsWith("/alarms");
 export const isActiveList = (path: string, query: URLSearchParams) =>
   isAlarmList(path) && query.get("status") === "active";
 export const activeQueries = (from = 0) =>
-  trial.requests.flatMap(({ path, query }, n) => (n >= from && isActiveList(path, query) ? [query] : []));
+  harness.requests.flatMap(({ path, query }, n) => (n >= from && isActiveList(path, query) ? [query] : []));
 
 export const listOf = (data: WireList["data"]): WireList => ({
   ...{ data, links: { next: null }, meta: { total: data.length, current_page: 1, last_page: 1 } },
@@ -64,7 +64,7 @@ export const shiftTime = (time: string, byMs: number) => new Date(Date.parse(tim
 // biome-ignore lint/suspicious/noExplicitAny: attributes of the wire
 type Attributes = any;
 
-export function changeRecords(change: (attributes: Attributes, status: string | null, id: string) => void): ListChange {
+export function editRecords(change: (attributes: Attributes, status: string | null, id: string) => void): ListChange {
   return (list, path, query) => {
     if (isAlarmList(path)) for (const { id, attributes } of list.data) change(attributes, query.get("status"), id);
   };
@@ -72,10 +72,10 @@ export function changeRecords(change: (attributes: Attributes, status: string | 
 
 export async function activeRecords(): Promise<WireList["data"]> {
   let records: WireList["data"] = [];
-  trial.rewriteLists((list, path, query) => {
+  harness.rewriteLists((list, path, query) => {
     if (isActiveList(path, query)) records = list.data;
   });
-  await trial.clock.advance(30_000);
+  await harness.clock.advance(30_000);
   return structuredClone(records);
 }
 
@@ -114,7 +114,7 @@ export class AlarmService {
 
   /** Raises an alarm now that the list shows at this index. */
   raiseAt(index: number): WireAlarm | undefined {
-    const raised = this.raise(1, { sinceMs: trial.clock.now() });
+    const raised = this.raise(1, { sinceMs: harness.clock.now() });
     this.alarms = this.alarms.slice(0, -1).toSpliced(index, 0, ...raised);
     return raised[0];
   }
@@ -123,10 +123,10 @@ export class AlarmService {
     this.alarms = this.alarms.filter((each) => each !== alarm);
   }
 
-  async start(options: TrialOptions = {}): Promise<void> {
-    openTrial(options);
-    trial.rewriteLists((_list, path, query) => (isAlarmList(path) ? this.#answer(query) : undefined));
-    await trial.start();
+  async start(options: HarnessOptions = {}): Promise<void> {
+    openHarness(options);
+    harness.rewriteLists((_list, path, query) => (isAlarmList(path) ? this.#answer(query) : undefined));
+    await harness.start();
   }
 
   #answer(query: URLSearchParams): unknown {

@@ -1,7 +1,7 @@
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
 import { type StoredAlarm, type StoredAlarmSite, syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { AlarmTransition } from "#src/simulator/alarms.ts";
-import { START_MS, type TrialSync } from "./sync-harness.ts";
+import { START_MS, type SyncHarness } from "./sync-harness.ts";
 
 export interface Circumstances {
   readonly deleted: ReadonlySet<string>;
@@ -10,20 +10,20 @@ export interface Circumstances {
   readonly disturbed: readonly (readonly [number, number])[];
 }
 
-export async function judge(trial: TrialSync, circumstances: Circumstances): Promise<readonly string[]> {
-  const story = storyOf(trial);
+export async function judge(harness: SyncHarness, circumstances: Circumstances): Promise<readonly string[]> {
+  const story = storyOf(harness);
   return [
     ...resolvedWithoutStatement(story),
-    ...repeated(trial, story),
-    ...(await missingEvents(trial, story, circumstances)),
-    ...late(trial, story, circumstances),
+    ...repeated(harness, story),
+    ...(await missingEvents(harness, story, circumstances)),
+    ...late(harness, story, circumstances),
     ...vanishedButListed(story, circumstances),
     ...outOfScopeButVisible(story, circumstances),
     ...beginsWithoutRaise(story),
-    ...emittedInAnOutage(trial),
-    ...differsFromReplay(trial, story),
-    ...(await differsFromStore(trial, story)),
-    ...wrongGatewayEvents(trial),
+    ...emittedInAnOutage(harness),
+    ...differsFromReplay(harness, story),
+    ...(await differsFromStore(harness, story)),
+    ...wrongGatewayEvents(harness),
   ];
 }
 
@@ -34,7 +34,7 @@ const wholeSecond = (ms: number) => Math.floor(ms / 1000) * 1000;
 const keyOf = (event: Event) => `${factOf(event).alarm.id} ${Date.parse(factOf(event).alarm.triggeredAt)}`;
 const keyOfTruth = (one: AlarmTransition) => `${one.alarmId} ${wholeSecond(one.triggeredAtMs)}`;
 
-function storyOf({ store, simulator, clock }: TrialSync) {
+function storyOf({ store, simulator, clock }: SyncHarness) {
   const events = store.events.filter((event) => event.type.startsWith("alarm-"));
   return {
     events,
@@ -50,7 +50,7 @@ function resolvedWithoutStatement({ transitions, keys }: Story): string[] {
     .map((key) => `resolved without a word: ${key}`);
 }
 
-function repeated({ store }: TrialSync, { keys }: Story): string[] {
+function repeated({ store }: SyncHarness, { keys }: Story): string[] {
   const twice = ["alarm-raised", "alarm-resolved"].flatMap((type) =>
     [...Map.groupBy(keys(type), (key) => key)]
       .filter(([, all]) => all.length > 1)
@@ -59,7 +59,7 @@ function repeated({ store }: TrialSync, { keys }: Story): string[] {
   return [...twice, ...store.repeated.map((id) => `committed twice: ${id}`)];
 }
 
-async function missingEvents({ simulator, clock, store }: TrialSync, { keys }: Story, { hidden }: Circumstances) {
+async function missingEvents({ simulator, clock, store }: SyncHarness, { keys }: Story, { hidden }: Circumstances) {
   const sites = await store.documents<StoredAlarmSite>(syncSet("alarm-site", "main"));
   const raised = new Set(keys("alarm-raised"));
   const resolved = new Set(keys("alarm-resolved"));
@@ -86,12 +86,12 @@ async function missingEvents({ simulator, clock, store }: TrialSync, { keys }: S
  * A change that lasts for two complete polls is emitted by the end of the second. The first poll that ends after the
  * change may have begun before it, so the third end counts.
  */
-function late(trial: TrialSync, { events, transitions }: Story, circumstances: Circumstances): string[] {
-  const ends = trial.polls.filter((one) => one.job === "alarms" && one.outcome === "ok").map((one) => one.atMs);
+function late(harness: SyncHarness, { events, transitions }: Story, circumstances: Circumstances): string[] {
+  const ends = harness.polls.filter((one) => one.job === "alarms" && one.outcome === "ok").map((one) => one.atMs);
   const toldAtMs = new Map(
     events
       .filter((event) => event.type === "alarm-raised" || event.type === "alarm-resolved")
-      .map((event) => [`${event.type} ${keyOf(event)}`, trial.store.toldAtMs(event.id)]),
+      .map((event) => [`${event.type} ${keyOf(event)}`, harness.store.toldAtMs(event.id)]),
   );
   const byAlarm = Map.groupBy(transitions, (one) => one.alarmId);
   const problems: string[] = [];
@@ -144,7 +144,7 @@ function beginsWithoutRaise({ events }: Story): string[] {
   );
 }
 
-function emittedInAnOutage({ store }: TrialSync): string[] {
+function emittedInAnOutage({ store }: SyncHarness): string[] {
   let awaySinceMs: number | null = null;
   const problems: string[] = [];
   for (const { type, subject, id } of store.events) {
@@ -162,7 +162,7 @@ function emittedInAnOutage({ store }: TrialSync): string[] {
   return problems;
 }
 
-function differsFromReplay({ simulator, clock }: TrialSync, { events }: Story): string[] {
+function differsFromReplay({ simulator, clock }: SyncHarness, { events }: Story): string[] {
   const open = new Map<string, string>();
   for (const event of events) {
     const { alarm, episode, superseded } = factOf(event);
@@ -181,7 +181,7 @@ function differsFromReplay({ simulator, clock }: TrialSync, { events }: Story): 
 }
 
 /** The last event of an active alarm contains the stored alarm; events of earlier episodes do not count. */
-async function differsFromStore({ store, simulator, clock }: TrialSync, { events }: Story) {
+async function differsFromStore({ store, simulator, clock }: SyncHarness, { events }: Story) {
   const held = await store.documents<StoredAlarm>("alarm/main");
   const facts = events.map(factOf).filter(({ superseded }) => superseded !== true);
   const last = new Map(facts.map(({ alarm }) => [alarm.id, alarm]));
@@ -195,7 +195,7 @@ async function differsFromStore({ store, simulator, clock }: TrialSync, { events
   return problems;
 }
 
-function wrongGatewayEvents({ store, simulator }: TrialSync): string[] {
+function wrongGatewayEvents({ store, simulator }: SyncHarness): string[] {
   const switches = Map.groupBy(
     store.events.filter((event) => event.type === "gateway-online" || event.type === "gateway-offline"),
     (event) => event.subject.split("/").at(-1) ?? "",

@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 import type { CampaignResult } from "../campaign/campaign.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { type Circumstances, judge } from "./alarm-judge.ts";
-import { ALARMS_ONLY, createTrial, START_MS, type TrialSync } from "./sync-harness.ts";
+import { ALARMS_ONLY, createHarness, START_MS, type SyncHarness } from "./sync-harness.ts";
 
 const SITES = [2, 3, 4];
 const TOKEN = "simulator-token";
@@ -14,7 +14,7 @@ export async function campaign(seed: number): Promise<CampaignResult> {
   const random = seededRandom(seed);
   const { below, chance, pick } = random;
   const pageSize = pick([3, 5, 20, 500]);
-  const trial = createTrial({
+  const harness = createHarness({
     random,
     pageSize,
     latencyMs: () => 20 + random() * 480,
@@ -32,7 +32,7 @@ export async function campaign(seed: number): Promise<CampaignResult> {
       alarms: { resolved_overlap: "10m" },
     },
   });
-  const { clock, simulator } = trial;
+  const { clock, simulator } = harness;
   const { control } = simulator;
   const active = new Set<string>();
   const ended = new Set<string>();
@@ -59,8 +59,8 @@ export async function campaign(seed: number): Promise<CampaignResult> {
     () => chance(0.15) && rest(),
     () => chance(0.2) && refuse(),
     () => control.setFaults([]),
-    () => (chance(0.15) ? trial.restart() : undefined),
-    () => chance(0.3) && trial.store.failNext(),
+    () => (chance(0.15) ? harness.restart() : undefined),
+    () => chance(0.3) && harness.store.failNext(),
   ].map((action) => async () => void (await action()));
 
   function raise() {
@@ -143,14 +143,14 @@ export async function campaign(seed: number): Promise<CampaignResult> {
   }
 
   let moving = true;
-  trial.onRequest(() => {
+  harness.onRequest(() => {
     if (!moving) return;
     if (chance(0.15)) end(pick([...active]));
     if (chance(0.15)) raise();
   });
 
   for (let i = 0; i < 12; i += 1) raise();
-  await trial.start();
+  await harness.start();
   const quietMs = clock.now() + UNREST_MS;
   while (clock.now() < quietMs) {
     await clock.advance(below(20_000));
@@ -160,21 +160,21 @@ export async function campaign(seed: number): Promise<CampaignResult> {
   hide(null);
   moving = false;
   await clock.advance(REST_MS + refusals * 10 * MINUTE);
-  const problems = await judge(trial, { ...circumstances, hidden: hiddenTimes } satisfies Circumstances);
-  await trial.stop();
+  const problems = await judge(harness, { ...circumstances, hidden: hiddenTimes } satisfies Circumstances);
+  await harness.stop();
   return {
     problems: problems.map((problem) => {
       const [rule = "", ...text] = problem.split(": ");
       return { rule, text: text.join(": ") };
     }),
     story: [],
-    digest: digestOf(trial),
-    requests: trial.requests.length,
+    digest: digestOf(harness),
+    requests: harness.requests.length,
     simulatedMs: clock.now() - START_MS,
   };
 }
 
-function digestOf({ store, requests }: TrialSync): string {
+function digestOf({ store, requests }: SyncHarness): string {
   const asked = requests.map(({ path, query, atMs }) => `${atMs} ${path}?${query.toString()}`);
   return hash("sha256", JSON.stringify([store.events, asked])).slice(0, 16);
 }

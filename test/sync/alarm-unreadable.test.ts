@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { doubtful, emitted, isAlarmList, jobProblem, MINUTE, startWithAlarms, trial } from "./alarm-harness.ts";
+import { doubtful, emitted, harness, isAlarmList, jobProblem, MINUTE, startWithAlarms } from "./alarm-harness.ts";
 import type { ListChange } from "./sync-harness.ts";
 
 const replaced = (id: string, record: unknown, isActive = true): ListChange => {
@@ -16,20 +16,20 @@ describe.each<[string, unknown]>([
 ])("an unreadable record in the list of active alarms: %s", (_what, record) => {
   test("ends no alarm, is quoted in the status, and does not affect other records", async () => {
     const [id = "", other = "", gone = ""] = await startWithAlarms(3);
-    trial.rewriteLists(replaced(id, record));
-    const fresh = trial.simulator.control.raiseAlarm({ siteId: 4 });
-    trial.simulator.control.resolveAlarm(other);
-    trial.simulator.control.deleteAlarm(gone);
-    await trial.clock.advance(4 * MINUTE);
+    harness.rewriteLists(replaced(id, record));
+    const fresh = harness.simulator.control.raiseAlarm({ siteId: 4 });
+    harness.simulator.control.resolveAlarm(other);
+    harness.simulator.control.deleteAlarm(gone);
+    await harness.clock.advance(4 * MINUTE);
     expect([emitted(id), emitted(fresh), emitted(other)]).toEqual([["raised"], ["raised"], ["raised", "resolved"]]);
     expect(emitted(gone)).toEqual(["raised"]);
     const text = JSON.stringify(record);
     expect(await jobProblem()).toBe(`Records of the list of active alarms that cannot be read: 1, such as ${text}.`);
     expect(await doubtful("unreadable")).toBe(1);
-    const outcomes = trial.polls.filter(({ job }) => job === "alarms").map(({ outcome }) => outcome);
+    const outcomes = harness.polls.filter(({ job }) => job === "alarms").map(({ outcome }) => outcome);
     expect(new Set(outcomes)).toEqual(new Set(["ok"]));
-    trial.rewriteLists(null);
-    await trial.clock.advance(20 * MINUTE);
+    harness.rewriteLists(null);
+    await harness.clock.advance(20 * MINUTE);
     expect([emitted(id), emitted(gone)]).toEqual([["raised"], ["raised", "vanished"]]);
     expect([await jobProblem(), await doubtful("unreadable")]).toEqual([null, 0]);
   });
@@ -37,8 +37,8 @@ describe.each<[string, unknown]>([
 
 test("an alarm whose listed record has only a readable id stays active", async () => {
   const [id = ""] = await startWithAlarms(2);
-  trial.rewriteLists(replaced(id, { type: "alarms", id, attributes: "broken" }));
-  await trial.clock.advance(10 * MINUTE);
+  harness.rewriteLists(replaced(id, { type: "alarms", id, attributes: "broken" }));
+  await harness.clock.advance(10 * MINUTE);
   expect(emitted(id)).toEqual(["raised"]);
   expect(await jobProblem()).toBe(`Records of active alarms of which only the id can be read: 1 (${id}).`);
   expect(await doubtful("unreadable")).toBe(1);
@@ -46,15 +46,15 @@ test("an alarm whose listed record has only a readable id stays active", async (
 
 test("an unreadable record in the list of resolved alarms is reported, and the other records are applied", async () => {
   const [id = "", other = ""] = await startWithAlarms(2);
-  trial.rewriteLists(replaced(id, null, false));
-  trial.simulator.control.resolveAlarm(id);
-  trial.simulator.control.resolveAlarm(other);
-  await trial.clock.advance(5 * MINUTE);
+  harness.rewriteLists(replaced(id, null, false));
+  harness.simulator.control.resolveAlarm(id);
+  harness.simulator.control.resolveAlarm(other);
+  await harness.clock.advance(5 * MINUTE);
   expect([emitted(id), emitted(other)]).toEqual([["raised"], ["raised", "resolved"]]);
   expect(await jobProblem("resolved_sweep")).toBe(
     "Records of the list of resolved alarms that cannot be read: 1, such as null.",
   );
-  trial.rewriteLists(null);
-  await trial.clock.advance(5 * MINUTE);
+  harness.rewriteLists(null);
+  await harness.clock.advance(5 * MINUTE);
   expect(emitted(id)).toEqual(["raised", "resolved"]);
 });

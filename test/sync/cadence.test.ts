@@ -8,10 +8,10 @@ import { type PlanReport, reportPlan } from "#src/engine/sync/plan/report.ts";
 import { createGroupCommit, type GroupCommit } from "#src/engine/sync/read/commit-readings.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import {
-  createTrialQuota,
-  createTrialReads,
+  createTestQuota,
+  createTestReads,
   inventory,
-  openStage,
+  openClockAndStore,
   readingSource,
   runFollower,
   tagNamed,
@@ -29,7 +29,7 @@ let store: Store;
 let emitted: Map<string, number[]>;
 
 beforeEach(async () => {
-  ({ clock, store } = await openStage(START));
+  ({ clock, store } = await openClockAndStore(START));
   emitted = new Map();
 });
 
@@ -47,7 +47,7 @@ async function readFor(
   history: "busy" | "idle",
 ): Promise<readonly number[]> {
   const requestTimes: number[] = [];
-  const quota = createTrialQuota(clock);
+  const quota = createTestQuota(clock);
   let requests = 0;
   const reply = async (signal: AbortSignal) => {
     requests += 1;
@@ -64,7 +64,7 @@ async function readFor(
   const readClasses = classes.map(({ tags, ...more }) => ({ ...more, select: { ids: tagIds(more.name, tags) } }));
   const listedTags = readClasses.flatMap(({ select }) => select.ids.map((id) => tagNamed(id)));
   await inventory(store, "trial", listedTags);
-  const reads = createTrialReads(readClasses, { source, store, clock, groupCommit: recordingCommit() });
+  const reads = createTestReads(readClasses, { source, store, clock, groupCommit: recordingCommit() });
   const historyEnded = new AbortController();
   const takeRest = async () => {
     await quota.started;

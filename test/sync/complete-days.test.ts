@@ -17,11 +17,11 @@ import { createSeriesSelector } from "#src/engine/sync/history/series-registry.t
 import type { StoredLedger } from "#src/engine/sync/stored-documents.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
-import { DAY_MS, HOUR_MS, historyStage } from "./history-harness.ts";
+import { DAY_MS, HOUR_MS, historyHarness } from "./history-harness.ts";
 import { inventory, startFollower, tagNamed } from "./live-reads-harness.ts";
 
-function stage(startMs: number, zone: string) {
-  const { clock, store, service, createPull } = historyStage(startMs, 2);
+function createHarness(startMs: number, zone: string) {
+  const { clock, store, service, createPull } = historyHarness(startMs, 2);
   const create = (classes: readonly object[]) => createPull([], classes, { timeZone: zone });
   return {
     clock,
@@ -139,7 +139,7 @@ const START = Date.parse("2026-11-02T00:00:00Z");
 
 describe("events about complete days of a site", () => {
   test("emits history-complete for each series, then for the site, and day-sealed after the look-back was read", async () => {
-    const building = stage(START + 6 * HOUR_MS, "UTC");
+    const building = createHarness(START + 6 * HOUR_MS, "UTC");
     await building.tags(["101", "102"]);
     building.service.withoutLog.add("102");
     building.log("101", "5m", START, START + 6 * DAY_MS, (at) =>
@@ -173,7 +173,7 @@ describe("events about complete days of a site", () => {
   });
 
   test("emits one new revision of a finalized day an hour after its values changed", async () => {
-    const building = stage(START, "UTC");
+    const building = createHarness(START, "UTC");
     await building.tags(["101"]);
     building.log("101", "5m", START, START + 13 * DAY_MS, () => 1);
     const points = building.service.truth.get("101 5m") ?? [];
@@ -195,7 +195,7 @@ describe("events about complete days of a site", () => {
   });
 
   test("emits a new revision of a day for a series added later, and does not wait for a removed series", async () => {
-    const building = stage(START + 12 * HOUR_MS, "UTC");
+    const building = createHarness(START + 12 * HOUR_MS, "UTC");
     await building.tags(["101", "102"]);
     for (const id of ["101", "102"]) building.log(id, "1h", START, START + 9 * DAY_MS, () => 1);
     const hour = { name: "hour", resolution: "1h", every: "1h", look_back: "6h", select: { name: ["T101"] } };
@@ -226,7 +226,7 @@ describe("events about complete days of a site", () => {
   });
 
   test("name the series that delays the day of its site; the day is finalized after three refusals of the series", async () => {
-    const building = stage(START, "UTC");
+    const building = createHarness(START, "UTC");
     await building.tags(["101", "102"]);
     for (const id of ["101", "102"]) building.log(id, "1h", START - DAY_MS, START + 9 * DAY_MS, () => 1);
     const hour = { name: "hour", resolution: "1h", every: "1h", look_back: "6h" };
@@ -258,7 +258,7 @@ describe("events about complete days of a site", () => {
     const startMs =
       Date.parse(timeZone === "Australia/Lord_Howe" ? "2026-10-02T10:00:00Z" : "2026-10-23T10:00:00Z") +
       Math.floor(random() * DAY_MS);
-    const building = stage(startMs, timeZone);
+    const building = createHarness(startMs, timeZone);
     const ids = ["101", "102", "103", "104"];
     await building.tags(ids);
     const classes = (["5m", "1h", "1d"] as const).map((resolution) => ({
@@ -290,7 +290,11 @@ describe("events about complete days of a site", () => {
   }, 120_000);
 });
 
-async function expectBalance(here: ReturnType<typeof stage>, classes: readonly object[], zone: string): Promise<void> {
+async function expectBalance(
+  here: ReturnType<typeof createHarness>,
+  classes: readonly object[],
+  zone: string,
+): Promise<void> {
   const selectSeries = createSeriesSelector(HistoryConfig.parse(classes), zone);
   const ledgers = await here.store.documents<StoredLedger>(documentSet("history", "trial"));
   expect(ledgers.size).toBe(12);

@@ -4,7 +4,7 @@ import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { ReceiverOptions } from "../receiver/receiver-harness.ts";
-import { createNoticeBoard } from "../receiver/receiver-stub.ts";
+import { createReceiverStub } from "../receiver/receiver-stub.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
 const SECOND = 1_000;
@@ -172,7 +172,7 @@ test("does not hold back the alarms of a site after its list of gateways failed"
 });
 
 async function startWithReceiver(sites: number, latencyMs = 50) {
-  const board = createNoticeBoard("findable");
+  const stub = createReceiverStub("findable");
   virtual = await startVirtualWorker({
     simulator: { sites: [2], replicate: sites, max_tags: 1, alarms: { recorded: false } },
     source: { read: [] },
@@ -181,11 +181,11 @@ async function startWithReceiver(sites: number, latencyMs = 50) {
     sinks: {
       chat: {
         delivery: { filter: { kinds: [...INCIDENT_EVENT_KINDS] } },
-        sink: (context) => createReceiverSink(board, ReceiverOptions.parse({}), context),
+        sink: (context) => createReceiverSink(stub, ReceiverOptions.parse({}), context),
       },
     },
   });
-  return { ...virtual, board, kinds: () => board.notes.map(({ message }) => message.kind) };
+  return { ...virtual, stub, kinds: () => stub.incidents.map(({ message }) => message.kind) };
 }
 
 // Regular polls of gateways at each fifth minute use most of the list rate.
@@ -193,7 +193,7 @@ test.each([
   [20, 50, 60],
   [50, 400, 60.5],
 ])("when %i sites lose their only gateway at once, sends one message per site", async (sites, latencyMs, minute) => {
-  const { board, clock, kinds, simulator, worker } = await startWithReceiver(sites, latencyMs);
+  const { stub, clock, kinds, simulator, worker } = await startWithReceiver(sites, latencyMs);
   const { control, world } = simulator;
   await clock.advance(minute * MINUTE);
   const outageMs = clock.now();
@@ -209,7 +209,7 @@ test.each([
   for (const { id } of world.gateways.values()) control.setGateway(id, true);
   for (const id of alarms) control.resolveAlarm(id);
   await clock.advance(15 * MINUTE);
-  expect(board.notes.filter(({ isOpen }) => isOpen)).toEqual([]);
+  expect(stub.incidents.filter(({ isOpen }) => isOpen)).toEqual([]);
   expect(kinds(), "alarms that end minutes after the return have no message").toHaveLength(sites);
 });
 

@@ -10,14 +10,7 @@ import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#s
 import type { Series } from "#src/engine/sync/history/series-registry.ts";
 import { type StoredBackfill, type StoredLedger, syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
-import {
-  createTrialQuota,
-  followUntilIdle,
-  inventory,
-  partialSource,
-  tagNamed,
-  wholeMsClock,
-} from "./live-reads-harness.ts";
+import { createTestQuota, inventory, msClock, partialSource, runUntilIdle, tagNamed } from "./live-reads-harness.ts";
 import { createMemoryStore } from "./memory-store.ts";
 
 export const MINUTE_MS = 60_000;
@@ -27,8 +20,8 @@ export const DAY_MS = 24 * HOUR_MS;
 export const START = Date.parse("2026-11-02T06:00:00Z");
 
 /** A source with history in memory, and short functions for its pulls and what they stored and emitted. */
-export function historyStage(startMs = START, turns = 1) {
-  const clock = wholeMsClock(startMs, turns);
+export function historyHarness(startMs = START, turns = 1) {
+  const clock = msClock(startMs, turns);
   const store = createMemoryStore(() => clock.now());
   const service = trialHistory(clock);
   const told = () => toldPoints(store.events as readonly AnyEvent[]);
@@ -45,7 +38,7 @@ export function historyStage(startMs = START, turns = 1) {
       });
     },
     /** Runs a pull until it sends no request for ten seconds; returns what it threw, or null. */
-    runOnce: (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length),
+    runOnce: (history: HistoryPull) => runUntilIdle(clock, history, () => service.asked.length),
     ledger: async (id: string, key = "5m") =>
       (await store.document<StoredLedger>(documentSet("history", "trial"), `${id} ${key}`)) as StoredLedger,
     putBackfill: (id: string, order: StoredBackfill) =>
@@ -70,28 +63,28 @@ export interface LoggedPoint {
 
 export type LoggedPoints = Map<string, LoggedPoint[]>;
 
-export interface TrialLog extends TagLog {
+export interface SimulatedTagLog extends TagLog {
   readonly measurements: readonly Measurement[];
 }
 
-export interface TrialHistory {
+export interface SimulatedHistory {
   readonly source: Source;
-  readonly quota: ReturnType<typeof createTrialQuota>;
+  readonly quota: ReturnType<typeof createTestQuota>;
   readonly truth: LoggedPoints;
   readonly asked: HistoryQuery[];
   /** Error of the response to a query; null without one. */
   trouble: (query: HistoryQuery) => Error | null;
   readonly withoutLog: Set<string>;
   valuesMax: number;
-  shorten: (logs: readonly TrialLog[]) => readonly TagLog[];
+  shorten: (logs: readonly SimulatedTagLog[]) => readonly TagLog[];
   /** Whether `from` and `to` include the bucket that begins there. */
   ends: { readonly from: boolean; readonly to: boolean };
 }
 
 /** A history service in memory with late data and the failures that a test sets. */
-function trialHistory(clock: VirtualClock): TrialHistory {
-  const quota = createTrialQuota(clock);
-  const trial: Omit<TrialHistory, "source" | "quota"> & { source?: Source } = {
+function trialHistory(clock: VirtualClock): SimulatedHistory {
+  const quota = createTestQuota(clock);
+  const harness: Omit<SimulatedHistory, "source" | "quota"> & { source?: Source } = {
     truth: new Map(),
     asked: [],
     trouble: () => null,
@@ -101,20 +94,20 @@ function trialHistory(clock: VirtualClock): TrialHistory {
     ends: { from: true, to: true },
   };
   const respond = async (query: HistoryQuery, signal: AbortSignal): Promise<readonly TagLog[]> => {
-    trial.asked.push(query);
+    harness.asked.push(query);
     await clock.sleep(200, signal);
-    const failure = trial.trouble(query);
+    const failure = harness.trouble(query);
     if (failure !== null) throw failure;
-    if (query.tagIds.some((id) => trial.withoutLog.has(id))) throw new NoTagLog("404, no log");
+    if (query.tagIds.some((id) => harness.withoutLog.has(id))) throw new NoTagLog("404, no log");
     const logs = query.tagIds.map((id) => ({ ...tagNamed(id), measurements: series(id, query) }));
     const values = logs.reduce((sum, log) => sum + log.measurements.length, 0);
-    if (values > trial.valuesMax) throw new Retryable("504, too much");
-    return trial.shorten(logs);
+    if (values > harness.valuesMax) throw new Retryable("504, too much");
+    return harness.shorten(logs);
   };
   const series = (id: string, query: HistoryQuery): Measurement[] => {
     const [from, to] = [Date.parse(query.from), Date.parse(query.to)];
-    return [...loggedValuesAt(trial.truth, id, query.resolution, clock.now(), { from, to })]
-      .filter(([at]) => (trial.ends.from ? at >= from : at > from) && (trial.ends.to ? at <= to : at < to))
+    return [...loggedValuesAt(harness.truth, id, query.resolution, clock.now(), { from, to })]
+      .filter(([at]) => (harness.ends.from ? at >= from : at > from) && (harness.ends.to ? at <= to : at < to))
       .map(([at, value]) => ({ time: new Date(at).toISOString(), value }));
   };
   const source = partialSource({
@@ -131,7 +124,7 @@ function trialHistory(clock: VirtualClock): TrialHistory {
       });
     },
   });
-  return Object.assign(trial, { source, quota });
+  return Object.assign(harness, { source, quota });
 }
 
 const ALL_TIME = { from: Number.NEGATIVE_INFINITY, to: Number.POSITIVE_INFINITY };
@@ -152,7 +145,7 @@ export function loggedValuesAt(
 
 /** Logs a value per bucket, known when the bucket is over, and one value per month with buckets. */
 export function logBuckets(
-  { truth }: Pick<TrialHistory, "truth">,
+  { truth }: Pick<SimulatedHistory, "truth">,
   tags: readonly string[],
   fromMs: number,
   toMs: number,

@@ -13,7 +13,7 @@ import {
   DAY_MS,
   FIVE_MS,
   HOUR_MS,
-  historyStage,
+  historyHarness,
   ids,
   logBuckets,
   MINUTE_MS,
@@ -30,13 +30,13 @@ const invalidError = () =>
   new ConfigError("history: 422, tags: The tags field is invalid.", { reason: "validation", field: "tags" });
 
 let { clock, store, service, createPull, runOnce, told, ledger, putBackfill, loadBackfill, listMissing } =
-  historyStage();
+  historyHarness();
 let scope: ReturnType<typeof trialScope>;
 let errors: string[];
 
 beforeEach(() => {
   ({ clock, store, service, createPull, runOnce, told, ledger, putBackfill, loadBackfill, listMissing } =
-    historyStage());
+    historyHarness());
   scope = trialScope();
   errors = [];
 });

@@ -6,18 +6,18 @@ import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { HISTORY_LEDGER_RANGES_MAX } from "#src/engine/sync/history/ledger-ranges.ts";
 import type { HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import type { StoredLedger } from "#src/engine/sync/stored-documents.ts";
-import { DAY_MS, FIVE_MS, HOUR_MS, historyStage, logBuckets, MINUTE_MS, START } from "./history-harness.ts";
+import { DAY_MS, FIVE_MS, HOUR_MS, historyHarness, logBuckets, MINUTE_MS, START } from "./history-harness.ts";
 import { runFollower } from "./live-reads-harness.ts";
 
 const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "1d" };
 const UNREADABLE_MESSAGE = 'The value is the text "n/a", and no number, boolean or null.';
 const STORED_MESSAGE = `unreadable: ${UNREADABLE_MESSAGE}`;
 
-let { clock, store, service, createPull, told, ledger, listMissing } = historyStage();
+let { clock, store, service, createPull, told, ledger, listMissing } = historyHarness();
 let warnings: object[];
 
 beforeEach(() => {
-  ({ clock, store, service, createPull, told, ledger, listMissing } = historyStage());
+  ({ clock, store, service, createPull, told, ledger, listMissing } = historyHarness());
   warnings = [];
 });
 

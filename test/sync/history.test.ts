@@ -11,7 +11,7 @@ import {
   DAY_MS,
   FIVE_MS,
   HOUR_MS,
-  historyStage,
+  historyHarness,
   ids,
   logBuckets,
   loggedValuesAt,
@@ -22,10 +22,10 @@ import {
 } from "./history-harness.ts";
 import { startFollower } from "./live-reads-harness.ts";
 
-let { clock, store, service, createPull, runOnce, told, ledger, putBackfill, loadBackfill } = historyStage(START, 2);
+let { clock, store, service, createPull, runOnce, told, ledger, putBackfill, loadBackfill } = historyHarness(START, 2);
 
 beforeEach(() => {
-  ({ clock, store, service, createPull, runOnce, told, ledger, putBackfill, loadBackfill } = historyStage(START, 2));
+  ({ clock, store, service, createPull, runOnce, told, ledger, putBackfill, loadBackfill } = historyHarness(START, 2));
 });
 
 const FIVE = { name: "h", resolution: "5m", every: "15m", grace: "2m" };

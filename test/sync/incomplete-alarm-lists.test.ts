@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { AlarmService, activeQueries, countOf, emitted, jobProblem, MINUTE, trial } from "./alarm-harness.ts";
+import { AlarmService, activeQueries, countOf, emitted, harness, jobProblem, MINUTE } from "./alarm-harness.ts";
 import type { WireList } from "./sync-harness.ts";
 
 type Alter = (list: WireList, page: number) => unknown;
@@ -30,9 +30,9 @@ async function started(priorities: Readonly<Record<string, number>>, alter: Alte
   for (const [priority, count] of Object.entries(priorities)) raise(priority, count);
   service.alter = alter;
   await service.start({ pageSize: 9, simulator: { sites: [3], alarms: { recorded: false } } });
-  await trial.clock.advance(5 * MINUTE);
+  await harness.clock.advance(5 * MINUTE);
   const resolve = (id: string | undefined) => {
-    for (const alarm of service.alarms) if (alarm.id === id) alarm.endMs = trial.clock.now();
+    for (const alarm of service.alarms) if (alarm.id === id) alarm.endMs = harness.clock.now();
   };
   return { service, raise, resolve };
 }
@@ -50,7 +50,7 @@ describe("a list of active alarms with broken pages", () => {
       const last = service.alarms.at(-1)?.id;
       resolve(last);
       const [fresh] = raise("A");
-      await trial.clock.advance(2 * MINUTE);
+      await harness.clock.advance(2 * MINUTE);
       expect(emitted(last)).toEqual(["raised", "resolved"]);
       expect(emitted(fresh?.id)).toEqual(["raised"]);
     },
@@ -61,13 +61,13 @@ describe("a list of active alarms with broken pages", () => {
     async (_name, alter) => {
       let broken = false;
       const { raise } = await started({ B: 12 }, (list, page) => (broken ? alter(list, page) : undefined));
-      const from = trial.requests.length;
+      const from = harness.requests.length;
       const [fresh] = raise("A");
       broken = true;
-      await trial.clock.advance(MINUTE);
+      await harness.clock.advance(MINUTE);
       expect(emitted(fresh?.id)).toEqual([]);
       broken = false;
-      await trial.clock.advance(MINUTE);
+      await harness.clock.advance(MINUTE);
       expect(emitted(fresh?.id)).toEqual(["raised"]);
       expect(activeQueries(from).some((query) => query.has("priority"))).toBe(false);
     },
@@ -75,8 +75,8 @@ describe("a list of active alarms with broken pages", () => {
 
   test("is read with six requests per poll after the split by priority, and without the page that failed before", async () => {
     await started(MIXED);
-    const from = trial.requests.length;
-    await trial.clock.advance(10 * MINUTE);
+    const from = harness.requests.length;
+    await harness.clock.advance(10 * MINUTE);
     expect(activeQueries(from)).toHaveLength(20 * 6);
     expect(activeQueries(from).filter((query) => query.has("page"))).toEqual([]);
   });
@@ -85,7 +85,7 @@ describe("a list of active alarms with broken pages", () => {
     const { service } = await started({ A: 5, B: 7 });
     const [gone] = service.alarms;
     service.remove(gone);
-    await trial.clock.advance(5 * MINUTE);
+    await harness.clock.advance(5 * MINUTE);
     expect(emitted(gone?.id)).toEqual(["raised", "vanished"]);
   });
 
@@ -95,10 +95,10 @@ describe("a list of active alarms with broken pages", () => {
     expect(await jobProblem()).toMatch(/of site 3, A, not acknowledged cannot be read beyond their first page/);
     const [first] = service.alarms;
     service.alarms = [...service.alarms.slice(9), ...service.alarms.slice(0, 9)];
-    await trial.clock.advance(5 * MINUTE);
+    await harness.clock.advance(5 * MINUTE);
     expect([countOf("raised"), countOf("vanished")]).toEqual([18, 0]);
     resolve(first?.id);
-    await trial.clock.advance(MINUTE);
+    await harness.clock.advance(MINUTE);
     expect(emitted(first?.id)).toEqual(["raised", "resolved"]);
   });
 
@@ -108,17 +108,17 @@ describe("a list of active alarms with broken pages", () => {
     expect(emitted(strange?.id)).toEqual(["raised"]);
     expect(await jobProblem()).toMatch(/says 13 records and its parts show 12/);
     service.alarms.sort((a, b) => Number(a === strange) - Number(b === strange));
-    await trial.clock.advance(10 * MINUTE);
+    await harness.clock.advance(10 * MINUTE);
     expect(emitted(strange?.id)).toEqual(["raised"]);
   });
 
   test("is requested as one list again after an hour", async () => {
     const { service } = await started({ A: 5, B: 7 });
     service.alter = () => undefined;
-    await trial.clock.advance(61 * MINUTE);
+    await harness.clock.advance(61 * MINUTE);
     expect(await jobProblem()).toBeNull();
-    const from = trial.requests.length;
-    await trial.clock.advance(5 * MINUTE);
+    const from = harness.requests.length;
+    await harness.clock.advance(5 * MINUTE);
     expect(activeQueries(from).some((query) => query.has("priority"))).toBe(false);
   });
 });

@@ -4,18 +4,18 @@ import { findOfflineGatewayBySite } from "#src/engine/sync/inventory/gateways.ts
 import { loadRequestableTags } from "#src/engine/sync/inventory/requestable-tags.ts";
 import { findDueExpiryWarning } from "#src/engine/sync/sync.ts";
 import { GATEWAY } from "../sample-events.ts";
-import { MINUTE, openTrial, TOKEN, trial } from "./alarm-harness.ts";
-import { RARE_SCHEDULES, START_MS, type TrialOptions, type TrialSync } from "./sync-harness.ts";
+import { harness, MINUTE, openHarness, TOKEN } from "./alarm-harness.ts";
+import { type HarnessOptions, RARE_SCHEDULES, START_MS, type SyncHarness } from "./sync-harness.ts";
 
-async function started(options: TrialOptions = {}): Promise<TrialSync> {
-  openTrial({ sync: { spread: "0s" }, ...options });
-  await trial.start();
-  await trial.clock.advance(5 * MINUTE);
-  return trial;
+async function started(options: HarnessOptions = {}): Promise<SyncHarness> {
+  openHarness({ sync: { spread: "0s" }, ...options });
+  await harness.start();
+  await harness.clock.advance(5 * MINUTE);
+  return harness;
 }
 
 const counts = () => {
-  const kinds = Object.entries(Object.groupBy(trial.store.events, (event) => event.type));
+  const kinds = Object.entries(Object.groupBy(harness.store.events, (event) => event.type));
   return Object.fromEntries(kinds.map(([kind, events]) => [kind, events?.length ?? 0]));
 };
 
@@ -24,7 +24,7 @@ async function inSight(...from: Parameters<typeof loadRequestableTags>) {
 }
 
 const gatewayOfSite = (siteId: number) =>
-  [...trial.simulator.world.gateways.values()].find(({ site_id }) => site_id === siteId)?.id ?? 0;
+  [...harness.simulator.world.gateways.values()].find(({ site_id }) => site_id === siteId)?.id ?? 0;
 
 describe("inventories of the building", () => {
   test("emits every object once at the first start, and nothing more during a day without changes", async () => {
@@ -37,7 +37,7 @@ describe("inventories of the building", () => {
       "gateway-added": world.gateways.size,
     });
     await clock.advance(24 * 60 * MINUTE);
-    await trial.restart();
+    await harness.restart();
     await clock.advance(60 * MINUTE);
     expect(counts()).toEqual(first);
     expect(await inSight(store, "main")).toHaveLength(world.tags.size);
@@ -75,8 +75,8 @@ describe("inventories of the building", () => {
     const gatewayId = gatewayOfSite(4);
     simulator.control.setGateway(gatewayId, false);
     await clock.advance(12 * MINUTE);
-    expect(trial.events("gateway-offline").map((event) => event.subject)).toEqual([`site/4/gateway/${gatewayId}`]);
-    expect(trial.events("source-unavailable")).toEqual([]);
+    expect(harness.events("gateway-offline").map((event) => event.subject)).toEqual([`site/4/gateway/${gatewayId}`]);
+    expect(harness.events("source-unavailable")).toEqual([]);
   });
 
   test("emit the changes of one site before the lists of the other sites arrive", async () => {
@@ -87,8 +87,8 @@ describe("inventories of the building", () => {
     ]);
     simulator.control.setGateway(gatewayId, false);
     await clock.advance(12 * MINUTE);
-    expect(trial.polls.filter(({ job }) => job === "gateways").at(-1)?.outcome).toBe("overlap");
-    expect(trial.events("gateway-offline").map((event) => event.subject)).toEqual([`site/2/gateway/${gatewayId}`]);
+    expect(harness.polls.filter(({ job }) => job === "gateways").at(-1)?.outcome).toBe("overlap");
+    expect(harness.events("gateway-offline").map((event) => event.subject)).toEqual([`site/2/gateway/${gatewayId}`]);
   });
 
   test("gateway events contain the hosts behind the gateway, and whether the gateway serves the whole site", async () => {
@@ -99,7 +99,9 @@ describe("inventories of the building", () => {
     for (const { id } of gateways) simulator.control.setGateway(id, true);
     await clock.advance(12 * MINUTE);
     const told = new Map(
-      trial.events("gateway-offline", "gateway-online").map((event) => [`${event.type} ${event.subject}`, event.data]),
+      harness
+        .events("gateway-offline", "gateway-online")
+        .map((event) => [`${event.type} ${event.subject}`, event.data]),
     );
     expect(told.size).toBe(2 * gateways.length);
     const hosts = [...simulator.world.hosts.values()];
@@ -145,9 +147,9 @@ describe("the expiry of the token", () => {
     });
     for (let day = 0; day < 39.5; day += 1) {
       await clock.advance(86_400_000);
-      if (day % 10 === 5) await trial.restart();
+      if (day % 10 === 5) await harness.restart();
     }
-    expect(trial.events("token-expiring").map((event) => event.data)).toEqual(
+    expect(harness.events("token-expiring").map((event) => event.data)).toEqual(
       [29, 13, 6, 0].map((daysLeft) => ({ expiresAt: expect.stringContaining("2026-07-11"), daysLeft })),
     );
   });

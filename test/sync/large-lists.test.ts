@@ -3,7 +3,7 @@ import type { Tag } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { StoredAlarm, StoredObject } from "#src/engine/sync/stored-documents.ts";
-import { MINUTE, openTrial, trial } from "./alarm-harness.ts";
+import { harness, MINUTE, openHarness } from "./alarm-harness.ts";
 import { ALARMS_ONLY, RARE_SCHEDULES, type WireList } from "./sync-harness.ts";
 
 const TAGS = 1_234;
@@ -22,58 +22,58 @@ function manyTags(count: number, name = (n: number) => `Tag ${n}`) {
 }
 
 async function started() {
-  openTrial({ simulator: { sites: [2] }, sync: { schedules: LISTS, spread: "0s" } });
-  trial.rewriteLists(manyTags(TAGS));
-  await trial.start();
+  openHarness({ simulator: { sites: [2] }, sync: { schedules: LISTS, spread: "0s" } });
+  harness.rewriteLists(manyTags(TAGS));
+  await harness.start();
 }
 
-const told = (kind: "tag-added" | "tag-changed" | "tag-removed") => trial.events(kind).map(({ subject }) => subject);
+const told = (kind: "tag-added" | "tag-changed" | "tag-removed") => harness.events(kind).map(({ subject }) => subject);
 
 describe("a long list of tags", () => {
   test("is committed in several transactions, each tag once with its document, in the order of the list", async () => {
     await started();
-    await trial.clock.advance(MINUTE);
+    await harness.clock.advance(MINUTE);
     expect(told("tag-added")).toEqual(Array.from({ length: TAGS }, (_, n) => `site/2/tag/${10_000 + n}`));
-    expect(new Set(trial.events("tag-added").map(({ time }) => time)).size).toBe(1);
-    const held = await trial.store.documents<StoredObject<Tag>>(documentSet("tag", "main"));
+    expect(new Set(harness.events("tag-added").map(({ time }) => time)).size).toBe(1);
+    const held = await harness.store.documents<StoredObject<Tag>>(documentSet("tag", "main"));
     expect(held.size).toBe(TAGS);
-    const commits = trial.store.commits();
-    await trial.clock.advance(30 * MINUTE);
+    const commits = harness.store.commits();
+    await harness.clock.advance(30 * MINUTE);
     expect(told("tag-added")).toHaveLength(TAGS);
-    expect(trial.store.commits() - commits).toBeLessThan(20);
-    trial.rewriteLists(manyTags(TAGS, (n) => (n % 2 === 0 ? `Tag ${n}` : `New ${n}`)));
-    await trial.clock.advance(6 * MINUTE);
+    expect(harness.store.commits() - commits).toBeLessThan(20);
+    harness.rewriteLists(manyTags(TAGS, (n) => (n % 2 === 0 ? `Tag ${n}` : `New ${n}`)));
+    await harness.clock.advance(6 * MINUTE);
     expect(told("tag-changed")).toHaveLength(TAGS / 2);
-    await trial.restart();
-    await trial.clock.advance(30 * MINUTE);
+    await harness.restart();
+    await harness.clock.advance(30 * MINUTE);
     expect([told("tag-added").length, told("tag-changed").length]).toEqual([TAGS, TAGS / 2]);
   });
 
   test("after failed commits, the next list emits the missing tags without duplicates", async () => {
     await started();
-    const { commit } = trial.store;
+    const { commit } = harness.store;
     let withTags = 0;
-    trial.store.commit = (change) => {
+    harness.store.commit = (change) => {
       const isFailing = (change.events ?? []).some(({ type }) => type === "tag-added") && ++withTags % 2 === 0;
       return isFailing ? Promise.reject(new Error("The disk is full.")) : commit(change);
     };
-    await trial.clock.advance(2_000);
+    await harness.clock.advance(2_000);
     const first = told("tag-added").length;
     expect(first).toBeGreaterThan(0);
     expect(first).toBeLessThan(TAGS);
-    await trial.clock.advance(30 * MINUTE);
+    await harness.clock.advance(30 * MINUTE);
     expect(told("tag-added")).toHaveLength(TAGS);
     expect(new Set(told("tag-added")).size).toBe(TAGS);
-    const held = await trial.store.documents<StoredObject<Tag>>(documentSet("tag", "main"));
+    const held = await harness.store.documents<StoredObject<Tag>>(documentSet("tag", "main"));
     expect([...held.keys()].every((id) => told("tag-added").includes(`site/2/tag/${id}`))).toBe(true);
   });
 });
 
 /** Lets every nth commit with a raised alarm fail; returns the number of those commits. */
 function failEvery(nth: number): () => number {
-  const { commit } = trial.store;
+  const { commit } = harness.store;
   let parts = 0;
-  trial.store.commit = (change) => {
+  harness.store.commit = (change) => {
     const told = (change.events ?? []).filter(({ type }) => type === "alarm-raised").length;
     const held = (change.documents ?? []).filter(({ set }) => set === documentSet("alarm", "main"));
     expect(held.flatMap(({ put = [] }) => [...put])).toHaveLength(told);
@@ -85,29 +85,29 @@ function failEvery(nth: number): () => number {
 
 describe("an alarm storm", () => {
   test("is committed in several transactions, each alarm once with its document, despite failed commits", async () => {
-    openTrial({ sync: ALARMS_ONLY });
-    await trial.start();
-    await trial.clock.advance(MINUTE);
-    const ids = Array.from({ length: 1_300 }, () => trial.simulator.control.raiseAlarm({ siteId: 2 }));
+    openHarness({ sync: ALARMS_ONLY });
+    await harness.start();
+    await harness.clock.advance(MINUTE);
+    const ids = Array.from({ length: 1_300 }, () => harness.simulator.control.raiseAlarm({ siteId: 2 }));
     const parts = failEvery(3);
-    await trial.clock.advance(10 * MINUTE);
+    await harness.clock.advance(10 * MINUTE);
     expect(parts()).toBeGreaterThan(5);
-    const raised = trial.events("alarm-raised").map(({ data }) => (data as AlarmFact).alarm.id);
+    const raised = harness.events("alarm-raised").map(({ data }) => (data as AlarmFact).alarm.id);
     expect(raised).toHaveLength(ids.length);
     expect(new Set(raised)).toEqual(new Set(ids));
-    const held = await trial.store.documents<StoredAlarm>(documentSet("alarm", "main"));
+    const held = await harness.store.documents<StoredAlarm>(documentSet("alarm", "main"));
     expect([...held.values()].filter(({ state }) => state === "active")).toHaveLength(ids.length);
-    expect(trial.store.repeated).toEqual([]);
+    expect(harness.store.repeated).toEqual([]);
   });
 
   test("in the first poll, is marked initial completely, also when a commit fails between two transactions", async () => {
-    openTrial({ sync: ALARMS_ONLY });
-    for (let n = 0; n < 600; n += 1) trial.simulator.control.raiseAlarm({ siteId: 2 });
+    openHarness({ sync: ALARMS_ONLY });
+    for (let n = 0; n < 600; n += 1) harness.simulator.control.raiseAlarm({ siteId: 2 });
     const parts = failEvery(2);
-    await trial.start();
-    await trial.clock.advance(10 * MINUTE);
+    await harness.start();
+    await harness.clock.advance(10 * MINUTE);
     expect(parts()).toBeGreaterThan(3);
-    const initial = trial.events("alarm-raised").map(({ data }) => (data as { initial?: boolean }).initial);
+    const initial = harness.events("alarm-raised").map(({ data }) => (data as { initial?: boolean }).initial);
     expect(initial).toEqual(Array.from({ length: 600 }, () => true));
   });
 });

@@ -53,7 +53,7 @@ export async function inventory(
   });
 }
 
-export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
+export function createTestQuota(clock: VirtualClock, perMinute = 20) {
   const requestCounts: Record<QueueLane, number> = { write: 0, "on-demand": 0, live: 0, history: 0, spare: 0 };
   const store = usedBefore(createVolatileMemory(), "trial");
   const quota = createQuota({ source: "trial", clock, store, perMinute });
@@ -88,7 +88,7 @@ export async function runFollower(clock: VirtualClock, follower: LoopJob, ms: nu
 }
 
 /** Runs a follower until it sends no request for 10 seconds or fails; returns what it threw, or null. */
-export async function followUntilIdle(clock: VirtualClock, follower: LoopJob, asked: () => number): Promise<unknown> {
+export async function runUntilIdle(clock: VirtualClock, follower: LoopJob, asked: () => number): Promise<unknown> {
   const { drain, ended } = startFollower(follower);
   let requestsBefore = asked();
   for (let quietMs = 0; !ended() && quietMs < 10_000; quietMs += 1_000) {
@@ -142,7 +142,7 @@ export function partialSource(parts: Partial<Source>): Source {
 
 /** A source whose reads wait for a slot of the quota and then get the reply of `answer`. */
 export function readingSource(
-  quota: ReturnType<typeof createTrialQuota>,
+  quota: ReturnType<typeof createTestQuota>,
   answer: (group: readonly string[], signal: AbortSignal) => Promise<TagReadReply>,
 ): Source {
   return partialSource({
@@ -151,13 +151,15 @@ export function readingSource(
   });
 }
 
-export function wholeMsClock(startMs: number, turns = 2): VirtualClock {
+export function msClock(startMs: number, turns = 2): VirtualClock {
   const virtual = createVirtualClock(startMs, { turns });
   return { ...virtual, now: () => Math.floor(virtual.now()) };
 }
 
-export async function openStage(startMs: number): Promise<{ readonly clock: VirtualClock; readonly store: Store }> {
-  const clock = wholeMsClock(startMs);
+export async function openClockAndStore(
+  startMs: number,
+): Promise<{ readonly clock: VirtualClock; readonly store: Store }> {
+  const clock = msClock(startMs);
   const folder = temporaryFolder();
   const store = await openStore({ folder, clock });
   await store.outbox.register("all", "beginning");
@@ -170,7 +172,7 @@ export async function openStage(startMs: number): Promise<{ readonly clock: Virt
 
 type ReadOptions = Pick<LiveReadOptions, "source" | "store" | "clock"> & Partial<LiveReadOptions>;
 
-export function createTrialReads(classes: unknown, { store, clock, ...more }: ReadOptions) {
+export function createTestReads(classes: unknown, { store, clock, ...more }: ReadOptions) {
   return createLiveReads({
     store,
     clock,

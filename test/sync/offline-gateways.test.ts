@@ -10,7 +10,7 @@ const SITE = 3;
 const MINUTE = 60_000;
 
 /** Site 3 with one gateway, which was offline when it was listed last; lists are due every five minutes. */
-function stage(schedule: string | null = "*/5 * * * *") {
+function createHarness(schedule: string | null = "*/5 * * * *") {
   const clock = createVirtualClock(Date.parse("2026-11-22T12:00:00Z"));
   const gateway = { id: "g1", displayName: "Roof", online: false };
   const held = new Map([["g1", { value: gateway, siteId: SITE, missingSince: null }]]);
@@ -31,7 +31,7 @@ async function* pages(fails = false): AsyncIterable<ListPage<Gateway>> {
 }
 
 test("an offline gateway counts as the cause of null values until two lists of gateways are overdue", async () => {
-  const { clock, gateways, list } = stage();
+  const { clock, gateways, list } = createHarness();
   await clock.advance(2 * MINUTE);
   await list(pages());
   // Due at 12:05 and 12:10; a minute of grace.
@@ -44,7 +44,7 @@ test("an offline gateway counts as the cause of null values until two lists of g
 });
 
 test("a failed list does not confirm an offline gateway, and gateways stored at the start count as listed at the start", async () => {
-  const { clock, gateways, list } = stage();
+  const { clock, gateways, list } = createHarness();
   expect(gateways.offlineGatewayOf(SITE)).toBe("g1");
   await clock.advance(10 * MINUTE);
   await expect(list(pages(true))).rejects.toThrow("403");
@@ -53,5 +53,5 @@ test("a failed list does not confirm an offline gateway, and gateways stored at 
 });
 
 test("returns no offline gateway when gateways are not polled", () => {
-  expect(stage(null).gateways.offlineGatewayOf(SITE)).toBeNull();
+  expect(createHarness(null).gateways.offlineGatewayOf(SITE)).toBeNull();
 });

@@ -10,10 +10,10 @@ import type { createLiveReads, LiveReadOptions } from "#src/engine/sync/read/liv
 import { type StoredLeftOut, type StoredValue, syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import {
-  createTrialQuota,
-  createTrialReads,
+  createTestQuota,
+  createTestReads,
   inventory,
-  openStage,
+  openClockAndStore,
   readingSource,
   runFollower,
   startFollower,
@@ -26,7 +26,7 @@ let clock: VirtualClock;
 let store: Store;
 
 beforeEach(async () => {
-  ({ clock, store } = await openStage(START));
+  ({ clock, store } = await openClockAndStore(START));
 });
 
 const ids = (count: number) => Array.from({ length: count }, (_, i) => String(101 + i));
@@ -38,7 +38,7 @@ function building(
   perMinute?: number,
 ) {
   const requestedGroups: (readonly string[])[] = [];
-  const quota = createTrialQuota(clock, perMinute);
+  const quota = createTestQuota(clock, perMinute);
   const source = readingSource(quota, async (group, signal) => {
     requestedGroups.push([...group]);
     const takesMs = latencyMs(group);
@@ -74,7 +74,7 @@ async function startLiveReads(
 ) {
   const listedTags = tags.map((id) => tagNamed(id));
   await inventory(store, "trial", listedTags);
-  return createTrialReads(classes, { source, store, clock, ...more });
+  return createTestReads(classes, { source, store, clock, ...more });
 }
 
 async function runReads(

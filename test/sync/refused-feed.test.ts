@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { SERVICE_SUBJECT } from "#src/core/model/event.ts";
 import { sleepFor } from "#src/core/runtime/waiting.ts";
 import type { LoopJob } from "#src/engine/sync/job.ts";
-import { MINUTE, openTrial, TOKEN, trial } from "./alarm-harness.ts";
+import { harness, MINUTE, openHarness, TOKEN } from "./alarm-harness.ts";
 
 const SCHEDULES = {
   ...{ token: "0 * * * *", sites: "10 * * * * *", alarms: "*/30 * * * * *", resolved_sweep: "20 * * * * *" },
@@ -16,26 +16,26 @@ async function started(): Promise<void> {
       do {
         await ask(forced);
         reportSuccess();
-      } while (await sleepFor(trial.clock, MINUTE, draining));
+      } while (await sleepFor(harness.clock, MINUTE, draining));
     },
   });
-  const firstTag = () => [...trial.simulator.world.tags.keys()].slice(0, 1);
-  const live = asking("live", (signal) => trial.source().read(firstTag(), "live", signal));
+  const firstTag = () => [...harness.simulator.world.tags.keys()].slice(0, 1);
+  const live = asking("live", (signal) => harness.source().read(firstTag(), "live", signal));
   const history = asking("history", async (signal) => {
-    const toMs = Math.floor(trial.clock.now() / 1000) * 1000;
+    const toMs = Math.floor(harness.clock.now() / 1000) * 1000;
     const range = { from: new Date(toMs - 3_600_000).toISOString(), to: new Date(toMs).toISOString() };
     const query = { tagIds: firstTag(), ...range, resolution: "1h", timeZone: "Europe/Stockholm" } as const;
-    await trial.source().history(query, "history", signal);
+    await harness.source().history(query, "history", signal);
   });
   const sync = { schedules: SCHEDULES, spread: "0s" };
-  openTrial({ simulator: { sites: [3] }, sync, followers: [live, history] });
-  trial.simulator.control.raiseAlarm({ siteId: 3 });
-  await trial.start();
-  await trial.clock.advance(4 * MINUTE);
+  openHarness({ simulator: { sites: [3] }, sync, followers: [live, history] });
+  harness.simulator.control.raiseAlarm({ siteId: 3 });
+  await harness.start();
+  await harness.clock.advance(4 * MINUTE);
 }
 
 function change(): void {
-  const { control, world } = trial.simulator;
+  const { control, world } = harness.simulator;
   const [gateway] = world.gateways.keys();
   control.raiseAlarm({ siteId: 3 });
   control.setGateway(gateway ?? 0, false);
@@ -49,14 +49,14 @@ describe("errors with HTTP 200", () => {
     "%i from every endpoint: emits only the outage, and changes no stored alarm",
     async (status) => {
       await started();
-      const before = trial.store.events.length;
-      const held = await trial.store.documents("alarm/main");
-      trial.simulator.control.setFaults([{ fault: { kind: "error", status } }]);
+      const before = harness.store.events.length;
+      const held = await harness.store.documents("alarm/main");
+      harness.simulator.control.setFaults([{ fault: { kind: "error", status } }]);
       change();
-      await trial.clock.advance(10 * MINUTE);
-      const told = trial.store.events.slice(before).filter(({ type }) => !/^(source|site-status)-/.test(type));
+      await harness.clock.advance(10 * MINUTE);
+      const told = harness.store.events.slice(before).filter(({ type }) => !/^(source|site-status)-/.test(type));
       expect(told).toEqual([]);
-      expect(await trial.store.documents("alarm/main")).toEqual(held);
+      expect(await harness.store.documents("alarm/main")).toEqual(held);
     },
   );
 
@@ -64,11 +64,11 @@ describe("errors with HTTP 200", () => {
     "%i from %s only: emits no event about objects of that endpoint",
     async (status, endpoint) => {
       await started();
-      const before = trial.store.events.length;
-      trial.simulator.control.setFaults([{ match: { endpoints: [endpoint] }, fault: { kind: "error", status } }]);
+      const before = harness.store.events.length;
+      harness.simulator.control.setFaults([{ match: { endpoints: [endpoint] }, fault: { kind: "error", status } }]);
       change();
-      await trial.clock.advance(5 * MINUTE);
-      const emittedKinds = trial.store.events.slice(before).map((event) => event.type);
+      await harness.clock.advance(5 * MINUTE);
+      const emittedKinds = harness.store.events.slice(before).map((event) => event.type);
       const kinds = emittedKinds.filter((kind) => kind !== "site-status-changed");
       const own = endpoint === "me" ? "token" : endpoint.replace(/s$/, "");
       expect(kinds.filter((kind) => kind.startsWith(own))).toEqual([]);
@@ -78,16 +78,16 @@ describe("errors with HTTP 200", () => {
 
 test("requests are retried a minute later when the service rejects the token right after maintenance", async () => {
   await started();
-  const { control } = trial.simulator;
+  const { control } = harness.simulator;
   control.setFaults([{ match: {}, fault: { kind: "maintenance", retry_after: 20 } }]);
-  await trial.clock.advance(5 * MINUTE);
+  await harness.clock.advance(5 * MINUTE);
   control.changeToken(TOKEN, { revoked: true });
   control.setFaults([]);
-  await trial.clock.advance(MINUTE);
+  await harness.clock.advance(MINUTE);
   control.changeToken(TOKEN, { revoked: false });
-  const asked = trial.requests.length;
-  await trial.clock.advance(MINUTE + 10_000);
-  expect(trial.requests.slice(asked).map(({ path }) => path)).toContain("/api/v1/alarms");
+  const asked = harness.requests.length;
+  await harness.clock.advance(MINUTE + 10_000);
+  expect(harness.requests.slice(asked).map(({ path }) => path)).toContain("/api/v1/alarms");
 });
 
 const ROUTES = [
@@ -97,12 +97,12 @@ const ROUTES = [
 
 test.each(ROUTES)("a missing endpoint GET me, as reported by %s, is no outage", async (_who, fault) => {
   await started();
-  const before = trial.store.events.length;
-  trial.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);
-  await trial.restart();
-  const id = trial.simulator.control.raiseAlarm({ siteId: 3 });
-  await trial.clock.advance(90 * MINUTE);
-  const news = trial.store.events.slice(before);
+  const before = harness.store.events.length;
+  harness.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);
+  await harness.restart();
+  const id = harness.simulator.control.raiseAlarm({ siteId: 3 });
+  await harness.clock.advance(90 * MINUTE);
+  const news = harness.store.events.slice(before);
   expect(news.map(({ subject }) => subject)).toContain(`site/3/alarm/${id}`);
   expect(news.filter(({ subject }) => subject === SERVICE_SUBJECT)).toEqual([]);
 });
@@ -111,19 +111,19 @@ test.each(ROUTES)(
   "a service without any endpoint, as reported by %s, is unavailable until an endpoint responds",
   async (_who, fault) => {
     await started();
-    const before = trial.store.events.length;
+    const before = harness.store.events.length;
     const news = () => {
-      const events = trial.store.events.slice(before).filter(({ type }) => type.startsWith("source-"));
+      const events = harness.store.events.slice(before).filter(({ type }) => type.startsWith("source-"));
       return events.map(({ type, subject }) => `${type} ${subject}`);
     };
-    trial.simulator.control.setFaults([{ fault }]);
-    await trial.clock.advance(2 * MINUTE);
+    harness.simulator.control.setFaults([{ fault }]);
+    await harness.clock.advance(2 * MINUTE);
     expect(news()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`]);
-    const asked = trial.requests.length;
-    await trial.clock.advance(30 * MINUTE);
-    expect(trial.requests.length - asked).toBeLessThan(30);
-    trial.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);
-    await trial.clock.advance(10 * MINUTE);
+    const asked = harness.requests.length;
+    await harness.clock.advance(30 * MINUTE);
+    expect(harness.requests.length - asked).toBeLessThan(30);
+    harness.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);
+    await harness.clock.advance(10 * MINUTE);
     expect(news()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`, `source-available ${SERVICE_SUBJECT}`]);
   },
 );
@@ -152,23 +152,23 @@ describe("a single forbidden endpoint", () => {
       const jobs = FEATURES[name as keyof typeof FEATURES];
       const isFollower = name === "read" || name === "history";
       await started();
-      const before = trial.store.events.length;
-      const asked = trial.requests.length;
+      const before = harness.store.events.length;
+      const asked = harness.requests.length;
       const fault = { kind: "raw", ...SHAPES[form as keyof typeof SHAPES] };
-      trial.simulator.control.setFaults([{ match: { endpoints: [name] }, fault }]);
-      await trial.clock.advance(50 * MINUTE);
+      harness.simulator.control.setFaults([{ match: { endpoints: [name] }, fault }]);
+      await harness.clock.advance(50 * MINUTE);
       const features = jobs.map((job) => `source-unavailable feature/${job}`);
-      const news = () => trial.store.events.slice(before).map((event) => `${event.type} ${event.subject}`);
+      const news = () => harness.store.events.slice(before).map((event) => `${event.type} ${event.subject}`);
       expect(news().sort()).toEqual(features.sort());
       const path = new RegExp(isFollower ? `tags/${name}$` : `v1/${name}$`);
-      const requests = trial.requests.slice(asked).filter((request) => path.test(request.path));
+      const requests = harness.requests.slice(asked).filter((request) => path.test(request.path));
       // Five requests a minute apart, then one every 15 minutes.
       const limit = (5 + 4) * jobs.length;
       expect(requests.length).toBeLessThanOrEqual(limit + (name === "read" ? 5 : 0));
-      const others = trial.polls.filter((poll) => poll.outcome === "ok" && !jobs.includes(poll.job));
-      expect(others.filter((poll) => poll.atMs > trial.clock.now() - 5 * MINUTE).length).toBeGreaterThan(15);
-      trial.simulator.control.setFaults([]);
-      await trial.clock.advance(16 * MINUTE);
+      const others = harness.polls.filter((poll) => poll.outcome === "ok" && !jobs.includes(poll.job));
+      expect(others.filter((poll) => poll.atMs > harness.clock.now() - 5 * MINUTE).length).toBeGreaterThan(15);
+      harness.simulator.control.setFaults([]);
+      await harness.clock.advance(16 * MINUTE);
       const back = jobs.map((job) => `source-available feature/${job}`);
       expect(news().slice(features.length).sort()).toEqual(back.sort());
     },
@@ -176,13 +176,13 @@ describe("a single forbidden endpoint", () => {
 
   test.each(Object.keys(SHAPES))("forbidden for four minutes %s: emits a new alarm a minute later", async (form) => {
     await started();
-    const { control } = trial.simulator;
+    const { control } = harness.simulator;
     const fault = { kind: "raw", ...SHAPES[form as keyof typeof SHAPES] };
     control.setFaults([{ match: { endpoints: ["alarms"] }, fault }]);
-    await trial.clock.advance(4 * MINUTE);
+    await harness.clock.advance(4 * MINUTE);
     const id = control.raiseAlarm({ siteId: 3 });
     control.setFaults([]);
-    await trial.clock.advance(MINUTE + 10_000);
-    expect(trial.store.events.map(({ subject }) => subject)).toContain(`site/3/alarm/${id}`);
+    await harness.clock.advance(MINUTE + 10_000);
+    expect(harness.store.events.map(({ subject }) => subject)).toContain(`site/3/alarm/${id}`);
   });
 });

@@ -19,7 +19,7 @@ import type { CampaignResult } from "../campaign/campaign.ts";
 import { withSeededMathRandom } from "../campaign/seeded-chance.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { createTrialQuota, createTrialReads, inventory, partialSource, tagNamed } from "./live-reads-harness.ts";
+import { createTestQuota, createTestReads, inventory, partialSource, tagNamed } from "./live-reads-harness.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { createStaleJudge, SLOT_MS } from "./stale-judge.ts";
 
@@ -88,7 +88,7 @@ async function play(seed: number): Promise<CampaignResult> {
   const log = createLog({ level: "silent" });
   const memory = createMemoryStore(clock.now);
   const digest = createHash("sha256");
-  const quota = createTrialQuota(clock);
+  const quota = createTestQuota(clock);
   const faults = new Map<FaultName, number>();
   const counts = new Map<string, number>();
   const story: string[] = [];
@@ -205,7 +205,7 @@ async function play(seed: number): Promise<CampaignResult> {
       ...{ source, store, clock, log, random, metrics: createMetrics(), config: SYNC_CONFIG },
       ticker: createCronTicker(clock, createClockCheck({ clock, log })),
     });
-    const reads = createTrialReads([], {
+    const reads = createTestReads([], {
       ...{
         source,
         store: sync.store,

@@ -15,7 +15,7 @@ import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { effortOf } from "../effort.ts";
 import { START_MS, startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
-import { openStage, partialSource, tagNamed } from "./live-reads-harness.ts";
+import { openClockAndStore, partialSource, tagNamed } from "./live-reads-harness.ts";
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
@@ -171,7 +171,7 @@ describe("a value that is too old", () => {
 });
 
 test("10,000 values that become stale at once reach a sink within 2 s and cost at most 1.2 times as much as 10,000 readings", async () => {
-  const { clock, store } = await openStage(START_MS);
+  const { clock, store } = await openClockAndStore(START_MS);
   const log = createLog({ level: "silent" });
   const metrics = createMetrics();
   const changes = createWakeup();

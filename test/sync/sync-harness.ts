@@ -22,14 +22,14 @@ import { simulatedTransport } from "../simulated-transport.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 
-export type TrialSync = ReturnType<typeof createTrial>;
+export type SyncHarness = ReturnType<typeof createHarness>;
 
 /** Changes a list of the service in place, or returns another list. */
 export type ListChange = (list: WireList, path: string, query: URLSearchParams) => unknown;
 // biome-ignore lint/suspicious/noExplicitAny: records of the wire, which a test bends as it likes
 export type WireList = { data: any[]; links: any; meta: any };
 
-export interface TrialOptions {
+export interface HarnessOptions {
   readonly simulator?: SimulatorOptionsInput;
   readonly sync?: z.input<typeof SyncConfig>;
   readonly followers?: readonly LoopJob[];
@@ -58,7 +58,7 @@ export const RARE_SCHEDULES = {
 } satisfies z.input<typeof SyncConfig>["schedules"];
 
 /** The polling of a worker against the simulated service, with one virtual clock. */
-export function createTrial(options: TrialOptions = {}) {
+export function createHarness(options: HarnessOptions = {}) {
   const clock = createVirtualClock(START_MS);
   const simulator = createSimulator(
     { sites: SITES, epoch: START_MS, alarms: { recorded: false }, ...options.simulator },
@@ -98,14 +98,14 @@ export function createTrial(options: TrialOptions = {}) {
     },
   });
 
-  const trial = {
+  const harness = {
     ...{ clock, simulator, control: simulator.control, store, metrics, requests, polls, warnings },
     /** Changes every list from now on; null restores the lists of the service. */
     rewriteLists(next: ListChange | null) {
       change = next;
     },
     source(): Source {
-      if (client === null) throw new Error("The trial has not been started.");
+      if (client === null) throw new Error("The harness has not been started.");
       return client;
     },
     /** Called after each request that the service answered. */
@@ -140,19 +140,19 @@ export function createTrial(options: TrialOptions = {}) {
     },
     /** Stops at once, as a kill does, and starts again with the same store. */
     async restart(): Promise<void> {
-      await trial.stop();
-      await trial.start();
+      await harness.stop();
+      await harness.start();
     },
     /** Starts again without the stored state; the list of emitted events stays. */
     async loseState(): Promise<void> {
-      await trial.stop();
+      await harness.stop();
       store.forget();
-      await trial.start();
+      await harness.start();
     },
     events: (...kinds: readonly EventKind[]): readonly Event[] =>
       store.events.filter((event) => kinds.length === 0 || kinds.includes(event.type)),
   };
-  return trial;
+  return harness;
 }
 
 const SITES = [2, 3, 4];

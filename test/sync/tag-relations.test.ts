@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { SeriesBreak, TagSystemsFact } from "#src/core/model/tag-event-data.ts";
 import type { StoredObject, StoredTagListTimes, StoredTagSystems } from "#src/engine/sync/stored-documents.ts";
-import { MINUTE, openTrial, TOKEN, trial } from "./alarm-harness.ts";
+import { harness, MINUTE, openHarness, TOKEN } from "./alarm-harness.ts";
 import { type ListChange, RARE_SCHEDULES } from "./sync-harness.ts";
 
 const HOUR = 60 * MINUTE;
@@ -11,14 +11,14 @@ const schedules = { ...RARE_SCHEDULES, gateways: false, systems: "10 */6 * * *" 
 
 async function started(): Promise<void> {
   const inventory = { tags_of_systems: true, sites: [SITE], remove_after: "1d" };
-  openTrial({ sync: { spread: "0s", schedules, inventory } });
-  await trial.start();
-  await trial.clock.advance(25 * MINUTE);
+  openHarness({ sync: { spread: "0s", schedules, inventory } });
+  await harness.start();
+  await harness.clock.advance(25 * MINUTE);
 }
 
-const told = () => trial.events("tag-systems-changed").map(({ data }) => data as TagSystemsFact);
-const breaks = () => trial.events("series-break").map(({ data }) => data as SeriesBreak);
-const places = () => trial.store.documents<StoredTagSystems>("tag-system/main");
+const told = () => harness.events("tag-systems-changed").map(({ data }) => data as TagSystemsFact);
+const breaks = () => harness.events("series-break").map(({ data }) => data as SeriesBreak);
+const places = () => harness.store.documents<StoredTagSystems>("tag-system/main");
 const idsOf = ({ systems }: TagSystemsFact) => systems.map(({ id }) => id);
 
 async function startedWithTag(): Promise<{ id: string; systemId: string }> {
@@ -41,19 +41,19 @@ function without(list: Parameters<ListChange>[0], id: string): void {
 
 /** Leaves the tag out of the list of its site and of the list of its system. */
 function hideTag(id: string, systemId: string): void {
-  trial.rewriteLists((list, path, query) => {
+  harness.rewriteLists((list, path, query) => {
     if (isTagList(path, query) || isListOf(systemId, query)) without(list, id);
   });
 }
 
-const lastListTimes = () => trial.store.document<StoredTagListTimes>("tag-seen/main", String(SITE));
+const lastListTimes = () => harness.store.document<StoredTagListTimes>("tag-seen/main", String(SITE));
 
 describe("the systems of tags", () => {
   test("emits and stores the systems of each tag once, with names, and nothing again without a change", async () => {
     await started();
     const first = told();
     expect(first.length).toBeGreaterThan(0);
-    const systems = new Map([...trial.simulator.world.systems.values()].map((each) => [String(each.id), each]));
+    const systems = new Map([...harness.simulator.world.systems.values()].map((each) => [String(each.id), each]));
     for (const fact of first) {
       expect(fact.before).toEqual([]);
       for (const { id, code, displayName } of fact.systems)
@@ -64,9 +64,9 @@ describe("the systems of tags", () => {
       new Map([...held].map(([id, { systemIds }]) => [id, systemIds])),
     );
     expect(breaks()).toEqual([]);
-    await trial.clock.advance(13 * HOUR);
-    await trial.restart();
-    await trial.clock.advance(HOUR);
+    await harness.clock.advance(13 * HOUR);
+    await harness.restart();
+    await harness.clock.advance(HOUR);
     expect(told()).toEqual(first);
   });
 
@@ -74,14 +74,14 @@ describe("the systems of tags", () => {
     await started();
     const first = told();
     const held = await places();
-    await trial.stop();
-    await trial.store.commit({
+    await harness.stop();
+    await harness.store.commit({
       documents: [
         { set: "tag-system/main", put: [...held].map(([id, { systemIds }]) => [id, { systemIds }] as const) },
       ],
     });
-    await trial.start();
-    await trial.clock.advance(5 * MINUTE);
+    await harness.start();
+    await harness.clock.advance(5 * MINUTE);
     expect(told().slice(first.length).map(idsOf)).toEqual(first.map(idsOf));
     expect(breaks()).toEqual([]);
   });
@@ -90,22 +90,22 @@ describe("the systems of tags", () => {
     const { id, systemId } = await startedWithTag();
     const count = told().length;
     const seenAt = (await lastListTimes())?.systems;
-    trial.rewriteLists((list, _, query) => {
+    harness.rewriteLists((list, _, query) => {
       if (isListOf(systemId, query)) without(list, id);
     });
-    await trial.clock.advance(6 * HOUR);
+    await harness.clock.advance(6 * HOUR);
     const news = told().slice(count);
     expect(news).toMatchObject([{ tag: { id }, before: [systemId] }]);
     expect(news[0] && idsOf(news[0])).toEqual([]);
-    const [event] = trial.events("series-break");
+    const [event] = harness.events("series-break");
     const change = { what: ["system"], before: { systems: [systemId] }, systems: [] };
     const since = { lastBefore: seenAt, firstAfter: event?.time };
     expect(breaks()).toEqual([{ tag: expect.objectContaining({ id }), ...change, since }]);
     const hours = (Date.parse(event?.time ?? "") - Date.parse(seenAt ?? "")) / HOUR;
     expect(hours).toBeGreaterThan(5);
     expect(hours).toBeLessThan(7);
-    trial.rewriteLists(null);
-    await trial.clock.advance(6 * HOUR);
+    harness.rewriteLists(null);
+    await harness.clock.advance(6 * HOUR);
     expect(told().at(-1)).toMatchObject({ tag: { id }, before: [] });
     expect(breaks()).toHaveLength(1);
   });
@@ -117,13 +117,13 @@ describe("the systems of tags", () => {
     const members = systems.get(systemId) ?? [];
     expect(members.length).toBeGreaterThanOrEqual(5);
     const count = told().length;
-    trial.rewriteLists((list, _, query) => {
+    harness.rewriteLists((list, _, query) => {
       if (isListOf(systemId, query)) for (const { tag } of members) without(list, tag.id);
     });
-    await trial.clock.advance(5 * HOUR + 58 * MINUTE);
+    await harness.clock.advance(5 * HOUR + 58 * MINUTE);
     expect(told()).toHaveLength(count);
-    trial.rewriteLists(null);
-    await trial.clock.advance(7 * HOUR);
+    harness.rewriteLists(null);
+    await harness.clock.advance(7 * HOUR);
     expect(told()).toHaveLength(count);
     expect(breaks()).toEqual([]);
   });
@@ -132,12 +132,12 @@ describe("the systems of tags", () => {
     const { id, systemId } = await startedWithTag();
     const count = told().length;
     hideTag(id, systemId);
-    await trial.clock.advance(7 * HOUR);
-    expect((await trial.store.document<StoredObject<Tag>>("tag/main", id))?.missingSince).not.toBeNull();
+    await harness.clock.advance(7 * HOUR);
+    expect((await harness.store.document<StoredObject<Tag>>("tag/main", id))?.missingSince).not.toBeNull();
     expect(told()).toHaveLength(count);
-    trial.rewriteLists(null);
-    trial.simulator.control.changeToken(TOKEN, { sites: [2] });
-    await trial.clock.advance(3 * 24 * HOUR);
+    harness.rewriteLists(null);
+    harness.simulator.control.changeToken(TOKEN, { sites: [2] });
+    await harness.clock.advance(3 * 24 * HOUR);
     expect(told()).toHaveLength(count);
     expect(breaks()).toEqual([]);
   });
@@ -145,8 +145,8 @@ describe("the systems of tags", () => {
   test("emits the loss of the systems of a removed tag before its removal", async () => {
     const { id, systemId } = await startedWithTag();
     hideTag(id, systemId);
-    await trial.clock.advance(37 * HOUR);
-    const about = trial.store.events.filter(({ subject }) => subject === `site/${SITE}/tag/${id}`);
+    await harness.clock.advance(37 * HOUR);
+    const about = harness.store.events.filter(({ subject }) => subject === `site/${SITE}/tag/${id}`);
     expect(about.slice(-2).map(({ type }) => type)).toEqual(["tag-systems-changed", "tag-removed"]);
     expect(about.at(-2)?.data).toMatchObject({ systems: [], before: [systemId] });
     expect((await places()).has(id)).toBe(false);
@@ -157,11 +157,11 @@ describe("the systems of tags", () => {
     const { systemId } = await startedWithTag();
     const members = told().filter((fact) => idsOf(fact).includes(systemId));
     const count = told().length;
-    trial.simulator.control.changeInventory("systems", systemId, { removed: true });
-    await trial.clock.advance(20 * HOUR);
+    harness.simulator.control.changeInventory("systems", systemId, { removed: true });
+    await harness.clock.advance(20 * HOUR);
     expect(told()).toHaveLength(count);
-    await trial.clock.advance(24 * HOUR);
-    expect(trial.events("system-removed")).toHaveLength(1);
+    await harness.clock.advance(24 * HOUR);
+    expect(harness.events("system-removed")).toHaveLength(1);
     const news = told().slice(count);
     expect(news.map(({ tag }) => tag.id).toSorted()).toEqual(members.map(({ tag }) => tag.id).toSorted());
     for (const fact of news) expect(idsOf(fact)).not.toContain(systemId);
@@ -170,7 +170,7 @@ describe("the systems of tags", () => {
 
 describe("series breaks", () => {
   const show = (id: string, attributes: object) =>
-    trial.rewriteLists((list) => {
+    harness.rewriteLists((list) => {
       for (const each of list.data) if (each.id === id) Object.assign(each.attributes, attributes);
     });
 
@@ -178,11 +178,11 @@ describe("series breaks", () => {
     const { id } = await startedWithTag();
     let shown = {};
     const told = async (attributes: object) => {
-      const before = trial.store.events.length;
+      const before = harness.store.events.length;
       shown = { ...shown, ...attributes };
       show(id, shown);
-      await trial.clock.advance(6 * HOUR);
-      return trial.store.events.slice(before).filter(({ subject }) => subject.endsWith(`/tag/${id}`));
+      await harness.clock.advance(6 * HOUR);
+      return harness.store.events.slice(before).filter(({ subject }) => subject.endsWith(`/tag/${id}`));
     };
     await told({ unit: "Wh", display_name: "Meter 1" });
     const seen = (await lastListTimes())?.tags;
@@ -204,14 +204,14 @@ describe("series breaks", () => {
   test("emits a series break for a returning tag with the time of the last list that contained the tag", async () => {
     const { id } = await startedWithTag();
     show(id, { unit: "Wh" });
-    await trial.clock.advance(6 * HOUR);
+    await harness.clock.advance(6 * HOUR);
     const seen = (await lastListTimes())?.tags;
-    trial.rewriteLists((list) => without(list, id));
-    await trial.clock.advance(18 * HOUR);
-    await trial.restart();
+    harness.rewriteLists((list) => without(list, id));
+    await harness.clock.advance(18 * HOUR);
+    await harness.restart();
     show(id, { unit: "kWh" });
-    await trial.clock.advance(HOUR);
+    await harness.clock.advance(HOUR);
     expect(breaks().filter(({ before }) => before.unit === "Wh")).toMatchObject([{ since: { lastBefore: seen } }]);
-    expect(await trial.store.document<StoredObject<Tag>>("tag/main", id)).not.toHaveProperty("lastSeen");
+    expect(await harness.store.document<StoredObject<Tag>>("tag/main", id)).not.toHaveProperty("lastSeen");
   });
 });

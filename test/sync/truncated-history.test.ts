@@ -5,11 +5,11 @@ import {
   DAY_MS,
   FIVE_MS,
   HOUR_MS,
-  historyStage,
+  historyHarness,
   ids,
   logBuckets,
+  type SimulatedTagLog,
   START,
-  type TrialLog,
   testBackfill,
 } from "./history-harness.ts";
 import { runFollower } from "./live-reads-harness.ts";
@@ -19,10 +19,10 @@ const LOGGED_UNTIL = START + 11 * DAY_MS;
 const BACKFILL_MS = 12 * DAY_MS;
 const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "12d" };
 
-let { clock, store, service, createPull, runOnce, told, putBackfill } = historyStage();
+let { clock, store, service, createPull, runOnce, told, putBackfill } = historyHarness();
 
 beforeEach(() => {
-  ({ clock, store, service, createPull, runOnce, told, putBackfill } = historyStage());
+  ({ clock, store, service, createPull, runOnce, told, putBackfill } = historyHarness());
 });
 
 const logged = (id: string, fromMs: number, isSilent = (_atMs: number) => false, stepMs = FIVE_MS) =>
@@ -45,9 +45,9 @@ function listMissing(tags: readonly string[], beforeMs: number): readonly string
 const bulk = () => service.asked.filter(({ resolution }) => resolution === "5m").length;
 const cut = () => store.document<PointLimit>(syncSet("history-window", "trial"), "cut");
 
-type Cut = (logs: readonly TrialLog[]) => readonly TrialLog[];
+type Cut = (logs: readonly SimulatedTagLog[]) => readonly SimulatedTagLog[];
 const cutEachSeries =
-  (part: (all: TrialLog["measurements"]) => TrialLog["measurements"]): Cut =>
+  (part: (all: SimulatedTagLog["measurements"]) => SimulatedTagLog["measurements"]): Cut =>
   (logs) =>
     logs.map((log) => ({ ...log, measurements: part(log.measurements) }));
 
@@ -56,7 +56,7 @@ const ofAll =
   (logs) => {
     const keys = logs.flatMap(({ measurements }, tag) => [...measurements].map(({ time }) => keyOf(time, tag))).sort();
     const keptKeys = new Set(isLast ? keys.slice(-most) : keys.slice(0, most));
-    const cutLog = ({ measurements }: TrialLog, tag: number) =>
+    const cutLog = ({ measurements }: SimulatedTagLog, tag: number) =>
       measurements.filter(({ time }) => keptKeys.has(keyOf(time, tag)));
     return logs.map((log, tag) => ({ ...log, measurements: cutLog(log, tag) }));
   };

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { seededRandom } from "../commands/seeded-random.ts";
 import type { Evidence, FaultRecord, ReceivedEvent, ServiceRecord, Takeover, Verdict } from "./evidence.ts";
 import { drawFaults, type Fault, storyOf } from "./faults.ts";
-import { type Stage, type StageOptions, setStage } from "./fleet-harness.ts";
+import { createFleetHarness, type Harness, type HarnessOptions } from "./fleet-harness.ts";
 import { judge } from "./judge.ts";
 import type { Member } from "./member.ts";
 
@@ -14,7 +14,7 @@ interface TakeoverReport extends Verdict {
   readonly output: ReadonlyMap<string, string>;
 }
 
-interface TakeoverCampaign extends Omit<StageOptions, "members"> {
+interface TakeoverCampaign extends Omit<HarnessOptions, "members"> {
   readonly takeovers?: number;
   readonly plan?: readonly (readonly Fault[])[];
   readonly restMs: number;
@@ -27,15 +27,15 @@ const MEMBERS = ["a", "b", "c"];
 const CALM_MS = 1_000;
 
 export async function runTakeovers(campaign: TakeoverCampaign): Promise<TakeoverReport> {
-  const stage = await setStage({ ...campaign, members: MEMBERS });
+  const harness = await createFleetHarness({ ...campaign, members: MEMBERS });
   try {
-    return await play(stage, campaign);
+    return await play(harness, campaign);
   } finally {
-    await stage.close();
+    await harness.close();
   }
 }
 
-async function play(stage: Stage, campaign: TakeoverCampaign): Promise<TakeoverReport> {
+async function play(harness: Harness, campaign: TakeoverCampaign): Promise<TakeoverReport> {
   const { seed, sources, plan, say = () => {}, signal } = campaign;
   const random = seededRandom(seed);
   const story: string[] = [];
@@ -50,10 +50,10 @@ async function play(stage: Stage, campaign: TakeoverCampaign): Promise<TakeoverR
       problems.push(`${what}: ${error instanceof Error ? error.message : String(error)}`);
     });
 
-  await attempt("at the start", begin(stage, sources));
-  if (problems.length > 0) return { takeovers: 0, faults: 0, story, problems, figures: [], output: outputOf(stage) };
+  await attempt("at the start", begin(harness, sources));
+  if (problems.length > 0) return { takeovers: 0, faults: 0, story, problems, figures: [], output: outputOf(harness) };
   const fromMs = Date.now();
-  takeovers.push(...(await stage.observer.newTakeovers()));
+  takeovers.push(...(await harness.observer.newTakeovers()));
   say(`${sources} sources are polled by ${MEMBERS.length} members`);
 
   function isEnough(): boolean {
@@ -67,21 +67,21 @@ async function play(stage: Stage, campaign: TakeoverCampaign): Promise<TakeoverR
     const told = drawn.map(storyOf).join(" and ");
     story.push(`${new Date().toISOString()} ${told}`);
     const appliedFaults: AppliedFault[] = [];
-    const strikeAll = drawn.map(async (fault) => void appliedFaults.push(await applyFault(stage, fault)));
+    const strikeAll = drawn.map(async (fault) => void appliedFaults.push(await applyFault(harness, fault)));
     await attempt(told, Promise.all(strikeAll));
     const faultsEndedMs = Date.now();
-    await attempt(told, waitUntilHealthy(stage, sources));
+    await attempt(told, waitUntilHealthy(harness, sources));
     const recoveryS = ((Date.now() - faultsEndedMs) / 1_000).toFixed(1);
-    takeovers.push(...(await stage.observer.newTakeovers()));
+    takeovers.push(...(await harness.observer.newTakeovers()));
     await sleep(CALM_MS);
     const toMs = Date.now();
     faults.push(...appliedFaults.map((each) => ({ ...each, toMs, story: told })));
     say(`${movedSources()} takeovers after ${faults.length} faults: ${told}; well ${recoveryS} s after it`);
   }
 
-  await attempt("at the end", settle(stage, campaign));
-  const evidence = await gatherEvidence(stage, { fromMs, soonMs: campaign.soonMs, faults, takeovers });
-  problems.push(...(await stopMembers(stage)));
+  await attempt("at the end", settle(harness, campaign));
+  const evidence = await gatherEvidence(harness, { fromMs, soonMs: campaign.soonMs, faults, takeovers });
+  problems.push(...(await stopMembers(harness)));
   const verdict = judge(evidence);
   return {
     takeovers: movedSources(),
@@ -89,38 +89,38 @@ async function play(stage: Stage, campaign: TakeoverCampaign): Promise<TakeoverR
     story,
     problems: [...problems, ...verdict.problems],
     figures: verdict.figures,
-    output: outputOf(stage),
+    output: outputOf(harness),
   };
 }
 
-function outputOf({ members }: Stage): TakeoverReport["output"] {
+function outputOf({ members }: Harness): TakeoverReport["output"] {
   return new Map([...members].map(([name, member]) => [name, member.output()]));
 }
 
-async function begin(stage: Stage, sources: number): Promise<void> {
-  await Promise.all([...stage.members.values()].map((member) => member.start()));
-  await waitUntilHealthy(stage, sources);
+async function begin(harness: Harness, sources: number): Promise<void> {
+  await Promise.all([...harness.members.values()].map((member) => member.start()));
+  await waitUntilHealthy(harness, sources);
 }
 
-async function settle(stage: Stage, { sources, restMs }: TakeoverCampaign): Promise<void> {
-  stage.commander.rest();
-  await stage.services.ask("rest");
-  for (const member of stage.members.values()) member.setClock(0);
+async function settle(harness: Harness, { sources, restMs }: TakeoverCampaign): Promise<void> {
+  harness.commander.rest();
+  await harness.services.ask("rest");
+  for (const member of harness.members.values()) member.setClock(0);
   await sleep(restMs);
-  await waitUntilHealthy(stage, sources);
+  await waitUntilHealthy(harness, sources);
   const open = async () => {
-    const ids = await stage.receivers.ask<readonly string[]>("openCommands");
+    const ids = await harness.receivers.ask<readonly string[]>("openCommands");
     return ids.length === 0 ? null : ids.join(", ");
   };
   await until(open, 90_000, "accepted commands have no end");
-  const newest = await stage.observer.newest();
-  await until(() => isDelivered(stage, newest), 120_000, "not everything is delivered");
+  const newest = await harness.observer.newest();
+  await until(() => isDelivered(harness, newest), 120_000, "not everything is delivered");
 }
 
 type KnownEvidence = Pick<Evidence, "fromMs" | "soonMs" | "faults" | "takeovers">;
 
-async function gatherEvidence(stage: Stage, known: KnownEvidence): Promise<Evidence> {
-  const { observer, services, receivers, commander } = stage;
+async function gatherEvidence(harness: Harness, known: KnownEvidence): Promise<Evidence> {
+  const { observer, services, receivers, commander } = harness;
   const delivered = await observer.delivered();
   const due = new Map<string, number>();
   for (const [source, , position] of delivered)
@@ -136,7 +136,7 @@ async function gatherEvidence(stage: Stage, known: KnownEvidence): Promise<Evide
   };
 }
 
-async function stopMembers({ members }: Stage): Promise<readonly string[]> {
+async function stopMembers({ members }: Harness): Promise<readonly string[]> {
   const codes = await Promise.all(
     [...members.values()].map(async (member) => [member.name, await member.stop()] as const),
   );
@@ -158,9 +158,9 @@ export async function until(holds: () => Promise<string | null>, withinMs: numbe
   }
 }
 
-async function waitUntilHealthy(stage: Stage, sources: number): Promise<void> {
+async function waitUntilHealthy(harness: Harness, sources: number): Promise<void> {
   const sinceMs = Date.now();
-  const { members, observer, services } = stage;
+  const { members, observer, services } = harness;
   await until(
     async () => {
       const { members: present, held } = await observer.look();
@@ -178,7 +178,7 @@ async function waitUntilHealthy(stage: Stage, sources: number): Promise<void> {
   );
 }
 
-export async function isDelivered({ observer }: Stage, newest: ReadonlyMap<string, number>): Promise<string | null> {
+export async function isDelivered({ observer }: Harness, newest: ReadonlyMap<string, number>): Promise<string | null> {
   const behind = (await observer.delivered()).filter(([source, , position]) => position < (newest.get(source) ?? 0));
   return behind.map(([source, sink, position]) => `${source} ${sink} is at ${position}`).join(", ") || null;
 }
@@ -187,7 +187,7 @@ type AppliedFault = Omit<FaultRecord, "toMs" | "story">;
 
 const COMMIT_WITHIN_MS = 5_000;
 
-async function applyFault({ database, members, observer }: Stage, fault: Fault): Promise<AppliedFault> {
+async function applyFault({ database, members, observer }: Harness, fault: Fault): Promise<AppliedFault> {
   if (fault.clock !== null) members.get(fault.clock.member)?.setClock(fault.clock.aheadS);
   const member = members.get(fault.member ?? "");
   const [begin, end] = stepsOf(fault, member, database, observer);
@@ -204,8 +204,8 @@ type Step = () => unknown;
 function stepsOf(
   { kind, tornAt }: Fault,
   member: Member | undefined,
-  database: Stage["database"],
-  observer: Stage["observer"],
+  database: Harness["database"],
+  observer: Harness["observer"],
 ): readonly [begin: Step, end: Step] {
   const heal = () => member?.way.heal();
   switch (kind) {
@@ -228,7 +228,7 @@ function stepsOf(
   }
 }
 
-async function endDatabase(database: Stage["database"], kind: "database-restart" | "database-kill"): Promise<void> {
+async function endDatabase(database: Harness["database"], kind: "database-restart" | "database-kill"): Promise<void> {
   if (kind === "database-kill") return database.kill();
   database.signal("SIGINT");
   await database.end();

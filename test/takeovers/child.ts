@@ -1,7 +1,7 @@
 import { type ChildProcess, fork } from "node:child_process";
 import { join } from "node:path";
 
-/** A process of the test stage that answers requests by name. */
+/** A process of the harness that responds to requests by name. */
 export interface Child {
   ask<T>(question: string, ...values: readonly unknown[]): Promise<T>;
   end(): Promise<void>;

@@ -2,14 +2,14 @@ import { rmSync } from "node:fs";
 import { connectAsync } from "mqtt";
 import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
-import { askAt } from "../query-postgres.ts";
+import { queryPostgres } from "../query-postgres.ts";
 import { ownDatabase, type RealServer, startMosquitto, startPostgres, temporaryFolder } from "../real-servers.ts";
 import { startChild } from "./child.ts";
 import type { LoggedEvent, SentCommand, Takeover } from "./evidence.ts";
 import { createMember, type Member } from "./member.ts";
 import type { ServicePlace } from "./services.ts";
 
-export interface StageOptions {
+export interface HarnessOptions {
   readonly seed: number;
   readonly sources: number;
   readonly members: readonly string[];
@@ -21,9 +21,9 @@ export interface StageOptions {
 const PREFIX = "plenum";
 const SCHEMA = "plenum";
 
-export type Stage = Awaited<ReturnType<typeof setStage>>;
+export type Harness = Awaited<ReturnType<typeof createFleetHarness>>;
 
-export async function setStage(options: StageOptions) {
+export async function createFleetHarness(options: HarnessOptions) {
   const closing: (() => unknown)[] = [];
   const close = async () => {
     for (const each of closing.splice(0).toReversed()) await each();
@@ -36,7 +36,7 @@ export async function setStage(options: StageOptions) {
   }
 }
 
-async function built(options: StageOptions, closing: (() => unknown)[]) {
+async function built(options: HarnessOptions, closing: (() => unknown)[]) {
   const folder = temporaryFolder("takeovers");
   closing.push(() => rmSync(folder, { recursive: true, force: true }));
   const database = await startPostgres({ lines: ["max_connections = 100"] });
@@ -158,7 +158,7 @@ export type Observer = ReturnType<typeof createObserver>;
 function createObserver(server: RealServer) {
   let lastTakeover = 0;
 
-  const rows = (text: string) => askAt(server, "plenum", `set search_path = ${SCHEMA}; ${text}`);
+  const rows = (text: string) => queryPostgres(server, "plenum", `set search_path = ${SCHEMA}; ${text}`);
 
   const positions = (answer: readonly (readonly unknown[])[]) =>
     new Map(answer.map(([source, position]) => [String(source), Number(position)]));

@@ -12,7 +12,7 @@ import { anyFault } from "../losses/faults.ts";
 import { noPointIsRepeated, nothingIsInvented } from "../losses/judge/history.ts";
 import { reportedGaps } from "../losses/judge/reported-gaps.ts";
 import { quotaIsKept } from "../losses/judge/requests.ts";
-import { createStage, type LastingFault, type Stage } from "../losses/loss-harness.ts";
+import { createLossHarness, type Harness, type LastingFault } from "../losses/loss-harness.ts";
 import { createReceivedEvents } from "../losses/received-events.ts";
 import { START_MS } from "../virtual-worker.ts";
 import { createCommanders, RANGE } from "./commands.ts";
@@ -48,12 +48,12 @@ const FILTERS = { steady: {}, moody: {}, alarms: { kinds: ["alarm-*", "command-*
 const UNDAMAGED_SETS = new Set(["sink-life"]);
 
 /** All faults at once; after a time without faults, compares what the sinks received with docs/promise.md. */
-export async function everything(seed: number, random: SeededRandom): Promise<CampaignResult> {
-  // The servers outlive the workers and use the clock of the stage, which is created below.
+export async function playAllFaults(seed: number, random: SeededRandom): Promise<CampaignResult> {
+  // The servers outlive the workers and use the clock of the harness, which is created below.
   const ends = Object.fromEntries(
     Object.keys(FILTERS).map((name) => [
       name,
-      createSimulatedSink(name, () => stage.virtual.clock, seededRandom(random.below(2 ** 31))),
+      createSimulatedSink(name, () => harness.virtual.clock, seededRandom(random.below(2 ** 31))),
     ]),
   ) as Record<keyof typeof FILTERS, SimulatedSink>;
   const tags = writable(seed);
@@ -61,9 +61,9 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   const readMs = new Map<string, number[]>();
   const commanders = createCommanders(
     tags.map(({ id }) => id),
-    () => stage.virtual.clock,
-    () => START_MS + Math.floor(stage.virtual.clock.monotonic()),
-    (tag) => stage.virtual.simulator.truth.value(tag, START_MS + Math.floor(stage.virtual.clock.monotonic())),
+    () => harness.virtual.clock,
+    () => START_MS + Math.floor(harness.virtual.clock.monotonic()),
+    (tag) => harness.virtual.simulator.truth.value(tag, START_MS + Math.floor(harness.virtual.clock.monotonic())),
     seededRandom(random.below(2 ** 31)),
   );
   const contradictions = createContradictions(seededRandom(random.below(2 ** 31)));
@@ -73,7 +73,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
       commanders.requestSent(request);
       const reply = await transport(request, signal);
       if (request.path.includes("/tags/read"))
-        noteValues(replied, reply.body, (id) => noteReading(id, stage.virtual.clock.monotonic()));
+        noteValues(replied, reply.body, (id) => noteReading(id, harness.virtual.clock.monotonic()));
       return reply;
     };
   };
@@ -85,7 +85,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   let flips: string[] = [];
   const damaged = { events: new Set<string>(), sets: new Set<string>() };
   let wantsDamage = false;
-  const stage: Stage = await createStage(seed, seededRandom(seed), {
+  const harness: Harness = await createLossHarness(seed, seededRandom(seed), {
     sinks: Object.fromEntries(
       Object.entries(ends).map(([name, end]) => [
         name,
@@ -115,11 +115,11 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
       wantsDamage = false;
     },
   });
-  const { virtual, world } = stage;
+  const { virtual, world } = harness;
   const { clock, simulator } = virtual;
   const { control } = simulator;
   const committed = new Map<string, Committed>();
-  const far = createReceivedEvents(stage, ({ event, position }) =>
+  const far = createReceivedEvents(harness, ({ event, position }) =>
     committed.set(event.id, { position, event: event as AnyEvent, json: JSON.stringify(event) }),
   );
   const { look } = far;
@@ -155,9 +155,9 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
       const trouble = anyFault(world, random);
       const forMs = (20 + random.below(180)) * SECOND;
       tell(`${trouble.name}, for ${forMs / SECOND} s`);
-      const begun: LastingFault = stage.begin(trouble);
+      const begun: LastingFault = harness.begin(trouble);
       const endMs = clock.monotonic() + forMs;
-      lasting.push({ name: trouble.name, endMs, end: () => stage.end(begun) });
+      lasting.push({ name: trouble.name, endMs, end: () => harness.end(begun) });
     },
     contradict,
     contradict,
@@ -236,7 +236,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   }
 
   async function restart(how: "stop" | "crash"): Promise<void> {
-    await stage.restart(how);
+    await harness.restart(how);
     const offsetMs = clock.now() - START_MS - clock.monotonic();
     const isClockWrong = Math.abs(offsetMs) > SECOND;
     workerStarts.push({ atMs: clock.monotonic(), isClockWrong: isClockWrong || wasClockWrong });
@@ -297,7 +297,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   if (![...damaged.sets].some((set) => /value|tag|site/.test(set))) {
     const values = {
       readMs,
-      promiseMs: (id: string) => staleAfterMs(stage, id),
+      promiseMs: (id: string) => staleAfterMs(harness, id),
       starts: workerStarts,
       endMs: clock.monotonic(),
     };
@@ -330,19 +330,19 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   if (verdict.brokenAt !== null) note("the audit is whole", [`it breaks at record ${verdict.brokenAt}`]);
   const last = await store.lastRecord<AuditRecord>(AUDIT_LOG);
   if (commanders.writes() > 0 && last === undefined) note("the audit is whole", ["it is empty"]);
-  note("the quota is kept", quotaIsKept(stage));
+  note("the quota is kept", quotaIsKept(harness));
   note("no value is invented", valuesAreReplies(events, replied));
   const isNumber = (tagId: string) => typeof simulator.truth.value(tagId, nowMs) === "number";
   note("a changed type is uncertain", changedTypesAreUncertain(events, isNumber));
-  note("nothing is invented", nothingIsInvented(stage, far));
+  note("nothing is invented", nothingIsInvented(harness, far));
   // A damaged ledger or tag makes the worker fetch and deliver history again.
   if (![...damaged.sets].some((set) => /history|tag/.test(set))) {
     note("no point is told twice", noPointIsRepeated(far));
-    note("absence is true", absenceIsTrue(stage, events));
-    const holes = await reportedGaps(stage);
+    note("absence is true", absenceIsTrue(harness, events));
+    const holes = await reportedGaps(harness);
     note(
       "unreadable history is fetched or named",
-      unreadableIsFetchedOrNamed(contradictions.unreadable, stage, far, holes),
+      unreadableIsFetchedOrNamed(contradictions.unreadable, harness, far, holes),
     );
   }
 
@@ -350,7 +350,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
     problems,
     story,
     counts: contradictions.counts,
-    digest: digestOf(stage, ends),
+    digest: digestOf(harness, ends),
     requests: simulator.truth.requests().length,
     simulatedMs: clock.monotonic(),
   };
@@ -369,7 +369,7 @@ function replayedMost(end: SimulatedSink, damagedSets: ReadonlySet<string>, even
 }
 
 /** Interval of the first class that selects the tag, plus two slots at half of the quota. */
-function staleAfterMs({ world }: Stage, tagId: string): number {
+function staleAfterMs({ world }: Harness, tagId: string): number {
   const readClass = world.read.find(({ select: { ids } }) => ids === undefined || ids.includes(tagId));
   return (readClass?.every ?? 0) + 12 * SECOND;
 }
@@ -434,7 +434,7 @@ function flip(
   }
 }
 
-function digestOf({ virtual }: Stage, ends: Readonly<Record<string, SimulatedSink>>): string {
+function digestOf({ virtual }: Harness, ends: Readonly<Record<string, SimulatedSink>>): string {
   const asked = virtual.simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
 
   const told = Object.values(ends).flatMap(({ name, everAccepted: taken }) => [

@@ -1,7 +1,7 @@
 import { type AlarmFact, type AnyEvent, type Event, isUrgentKind } from "#src/core/model/event.ts";
 import { availableBuckets, hasLog, promisedRanges } from "../losses/judge/expected.ts";
 import type { ReportedGaps } from "../losses/judge/reported-gaps.ts";
-import type { Stage } from "../losses/loss-harness.ts";
+import type { Harness } from "../losses/loss-harness.ts";
 import { type ReceivedEvents, seriesKey } from "../losses/received-events.ts";
 import { isRejectedId, type SimulatedSink } from "./simulated-sinks.ts";
 
@@ -176,15 +176,15 @@ export function noOldValueIsGood(
 }
 
 /** Buckets that count as absent do not exist at the service, unless samples arrive late. */
-export function absenceIsTrue(stage: Stage, events: readonly AnyEvent[]): readonly string[] {
-  if (stage.world.lateMs > 0) return [];
+export function absenceIsTrue(harness: Harness, events: readonly AnyEvent[]): readonly string[] {
+  if (harness.world.lateMs > 0) return [];
   const wrong = events.flatMap((event) => {
     if (event.type !== "history-complete" || !("tag" in event.data)) return [];
     const { tag, resolution, firstDate, lastDate, absent, expected, notWanted } = event.data;
-    if (absent === 0 || !hasLog(stage, tag.id)) return [];
+    if (absent === 0 || !hasLog(harness, tag.id)) return [];
     const fromMs = Date.parse(firstDate);
     const toMs = Date.parse(lastDate) + DAY_MS;
-    const availableCount = availableBuckets(stage, { tagId: tag.id, resolution, fromMs, toMs, order: null }).length;
+    const availableCount = availableBuckets(harness, { tagId: tag.id, resolution, fromMs, toMs, order: null }).length;
     const most = Math.max(0, expected - Math.max(0, availableCount - notWanted));
     return absent <= most
       ? []
@@ -196,13 +196,13 @@ export function absenceIsTrue(stage: Stage, events: readonly AnyEvent[]): readon
 /** Unreadable history is fetched later, or named as missing. `unreadable`: `<tag> <resolution> <start>`. */
 export function unreadableIsFetchedOrNamed(
   unreadable: ReadonlySet<string>,
-  stage: Stage,
+  harness: Harness,
   far: ReceivedEvents,
   holes: ReportedGaps,
 ): readonly string[] {
   // The daily re-read finds samples that arrive late.
-  if (stage.world.lateMs > 0) return [];
-  const wanted = Map.groupBy(promisedRanges(stage, far), ({ tagId, resolution }) => seriesKey(tagId, resolution));
+  if (harness.world.lateMs > 0) return [];
+  const wanted = Map.groupBy(promisedRanges(harness, far), ({ tagId, resolution }) => seriesKey(tagId, resolution));
   const missing = [...unreadable].filter((key) => {
     const [tagId = "", resolution = "", at] = key.split(" ");
     const series = seriesKey(tagId, resolution);

@@ -3,7 +3,7 @@ import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { buildManualPage } from "../../src/cli/manual/man-and-schema-commands.ts";
 import { RELEASE_VERSION } from "../../src/core/runtime/version.ts";
-import { wholeProgram } from "../../test/cli/complete-program.ts";
+import { completeProgram } from "../../test/cli/complete-program.ts";
 import { bundle } from "../bundle.ts";
 import { NOTICES, noticesText } from "../licences.ts";
 import { SBOM, sbomText } from "../sbom.ts";
@@ -56,7 +56,7 @@ export async function writeProgram(root: string, target: string, commit: string 
 }
 
 async function manualText(): Promise<string> {
-  return `${buildManualPage(await wholeProgram(), RELEASE_VERSION).join("\n")}\n`;
+  return `${buildManualPage(await completeProgram(), RELEASE_VERSION).join("\n")}\n`;
 }
 
 function shippedManifest(manifest: Readonly<Record<string, unknown>>, commit: string | null) {

@@ -9,7 +9,7 @@ import { createHistoryPull } from "#src/engine/sync/history/pull.ts";
 import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { createVolatileMemory, usedBefore } from "../../source/quota-harness.ts";
-import { createTrialReads, inventory, partialSource, startFollower, tagNamed } from "../../sync/live-reads-harness.ts";
+import { createTestReads, inventory, partialSource, startFollower, tagNamed } from "../../sync/live-reads-harness.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import type { Class } from "./simulate.ts";
 
@@ -104,7 +104,7 @@ export async function driveWorker(
   const history = HistoryConfig.parse([{ name: "past", resolution: "5m", every: "7d", backfill: "365d" }]);
   const syncOptions = { source, store, clock, log, historyDemand: createHistoryDemand() };
   const pull = createHistoryPull({ ...syncOptions, historyClasses: history, timeZone: "UTC", valuesMax: 5_760 });
-  const reads = createTrialReads(readClasses, syncOptions);
+  const reads = createTestReads(readClasses, syncOptions);
   const works = [startFollower(reads), startFollower(pull)];
   await clock.advance(fromMs + options.minutes * 60_000);
   for (const syncWork of works) await syncWork.drain(clock);

@@ -11,7 +11,7 @@ import type { LoopJob } from "#src/engine/sync/job.ts";
 import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
 import type { LiveReads } from "#src/engine/sync/read/live-reads.ts";
 import { createVolatileMemory, usedBefore } from "../../source/quota-harness.ts";
-import { createTrialReads, inventory, tagNamed } from "../../sync/live-reads-harness.ts";
+import { createTestReads, inventory, tagNamed } from "../../sync/live-reads-harness.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { createLoggedService } from "./service.ts";
@@ -58,7 +58,7 @@ export async function driveBackfill(wanted: BackfillCase) {
     });
     const syncOptions = { source, store, clock, log, historyDemand: createHistoryDemand() };
     const pull = createHistoryPull({ ...syncOptions, historyClasses: history, timeZone: "UTC", valuesMax: VALUES_MAX });
-    const reads = createTrialReads(everyMs === 0 ? [] : [readClass], { ...syncOptions, metrics });
+    const reads = createTestReads(everyMs === 0 ? [] : [readClass], { ...syncOptions, metrics });
     const end = new AbortController();
     const followUntilEnd = async (follower: LoopJob) => {
       while (!end.signal.aborted) {

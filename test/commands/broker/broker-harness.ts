@@ -26,9 +26,9 @@ const MOST_UNDER_WAY = 40;
 const MOST_AHEAD = 300;
 const MOST_LOST = 40;
 
-export type Stage = Awaited<ReturnType<typeof createBrokerStage>>;
+export type Harness = Awaited<ReturnType<typeof createBrokerHarness>>;
 
-export async function createBrokerStage(seed: number, random: SeededRandom) {
+export async function createBrokerHarness(seed: number, random: SeededRandom) {
   const closing: (() => unknown)[] = [];
   const close = async () => {
     for (const each of closing.splice(0).toReversed()) await each();
@@ -108,7 +108,7 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
       protocol: random.chance(0.5) ? "5" : "3.1.1",
       allow,
     });
-    const life = startWorkerRun({ number: workerRuns.length, configuration, clockSpeed: clockSpeed, now });
+    const life = startWorkerRun({ number: workerRuns.length, configuration, clockSpeed, now });
     workerRuns.push(life);
     void life.ended.then(waiter.ring);
     return life;

@@ -2,7 +2,7 @@ import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Event } from "#src/core/model/event.ts";
 import { type SeededRandom, seededRandom } from "../seeded-random.ts";
-import { createBrokerStage, FACTOR, type Stage } from "./broker-harness.ts";
+import { createBrokerHarness, FACTOR, type Harness } from "./broker-harness.ts";
 import { addServiceFault, calm, type Disturbance, MOMENTS, type Moment, planOf } from "./disturbances.ts";
 import { countBy, judgeRun } from "./final-judge.ts";
 import { createMessages, type Message } from "./messages.ts";
@@ -24,17 +24,17 @@ const ARMED = 2 * STOPPED;
 export async function runBrokerCampaign(options: BrokerCampaign) {
   const startedAt = performance.now();
   const random = seededRandom(options.seed);
-  const stage = await createBrokerStage(options.seed, random);
+  const harness = await createBrokerHarness(options.seed, random);
   try {
-    const sent = await sendAll(stage, random, options);
-    const complaint = await settle(stage, sent).then(
+    const sent = await sendAll(harness, random, options);
+    const complaint = await settle(harness, sent).then(
       () => null,
       (error: unknown) => String(error),
     );
-    await stage.stopWorker();
-    return await report(stage, sent, complaint, startedAt);
+    await harness.stopWorker();
+    return await report(harness, sent, complaint, startedAt);
   } finally {
-    await stage.close();
+    await harness.close();
   }
 }
 
@@ -47,9 +47,9 @@ interface Sent {
   revive(): Promise<void>;
 }
 
-async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampaign): Promise<Sent> {
-  const { simulator, switchFile, tags } = stage;
-  const messages = createMessages({ random, tags, now: () => stage.clock.now() });
+async function sendAll(harness: Harness, random: SeededRandom, options: BrokerCampaign): Promise<Sent> {
+  const { simulator, switchFile, tags } = harness;
+  const messages = createMessages({ random, tags, now: () => harness.clock.now() });
   const recent: Message[] = [];
   const old: Message[] = [];
   let sentCount = 0;
@@ -62,10 +62,10 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
     publish(message) {
       sentCount += 1;
       sent.kinds.set(message.kind, (sent.kinds.get(message.kind) ?? 0) + 1);
-      stage.publish(message);
+      harness.publish(message);
     },
     async revive() {
-      await stage.revive(() => sendSeveral(5 + random.below(30)));
+      await harness.revive(() => sendSeveral(5 + random.below(30)));
       for (const message of recent.slice(-10)) {
         sent.duplicates += 1;
         sent.publish(message);
@@ -96,8 +96,8 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
   }
 
   async function waitForRoom(): Promise<void> {
-    if (!stage.isAlive()) await sent.revive();
-    await stage.room();
+    if (!harness.isAlive()) await sent.revive();
+    await harness.room();
   }
 
   const plan = planOf(random, options.messages);
@@ -107,13 +107,13 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
   const disturb: Readonly<Record<Disturbance, () => Promise<void> | void>> = {
     kill() {
       armedAt = sentCount;
-      const countKillsAt = (moment: Moment) => stage.kills.filter((kill) => kill === moment).length;
-      stage.arm(MOMENTS.reduce((least, moment) => (countKillsAt(moment) < countKillsAt(least) ? moment : least)));
+      const countKillsAt = (moment: Moment) => harness.kills.filter((kill) => kill === moment).length;
+      harness.arm(MOMENTS.reduce((least, moment) => (countKillsAt(moment) < countKillsAt(least) ? moment : least)));
     },
-    stop: () => stage.stopWorker(),
-    "broker-ends": () => stage.restartBroker("end", () => sendSeveral(20)),
-    "broker-dies": () => stage.restartBroker("kill", () => sendSeveral(20)),
-    cut: () => stage.tap.cut(),
+    stop: () => harness.stopWorker(),
+    "broker-ends": () => harness.restartBroker("end", () => sendSeveral(20)),
+    "broker-dies": () => harness.restartBroker("kill", () => sendSeveral(20)),
+    cut: () => harness.tap.cut(),
     async flood() {
       if (existsSync(switchFile)) {
         plan.push({ at: sentCount, what: "flood" });
@@ -131,7 +131,7 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
   };
 
   function injectPlannedFaults(): void {
-    if (stage.isArmed() && sentCount >= armedAt + ARMED) stage.strikeNow();
+    if (harness.isArmed() && sentCount >= armedAt + ARMED) harness.strikeNow();
     if (sentCount >= calmAt) {
       calm(simulator);
       calmAt = Number.POSITIVE_INFINITY;
@@ -143,13 +143,13 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
     }
   }
 
-  while (sentCount < options.messages || plan.length > 0 || stage.isArmed()) {
+  while (sentCount < options.messages || plan.length > 0 || harness.isArmed()) {
     await waitForRoom();
     sent.publish(next());
     const [coming] = plan;
-    if (coming !== undefined && sentCount >= coming.at && !stage.isArmed()) {
+    if (coming !== undefined && sentCount >= coming.at && !harness.isArmed()) {
       plan.shift();
-      options.say?.(`${sentCount} messages, ${stage.judge.posts} POSTs, ${coming.what}`);
+      options.say?.(`${sentCount} messages, ${harness.judge.posts} POSTs, ${coming.what}`);
       await disturb[coming.what]();
       sent.disturbanceCounts.set(coming.what, (sent.disturbanceCounts.get(coming.what) ?? 0) + 1);
     }
@@ -158,24 +158,27 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
   return sent;
 }
 
-async function settle(stage: Stage, sent: Sent): Promise<void> {
-  stage.strikeNow();
-  calm(stage.simulator);
-  if (!stage.isAlive()) await sent.revive();
-  await stage.until(async () => stage.publishers.underWay() === 0 && stage.tap.hears(), "everything is published");
+async function settle(harness: Harness, sent: Sent): Promise<void> {
+  harness.strikeNow();
+  calm(harness.simulator);
+  if (!harness.isAlive()) await sent.revive();
+  await harness.until(
+    async () => harness.publishers.underWay() === 0 && harness.tap.hears(),
+    "everything is published",
+  );
   const fresh: string[] = [];
   let latestAt = Number.NEGATIVE_INFINITY;
-  await stage.until(async () => {
+  await harness.until(async () => {
     if (performance.now() - latestAt > 500) {
-      rmSync(stage.switchFile, { force: true });
+      rmSync(harness.switchFile, { force: true });
       latestAt = performance.now();
       const message = sent.messages.lawful({ ttlMs: 60_000 });
       fresh.push(...message.units.map(({ id }) => id));
       sent.publish(message);
     }
-    return fresh.some((id) => stage.heard.get(id) === "confirmed");
+    return fresh.some((id) => harness.heard.get(id) === "confirmed");
   }, "a fresh command is confirmed");
-  await stage.until(() => withRunningState(stage.stateFolder, isSettled), "every command has its end", 120_000);
+  await harness.until(() => withRunningState(harness.stateFolder, isSettled), "every command has its end", 120_000);
 }
 
 function endsOf(results: readonly Event<"command-result">[]): ReadonlyMap<string, number> {
@@ -184,9 +187,9 @@ function endsOf(results: readonly Event<"command-result">[]): ReadonlyMap<string
 
 const isRestore = (id: string) => id.endsWith("/restore");
 
-async function report(stage: Stage, sent: Sent, complaint: string | null, startedAt: number) {
-  const { judge, ledger, lives, publishers, simulator, tap } = stage;
-  const { verdict, audit, results, waiting } = await withRunningState(stage.stateFolder, finalRecords);
+async function report(harness: Harness, sent: Sent, complaint: string | null, startedAt: number) {
+  const { judge, ledger, lives, publishers, simulator, tap } = harness;
+  const { verdict, audit, results, waiting } = await withRunningState(harness.stateFolder, finalRecords);
   const violations: string[] = [
     ...(complaint === null ? [] : [complaint]),
     ...judge.violations,
@@ -199,7 +202,7 @@ async function report(stage: Stage, sent: Sent, complaint: string | null, starte
       audit,
       results,
       waiting,
-      downstream: eventsInFiles(join(stage.folder, "events")),
+      downstream: eventsInFiles(join(harness.folder, "events")),
       writes: judge.writes,
       secondMs: 1_000 * FACTOR,
     }),
@@ -213,7 +216,7 @@ async function report(stage: Stage, sent: Sent, complaint: string | null, starte
     duplicates: sent.duplicates,
     acknowledged: publishers.acknowledged.size,
     delivered: tap.deliveries.length,
-    kills: byCount(countBy(stage.kills, (moment) => moment)),
+    kills: byCount(countBy(harness.kills, (moment) => moment)),
     stops: happened("stop"),
     brokerRestarts: happened("broker-ends", "broker-dies"),
     cuts: happened("cut"),

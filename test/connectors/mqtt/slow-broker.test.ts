@@ -1,7 +1,7 @@
 import type { Packet } from "mqtt-packet";
 import { expect, test, vi } from "vitest";
 import type { Sink } from "#src/core/connector.ts";
-import { openDispatcherRig } from "../../delivery/dispatcher-harness.ts";
+import { openDispatcherHarness } from "../../delivery/dispatcher-harness.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { closeAfterTest, disposeAfterTest } from "../../test-resources.ts";
 import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
@@ -34,10 +34,10 @@ async function acknowledge(
 }
 
 test("delivers each event once over one connection to a broker that needs 8 s per message", async () => {
-  const rig = disposeAfterTest(await openDispatcherRig());
-  const { clock, store } = rig;
+  const harness = disposeAfterTest(await openDispatcherHarness());
+  const { clock, store } = harness;
   const far = await setUp(clock);
-  const dispatcher = rig.dispatcher({ broker: far.sink }, { replay_after_restart: "0s" });
+  const dispatcher = harness.dispatcher({ broker: far.sink }, { replay_after_restart: "0s" });
   await dispatcher.start(new AbortController().signal);
   await store.commit({ events: batch });
   await clock.advance(0);

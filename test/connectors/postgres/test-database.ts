@@ -4,7 +4,7 @@ import { createPostgresSink } from "#connectors/postgres/sink.ts";
 import type { ConnectorContext, Receipt, Sink } from "#src/core/connector.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { askAt } from "../../query-postgres.ts";
+import { queryPostgres } from "../../query-postgres.ts";
 import { type RealServer, startPostgres } from "../../real-servers.ts";
 import { closeAfterTest } from "../../test-resources.ts";
 import { contextFor, never, offered } from "../context.ts";
@@ -47,10 +47,10 @@ export function failureText(work: Promise<unknown>): Promise<string> {
 
 export async function createDatabase(server: Pick<RealServer, "port">, more = ""): Promise<Database> {
   const name = `test_${process.pid}_${databases++}`;
-  await askAt(server, "postgres", `create database ${name} ${more}`);
+  await queryPostgres(server, "postgres", `create database ${name} ${more}`);
   return {
     name,
-    ask: (text, values) => askAt(server, name, text, values),
+    ask: (text, values) => queryPostgres(server, name, text, values),
     sink: (options = {}, context = contextFor("warehouse")) =>
       createPostgresSink(PostgresConfig.parse({ ...optionsFor(server, name), ...options }), context),
   };

@@ -1,6 +1,6 @@
 import { type StoredTagQuarantine, syncSet } from "#src/engine/sync/stored-documents.ts";
 import { createTagFilter } from "#src/engine/sync/tag-selection.ts";
-import type { Stage } from "../loss-harness.ts";
+import type { Harness } from "../loss-harness.ts";
 import type { ReceivedEvents } from "../received-events.ts";
 import { clockTime } from "./punctual.ts";
 
@@ -10,14 +10,14 @@ const SLACK_MS = 5_000;
 const PLAN_SLACK_MS = 20_000;
 const NOTICED_MS = 780_000;
 
-export async function displayedAgesAreTrue(stage: Stage, far: ReceivedEvents): Promise<readonly string[]> {
-  const { virtual, world } = stage;
-  const nowMs = stage.now();
+export async function displayedAgesAreTrue(harness: Harness, far: ReceivedEvents): Promise<readonly string[]> {
+  const { virtual, world } = harness;
+  const nowMs = harness.now();
   const url = virtual.worker.statusUrl();
   const metrics = await (await fetch(`${url}/metrics`)).text();
   const status = (await (await fetch(`${url}/api/status`)).json()) as StatusShown;
   const [source] = status.sources;
-  const counted = await countedTags(stage, far);
+  const counted = await countedTags(harness, far);
   const problems: string[] = [];
   for (const entry of world.read.filter(({ on_change }) => !on_change)) {
     const agesMs = [...world.tags].flatMap(([siteId, ids]) =>
@@ -40,7 +40,7 @@ export async function displayedAgesAreTrue(stage: Stage, far: ReceivedEvents): P
     const shownClass = source?.plan?.classes.find(({ name }) => name === entry.name);
     checkClaim("the status", shownClass?.measuredSeconds, PLAN_SLACK_MS);
   }
-  const readMs = lastReadMs(stage);
+  const readMs = lastReadMs(harness);
   const success = gauge(metrics, "plenum_poll_last_success_timestamp_seconds", 'job="live"');
   const statedSuccess = source?.jobs.find(({ name }) => name === "live")?.lastSuccess;
   const hasTags = counted.size > 0 && readMs !== null;
@@ -65,12 +65,12 @@ interface StatusShown {
 }
 
 /** Tags with values that are not in quarantine and have been listed for a while. */
-async function countedTags(stage: Stage, far: ReceivedEvents): Promise<ReadonlySet<string>> {
+async function countedTags(harness: Harness, far: ReceivedEvents): Promise<ReadonlySet<string>> {
   const set = syncSet("quarantine", "main");
-  const quarantined = await stage.virtual.worker.store.documents<StoredTagQuarantine>(set);
-  const nowMs = stage.now();
+  const quarantined = await harness.virtual.worker.store.documents<StoredTagQuarantine>(set);
+  const nowMs = harness.now();
   const hiddenTags = new Set(
-    stage.troubles
+    harness.troubles
       .filter(({ toMs }) => toMs + NOTICED_MS > nowMs)
       .flatMap(({ trouble }) => [...(trouble.hidesTags ?? [])]),
   );
@@ -78,7 +78,7 @@ async function countedTags(stage: Stage, far: ReceivedEvents): Promise<ReadonlyS
   return new Set(answering.map(([id]) => id).filter((id) => !quarantined.has(id) && !hiddenTags.has(id)));
 }
 
-function lastReadMs({ virtual }: Stage): number | null {
+function lastReadMs({ virtual }: Harness): number | null {
   const onTheWire = ["reset", "cut", "slow", "malformed"];
   const goodRequest = virtual.simulator.truth
     .requests()

@@ -1,7 +1,7 @@
 import type { Resolution } from "#src/core/model/building.ts";
 import { createTagFilter } from "#src/engine/sync/tag-selection.ts";
 import { createHistoryBuckets } from "#src/simulator/tag-history.ts";
-import type { Stage } from "../loss-harness.ts";
+import type { Harness } from "../loss-harness.ts";
 import type { ReceivedEvents } from "../received-events.ts";
 
 /** A promised range of a series in milliseconds since 1970, whole buckets. */
@@ -26,9 +26,9 @@ const GRACE_MS = 120_000;
 const SLACK_MS = 180_000;
 
 /** Returns all ranges that classes and backfills promise by now. */
-export function promisedRanges(stage: Stage, { added }: ReceivedEvents): readonly PromisedRange[] {
-  const { world, orders } = stage;
-  const nowMs = stage.now();
+export function promisedRanges(harness: Harness, { added }: ReceivedEvents): readonly PromisedRange[] {
+  const { world, orders } = harness;
+  const nowMs = harness.now();
   const timeZone = world.timeZone;
   const all = [...world.tags].flatMap(([siteId, ids]) => ids.map((tagId) => ({ siteId, tagId })));
   const byClass = world.history.flatMap((entry) => {
@@ -57,13 +57,13 @@ export function promisedRanges(stage: Stage, { added }: ReceivedEvents): readonl
   return [...byClass, ...byOrder];
 }
 
-export function availableBuckets({ virtual, world }: Stage, { tagId, resolution, fromMs, toMs }: PromisedRange) {
+export function availableBuckets({ virtual, world }: Harness, { tagId, resolution, fromMs, toMs }: PromisedRange) {
   const { truth } = virtual.simulator;
   return truth
     .history({ tagId, fromMs, toMs, resolution, tz: world.timeZone })
     .filter(({ startMs }) => startMs >= fromMs && startMs < toMs);
 }
 
-export function hasLog({ virtual }: Stage, tagId: string): boolean {
+export function hasLog({ virtual }: Harness, tagId: string): boolean {
   return virtual.simulator.truth.hasLog(tagId);
 }

@@ -1,5 +1,5 @@
 import { type StoredBackfill, syncSet } from "#src/engine/sync/stored-documents.ts";
-import type { Stage } from "../loss-harness.ts";
+import type { Harness } from "../loss-harness.ts";
 import { type ReceivedEvents, seriesKey } from "../received-events.ts";
 import { availableBuckets, bucketAt, hasLog, type PromisedRange, promisedRanges } from "./expected.ts";
 import type { ReportedGaps } from "./reported-gaps.ts";
@@ -13,21 +13,21 @@ function pointProblem(what: string, key: string, times: readonly number[]): read
 }
 
 /** Rule 1: every available point was emitted. */
-export function everyPointIsEmitted(stage: Stage, far: ReceivedEvents): readonly string[] {
-  return promisedRanges(stage, far).flatMap((promise) => {
-    if (!hasLog(stage, promise.tagId)) return [];
+export function everyPointIsEmitted(harness: Harness, far: ReceivedEvents): readonly string[] {
+  return promisedRanges(harness, far).flatMap((promise) => {
+    if (!hasLog(harness, promise.tagId)) return [];
     const key = seriesKey(promise.tagId, promise.resolution);
     const by = promise.order === null ? "never had" : `never had of order ${promise.order}`;
-    return pointProblem(by, key, missingTimes(stage, far, promise));
+    return pointProblem(by, key, missingTimes(harness, far, promise));
   });
 }
 
 /** Starts of the available buckets that were not emitted. */
-function missingTimes(stage: Stage, far: ReceivedEvents, promise: PromisedRange): readonly number[] {
+function missingTimes(harness: Harness, far: ReceivedEvents, promise: PromisedRange): readonly number[] {
   const emittedPoints = far.points.get(seriesKey(promise.tagId, promise.resolution));
-  return availableBuckets(stage, promise)
+  return availableBuckets(harness, promise)
     .map(({ startMs }) => startMs)
-    .filter((atMs) => emittedPoints?.has(atMs) !== true && !mayStillCome(stage, promise.resolution, atMs));
+    .filter((atMs) => emittedPoints?.has(atMs) !== true && !mayStillCome(harness, promise.resolution, atMs));
 }
 
 /** Rule 1: no point was emitted as new twice. */
@@ -39,20 +39,20 @@ export function noPointIsRepeated(far: ReceivedEvents): readonly string[] {
 }
 
 /** Rule 1: every emitted point exists at the service, and the last emitted value is the service's. */
-export function nothingIsInvented(stage: Stage, far: ReceivedEvents): readonly string[] {
-  const followedResolutions = new Set(stage.world.history.map(({ resolution }) => resolution as string));
+export function nothingIsInvented(harness: Harness, far: ReceivedEvents): readonly string[] {
+  const followedResolutions = new Set(harness.world.history.map(({ resolution }) => resolution as string));
   return [...far.points].flatMap(([key, points]) => {
     const [tagId = "", resolution = ""] = key.split(" ");
     const emittedTimes = [...points.keys()];
     const res = resolution as Parameters<typeof bucketAt>[0];
     const fromMs = Math.min(...emittedTimes);
-    const toMs = bucketAt(res, stage.world.timeZone, Math.max(...emittedTimes)).endMs;
-    const available = availableBuckets(stage, { tagId, resolution: res, fromMs, toMs, order: null });
+    const toMs = bucketAt(res, harness.world.timeZone, Math.max(...emittedTimes)).endMs;
+    const available = availableBuckets(harness, { tagId, resolution: res, fromMs, toMs, order: null });
     const trueValues = new Map(available.map(({ startMs, value }) => [startMs, value]));
     const invented = emittedTimes.filter((atMs) => !trueValues.has(atMs));
     // Late samples change a bucket; followed series are read again once a day.
     const mayDiffer = (atMs: number) =>
-      stage.world.lateMs > 0 && (!followedResolutions.has(resolution) || mayStillCome(stage, res, atMs));
+      harness.world.lateMs > 0 && (!followedResolutions.has(resolution) || mayStillCome(harness, res, atMs));
     const wrongTimes = emittedTimes.filter(
       (atMs) => trueValues.has(atMs) && trueValues.get(atMs) !== points.get(atMs)?.value && !mayDiffer(atMs),
     );
@@ -63,33 +63,33 @@ export function nothingIsInvented(stage: Stage, far: ReceivedEvents): readonly s
   });
 }
 
-function mayStillCome(stage: Stage, resolution: Parameters<typeof bucketAt>[0], atMs: number): boolean {
-  if (stage.world.lateMs === 0) return false;
-  const { endMs } = bucketAt(resolution, stage.world.timeZone, atMs);
-  return endMs + stage.world.lateMs > stage.now() - 27 * 3_600_000;
+function mayStillCome(harness: Harness, resolution: Parameters<typeof bucketAt>[0], atMs: number): boolean {
+  if (harness.world.lateMs === 0) return false;
+  const { endMs } = bucketAt(resolution, harness.world.timeZone, atMs);
+  return endMs + harness.world.lateMs > harness.now() - 27 * 3_600_000;
 }
 
 /** Rule 1: every backfill is complete and reported as complete. */
-export async function everyBackfillIsComplete(stage: Stage): Promise<readonly string[]> {
-  const { store } = stage.virtual.worker;
+export async function everyBackfillIsComplete(harness: Harness): Promise<readonly string[]> {
+  const { store } = harness.virtual.worker;
   const backfills = await store.documents<StoredBackfill>(syncSet("backfill", "main"));
-  return stage.orders.flatMap(({ id }) => (backfills.get(id)?.doneAt == null ? [`order ${id} is not done`] : []));
+  return harness.orders.flatMap(({ id }) => (backfills.get(id)?.doneAt == null ? [`order ${id} is not done`] : []));
 }
 
 /** Rule 2, at any time: missing history is named. `ignore`: tags whose existence is unknown at the moment. */
 export async function everyGapIsReported(
-  stage: Stage,
+  harness: Harness,
   far: ReceivedEvents,
   named: ReportedGaps,
   ignore: ReadonlySet<string>,
 ): Promise<readonly string[]> {
-  const { store } = stage.virtual.worker;
+  const { store } = harness.virtual.worker;
   const backfills = await store.documents<StoredBackfill>(syncSet("backfill", "main"));
-  return promisedRanges(stage, far).flatMap((promise) => {
-    if (ignore.has(promise.tagId) || !hasLog(stage, promise.tagId)) return [];
+  return promisedRanges(harness, far).flatMap((promise) => {
+    if (ignore.has(promise.tagId) || !hasLog(harness, promise.tagId)) return [];
     const key = seriesKey(promise.tagId, promise.resolution);
     const holes = named.get(key) ?? [];
-    const missing = missingTimes(stage, far, promise);
+    const missing = missingTimes(harness, far, promise);
     if (promise.order !== null && backfills.get(promise.order)?.doneAt != null)
       return pointProblem(`order ${promise.order} is said to be done and is not`, key, missing);
     const coveringGaps = (atMs: number) => holes.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
@@ -106,10 +106,10 @@ export async function everyGapIsReported(
 }
 
 /** Rule 2: a tag without a log is reported as such. */
-export function missingLogsAreReported(stage: Stage, far: ReceivedEvents, named: ReportedGaps): readonly string[] {
-  const followedResolutions = new Set(stage.world.history.map(({ resolution }) => resolution));
-  return promisedRanges(stage, far).flatMap(({ tagId, resolution, order }) => {
-    if (order !== null || !followedResolutions.has(resolution) || hasLog(stage, tagId)) return [];
+export function missingLogsAreReported(harness: Harness, far: ReceivedEvents, named: ReportedGaps): readonly string[] {
+  const followedResolutions = new Set(harness.world.history.map(({ resolution }) => resolution));
+  return promisedRanges(harness, far).flatMap(({ tagId, resolution, order }) => {
+    if (order !== null || !followedResolutions.has(resolution) || hasLog(harness, tagId)) return [];
     const holes = named.get(seriesKey(tagId, resolution)) ?? [];
     return holes.some(({ kind }) => kind === "no log") ? [] : [`has no log, and nobody says so: ${tagId}`];
   });
@@ -117,28 +117,28 @@ export function missingLogsAreReported(stage: Stage, far: ReceivedEvents, named:
 
 /** Rule 2: history that no response covered does not count as fetched. */
 export function unansweredHistoryIsNotFetched(
-  stage: Stage,
+  harness: Harness,
   far: ReceivedEvents,
   named: ReportedGaps,
 ): readonly string[] {
   const answersByTag = Map.groupBy(
-    stage.answers.flatMap(({ tagIds, ...answer }) => tagIds.map((tagId) => ({ tagId, ...answer }))),
+    harness.answers.flatMap(({ tagIds, ...answer }) => tagIds.map((tagId) => ({ tagId, ...answer }))),
     ({ tagId }) => tagId,
   );
-  return promisedRanges(stage, far).flatMap(({ tagId, resolution, fromMs, toMs, order }) => {
-    if (order !== null && !hasLog(stage, tagId)) return [];
+  return promisedRanges(harness, far).flatMap(({ tagId, resolution, fromMs, toMs, order }) => {
+    if (order !== null && !hasLog(harness, tagId)) return [];
     const holes = named.get(seriesKey(tagId, resolution)) ?? [];
     const tagAnswers = answersByTag.get(tagId) ?? [];
     let atMs = fromMs;
     while (atMs < toMs) {
-      const bucket = bucketAt(resolution, stage.world.timeZone, atMs);
+      const bucket = bucketAt(resolution, harness.world.timeZone, atMs);
       const covers = (each: { readonly fromMs: number; readonly toMs: number }) =>
         each.fromMs <= bucket.startMs && each.toMs >= bucket.endMs;
       const direct = tagAnswers.find((each) => each.resolution === resolution && covers(each));
       const hole = holes.find(covers);
       // A month without an entry has no sample; a month with null may have samples.
       const month = tagAnswers.find(
-        (each) => each.months !== null && covers(each) && !hasMonth(stage, each.months.get(tagId), atMs),
+        (each) => each.months !== null && covers(each) && !hasMonth(harness, each.months.get(tagId), atMs),
       );
       if (direct === undefined && hole === undefined && month === undefined)
         return [`never answered and not named: ${tagId} ${resolution} at ${iso(atMs)}`];
@@ -148,7 +148,7 @@ export function unansweredHistoryIsNotFetched(
   });
 }
 
-function hasMonth(stage: Stage, months: readonly number[] | undefined, atMs: number): boolean {
-  const { startMs } = bucketAt("1mo", stage.world.timeZone, atMs);
+function hasMonth(harness: Harness, months: readonly number[] | undefined, atMs: number): boolean {
+  const { startMs } = bucketAt("1mo", harness.world.timeZone, atMs);
   return months === undefined || months.includes(startMs);
 }

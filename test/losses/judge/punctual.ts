@@ -1,7 +1,7 @@
 import { createTagFilter } from "#src/engine/sync/tag-selection.ts";
 import type { LoggedRequest } from "#src/simulator/request-log.ts";
 import type { SourceFault } from "../faults.ts";
-import type { Stage } from "../loss-harness.ts";
+import type { Harness } from "../loss-harness.ts";
 import type { ReceivedEvents } from "../received-events.ts";
 
 /** Rule 3: a fault of one site, of history or of lists delays no other value. */
@@ -23,8 +23,8 @@ const SLOWED_MS = 3 * 3_600_000;
 
 type Period = readonly [fromMs: number, toMs: number];
 
-export function unaffectedTagsAreOnTime(stage: Stage, far: ReceivedEvents, untilMs: number): readonly string[] {
-  const { world, virtual } = stage;
+export function unaffectedTagsAreOnTime(harness: Harness, far: ReceivedEvents, untilMs: number): readonly string[] {
+  const { world, virtual } = harness;
   const polite = virtual.config.sources.main?.quota.polite ?? 1;
   const slotMs = 3_000 / polite;
   const requests = virtual.simulator.truth
@@ -38,18 +38,18 @@ export function unaffectedTagsAreOnTime(stage: Stage, far: ReceivedEvents, until
       const readClass = world.read.find(({ select }) => createTagFilter(select)({ tag, siteId, systemIds: [] }));
       if (readClass === undefined || readClass.on_change) continue;
       const valueTimes = (far.values.get(id) ?? []).map(({ atMs }) => atMs);
-      for (const [fromMs, toMs] of undisturbed(stage, siteId, id, untilMs)) {
+      for (const [fromMs, toMs] of undisturbed(harness, siteId, id, untilMs)) {
         const timesInPeriod = valueTimes.filter((atMs) => atMs >= fromMs && atMs <= toMs);
         const checkpoints = [fromMs, ...timesInPeriod, toMs];
         for (const [place, atMs] of checkpoints.entries()) {
           const sinceMs = checkpoints[place - 1] ?? atMs;
-          const losses = Math.max(1, lossesOfOthers(stage, sinceMs, atMs));
+          const losses = Math.max(1, lossesOfOthers(harness, sinceMs, atMs));
           const slotsLate = losses * Math.max(SLOTS_LATE, world.siteIds.length);
           const dueMs = knownRefusedMs(requests, id, sinceMs, sinceMs + readClass.every + slotMs + REPLY_MS);
           const slowest = slowestSlotMs(requests, sinceMs, atMs, slotMs);
           const lateMs = atMs - Math.max(sinceMs + readClass.every, dueMs) - slotsLate * slowest - REPLY_MS;
           if (lateMs <= 0) continue;
-          const faultsText = `${describeFaults(stage, sinceMs, atMs)}${describeLastFault(stage, siteId, sinceMs)}`;
+          const faultsText = `${describeFaults(harness, sinceMs, atMs)}${describeLastFault(harness, siteId, sinceMs)}`;
           const cause = `${readClass.name} ${faultsText}`;
           if (reportedCauses.has(cause)) continue;
           reportedCauses.add(cause);
@@ -83,24 +83,24 @@ function slowestSlotMs(requests: readonly LoggedRequest[], fromMs: number, toMs:
 }
 
 /** Periods without a fault that affects this tag. */
-function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number): readonly Period[] {
+function undisturbed(harness: Harness, siteId: number, id: string, untilMs: number): readonly Period[] {
   const disturbed: Period[] = [
-    ...stage.troubles
-      .filter(({ trouble }) => doesConcern(stage, trouble, siteId))
+    ...harness.troubles
+      .filter(({ trouble }) => doesConcern(harness, trouble, siteId))
       .map(({ trouble, fromMs, toMs }): Period => {
         // A rejected tag rightly stays in quarantine for 10 minutes, an hour and longer.
         const isRested = trouble.refusesTags?.has(id) === true;
         const isListed = trouble.concerns.kind !== "site" && trouble.hidesTags?.has(id) === true;
-        const isLongRefused = trouble.refusesToken === true && lastedMs(stage, "refusesToken", toMs) > LONG_MS;
+        const isLongRefused = trouble.refusesToken === true && lastedMs(harness, "refusesToken", toMs) > LONG_MS;
         // Without a stated time the wait doubles, up to the sum of all earlier waits.
-        const waitMs = trouble.isMaintenance === true ? lastedMs(stage, "isMaintenance", toMs) + LOOK_MS : 0;
+        const waitMs = trouble.isMaintenance === true ? lastedMs(harness, "isMaintenance", toMs) + LOOK_MS : 0;
         const recoveryMs = isListed ? LISTED_MS : isLongRefused ? LONG_REFUSED_MS : RECOVERY_MS;
         return [fromMs, isRested ? untilMs : Math.min(toMs, untilMs) + Math.max(recoveryMs, waitMs)];
       }),
-    ...stage.starts.map((atMs): Period => [atMs - 3_000, atMs + START_MS]),
+    ...harness.starts.map((atMs): Period => [atMs - 3_000, atMs + START_MS]),
   ];
   const undisturbedPeriods: Period[] = [];
-  let fromMs = stage.starts[0] ?? 0;
+  let fromMs = harness.starts[0] ?? 0;
   for (const [beginMs, endMs] of disturbed.toSorted((a, b) => a[0] - b[0])) {
     if (beginMs > fromMs) undisturbedPeriods.push([fromMs, Math.min(beginMs, untilMs)]);
     fromMs = Math.max(fromMs, endMs);
@@ -109,7 +109,7 @@ function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number):
   return undisturbedPeriods.filter(([beginMs, endMs]) => endMs > beginMs);
 }
 
-function lastedMs({ troubles }: Stage, what: "refusesToken" | "isMaintenance", untilMs: number): number {
+function lastedMs({ troubles }: Harness, what: "refusesToken" | "isMaintenance", untilMs: number): number {
   const sinceMs = untilMs - 900_000;
   return troubles
     .filter(({ trouble, toMs }) => trouble[what] === true && toMs > sinceMs && toMs <= untilMs)
@@ -117,7 +117,7 @@ function lastedMs({ troubles }: Stage, what: "refusesToken" | "isMaintenance", u
 }
 
 /** Includes the site of a tag that fails alone: its neighbours wait while the tag is searched. */
-function doesConcern({ world }: Stage, { concerns }: SourceFault, siteId: number): boolean {
+function doesConcern({ world }: Harness, { concerns }: SourceFault, siteId: number): boolean {
   switch (concerns.kind) {
     case "all":
       return true;
@@ -131,23 +131,23 @@ function doesConcern({ world }: Stage, { concerns }: SourceFault, siteId: number
   }
 }
 
-function lossesOfOthers({ troubles }: Stage, fromMs: number, toMs: number): number {
+function lossesOfOthers({ troubles }: Harness, fromMs: number, toMs: number): number {
   return troubles.filter(
     ({ trouble: { concerns }, ...each }) =>
       (concerns.kind === "site" || concerns.kind === "tags") && each.fromMs < toMs && each.toMs > fromMs,
   ).length;
 }
 
-function describeFaults({ troubles }: Stage, fromMs: number, toMs: number): string {
+function describeFaults({ troubles }: Harness, fromMs: number, toMs: number): string {
   const names = troubles
     .filter((each) => each.fromMs < toMs && each.toMs + RECOVERY_MS > fromMs)
     .map(({ trouble }) => trouble.name);
   return names.length === 0 ? "nothing" : [...new Set(names)].join(", ");
 }
 
-function describeLastFault(stage: Stage, siteId: number, atMs: number): string {
-  const lastFault = stage.troubles.findLast(
-    ({ trouble, toMs }) => toMs <= atMs && doesConcern(stage, trouble, siteId),
+function describeLastFault(harness: Harness, siteId: number, atMs: number): string {
+  const lastFault = harness.troubles.findLast(
+    ({ trouble, toMs }) => toMs <= atMs && doesConcern(harness, trouble, siteId),
   )?.trouble;
   return lastFault === undefined ? "" : `; it was concerned last by: ${lastFault.name}`;
 }

@@ -1,7 +1,7 @@
 import { buildPlanSettings } from "#src/app/build-sync.ts";
 import { type HistoryGapReason, listHistoryGaps } from "#src/engine/sync/history/history-progress.ts";
 import { historyProgressFromStore } from "#src/engine/sync/quota-plan-inputs.ts";
-import type { Stage } from "../loss-harness.ts";
+import type { Harness } from "../loss-harness.ts";
 import { seriesKey } from "../received-events.ts";
 
 /** Missing history as the worker reports it. Only this file of the judge knows the ledger. */
@@ -29,7 +29,7 @@ const KINDS: Readonly<Record<HistoryGapReason, ReportedGap["kind"]>> = {
   null: "not had",
 };
 
-export async function reportedGaps({ virtual, now }: Stage): Promise<ReportedGaps> {
+export async function reportedGaps({ virtual, now }: Harness): Promise<ReportedGaps> {
   const entry = virtual.config.sources.main;
   if (entry === undefined) throw new Error("The configuration names no source.");
   const nowMs = now();

@@ -1,6 +1,6 @@
 import { type StoredTagQuarantine, syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { LoggedRequest } from "#src/simulator/request-log.ts";
-import type { Stage } from "../loss-harness.ts";
+import type { Harness } from "../loss-harness.ts";
 import { clockTime } from "./punctual.ts";
 
 const MINUTE_MS = 60_000;
@@ -24,13 +24,13 @@ function busiestWindow(times: readonly number[], spanMs: number): { readonly cou
 const requestTimes = (requests: readonly LoggedRequest[]) => requests.map(({ atMs }) => atMs);
 
 /** Rule 4: at most 20 requests of the quota in any 60 s. */
-export function quotaIsKept({ virtual }: Stage): readonly string[] {
+export function quotaIsKept({ virtual }: Harness): readonly string[] {
   const busiest = virtual.simulator.truth.busiestMinute();
   return busiest <= 20 ? [] : [`${busiest} requests of the quota within 60 s`];
 }
 
 /** Rule 4: the service is not flooded, and a dead endpoint is requested ever more rarely. */
-export function serviceIsNotFlooded({ virtual, troubles, starts }: Stage): readonly string[] {
+export function serviceIsNotFlooded({ virtual, troubles, starts }: Harness): readonly string[] {
   const requests = virtual.simulator.truth.requests();
   const all = busiestWindow(requestTimes(requests), MINUTE_MS);
   const floodedEndpoints = troubles.flatMap(({ trouble, fromMs, toMs }) =>
@@ -59,7 +59,7 @@ const ME_PER_START = 3;
 const ME_SLACK = 3;
 
 /** Rule 4: token information is requested once a minute on average. */
-export function tokenRequestsAreRare({ virtual, starts, troubles }: Stage): readonly string[] {
+export function tokenRequestsAreRare({ virtual, starts, troubles }: Harness): readonly string[] {
   // While the service is or seems unavailable, the worker probes it with the same request.
   const outages = troubles.filter(({ trouble }) => trouble.looksLikeOutage === true);
   const tokenRequests = requestTimes(
@@ -72,10 +72,10 @@ export function tokenRequestsAreRare({ virtual, starts, troubles }: Stage): read
 }
 
 /** Rule 4, at any time: only rejected tags are in quarantine. */
-export async function onlyRejectedTagsAreQuarantined(stage: Stage): Promise<readonly string[]> {
+export async function onlyRejectedTagsAreQuarantined(harness: Harness): Promise<readonly string[]> {
   const set = syncSet("quarantine", "main");
-  const quarantined = await stage.virtual.worker.store.documents<StoredTagQuarantine>(set);
-  const refusedTags = new Set(stage.troubles.flatMap(({ trouble }) => [...(trouble.refusesTags ?? [])]));
+  const quarantined = await harness.virtual.worker.store.documents<StoredTagQuarantine>(set);
+  const refusedTags = new Set(harness.troubles.flatMap(({ trouble }) => [...(trouble.refusesTags ?? [])]));
   const wronglyQuarantined = [...quarantined.keys()].filter((id) => !refusedTags.has(id));
   if (wronglyQuarantined.length === 0) return [];
   const why = quarantined.get(wronglyQuarantined[0] ?? "")?.reason;
@@ -85,9 +85,9 @@ export async function onlyRejectedTagsAreQuarantined(stage: Stage): Promise<read
 }
 
 /** Rule 4, at the end: no tag is in quarantine. */
-export async function quarantineIsEmpty(stage: Stage): Promise<readonly string[]> {
+export async function quarantineIsEmpty(harness: Harness): Promise<readonly string[]> {
   const set = syncSet("quarantine", "main");
-  const quarantined = await stage.virtual.worker.store.documents<StoredTagQuarantine>(set);
+  const quarantined = await harness.virtual.worker.store.documents<StoredTagQuarantine>(set);
   if (quarantined.size === 0) return [];
   const [[id, { until, reason }] = ["", { until: "", reason: "" }]] = quarantined;
   return [`${quarantined.size} healthy tags are still set aside, as ${id} until ${until}: ${reason}`];

@@ -7,7 +7,7 @@ import { connectTo } from "../../query-postgres.ts";
 import { programPath } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { closeAfterTest } from "../../test-resources.ts";
-import { createRig, type Rig, SOURCE, startServerForTests } from "./postgres-harness.ts";
+import { createHarness, type Harness, SOURCE, startServerForTests } from "./postgres-harness.ts";
 
 const WRITING: Readonly<Record<string, (store: Store) => Promise<unknown>>> = {
   "commit of documents": (store) => store.commit({ documents: [{ set: "a", put: [["k", 2]] }] }),
@@ -47,19 +47,19 @@ const TABLES = [...CHECKED_TABLE_NAMES, "quota_clock"];
 
 describe.skipIf(programPath("postgres") === null)("a fleet member that lost the lease of a source", () => {
   const server = startServerForTests();
-  let rig: Rig;
+  let harness: Harness;
   let database: StateDatabase;
   let epoch = 1;
 
   beforeEach(async () => {
-    rig = closeAfterTest(createRig(server()));
-    database = await rig.open();
+    harness = closeAfterTest(createHarness(server()));
+    database = await harness.open();
     epoch = 1;
-    await rig.hold(epoch);
+    await harness.hold(epoch);
   });
 
   async function furnished(): Promise<Store> {
-    const store = await rig.shard(database);
+    const store = await harness.shard(database);
     await store.commit({
       documents: [{ set: "a", put: [["k", 1]] }],
       events: [1, 2, 3].map((n) => valueEvent(n)),
@@ -76,8 +76,8 @@ describe.skipIf(programPath("postgres") === null)("a fleet member that lost the 
   }
 
   async function everything(): Promise<unknown> {
-    const rows = TABLES.map((table) => rig.ask(`select * from ${rig.schema}.${table} as t order by t::text`));
-    const row = rig.ask(`select last_position, bytes, written from ${rig.schema}.source`);
+    const rows = TABLES.map((table) => harness.ask(`select * from ${harness.schema}.${table} as t order by t::text`));
+    const row = harness.ask(`select last_position, bytes, written from ${harness.schema}.source`);
     return Promise.all([...rows, row]);
   }
 
@@ -85,26 +85,26 @@ describe.skipIf(programPath("postgres") === null)("a fleet member that lost the 
     await (await furnished()).close();
     const before = await everything();
     for (const [name, write] of Object.entries(WRITING)) {
-      const old = await rig.shard(database, { epoch });
+      const old = await harness.shard(database, { epoch });
       epoch += 1;
-      await rig.hold(epoch);
+      await harness.hold(epoch);
       await expect(write(old), name).rejects.toThrow(FencedError);
       await expect(old.commit({ events: [valueEvent(98)] }), name).rejects.toThrow(FencedError);
       await old.close();
       expect(await everything(), name).toEqual(before);
     }
-    await expect(rig.shard(database, { epoch: 1 })).rejects.toThrow(FencedError);
+    await expect(harness.shard(database, { epoch: 1 })).rejects.toThrow(FencedError);
     // The same calls by the holder succeed, so no call fails for another reason.
     for (const [name, write] of Object.entries(WRITING)) {
-      const holder = await rig.shard(database, { epoch });
+      const holder = await harness.shard(database, { epoch });
       await expect(write(holder), name).resolves.not.toThrow();
       await holder.close();
     }
   });
 
   test("cannot write when another process with the same epoch has already written", async () => {
-    const one = await rig.shard(database);
-    const two = await rig.shard(database);
+    const one = await harness.shard(database);
+    const two = await harness.shard(database);
     await one.commit({ events: [valueEvent(1)] });
     await expect(two.commit({ events: [valueEvent(2)] })).rejects.toThrow(FencedError);
     await one.commit({ events: [valueEvent(3)] });
@@ -112,42 +112,44 @@ describe.skipIf(programPath("postgres") === null)("a fleet member that lost the 
   });
 
   test("cannot write with a read-only store, and reports a source that is missing in the database", async () => {
-    const reader = await rig.shard(database, "reader");
+    const reader = await harness.shard(database, "reader");
     await expect(reader.commit({ events: [valueEvent(1)] })).rejects.toThrow("reading only");
     expect(await reader.outbox.next("sink", 9)).toMatchObject({ events: [] });
-    await rig.ask(`delete from ${rig.schema}.source`);
-    await expect(rig.shard(database, "operator")).rejects.toThrow("no source main");
+    await harness.ask(`delete from ${harness.schema}.source`);
+    await expect(harness.shard(database, "operator")).rejects.toThrow("no source main");
   });
 
   test("loses no event of a transaction that is running when another member takes over the source", async () => {
-    const old = await rig.shard(database);
+    const old = await harness.shard(database);
     await old.outbox.register("sink", "now");
     await old.commit({ events: [valueEvent(1)] });
-    const [[mark] = []] = await rig.ask(`select last_commit from ${rig.schema}.source`);
+    const [[mark] = []] = await harness.ask(`select last_commit from ${harness.schema}.source`);
     // The old holder has appended its event, and its commit is on the way.
     const slow = await connectTo(server());
-    await slow.query(`set search_path = ${rig.schema}; begin`);
+    await slow.query(`set search_path = ${harness.schema}; begin`);
     await slow.query("select fence($1, 1, $2, 'slow')", [SOURCE, mark]);
     await slow.query(
       `with base as (update source set last_position = last_position + 1 where name = $1 returning last_position)
        insert into event select $1, last_position, $2, $3, true, 0, 1, 1, $4 from base`,
       [SOURCE, valueEvent(2).id, valueEvent(2).type, JSON.stringify(valueEvent(2))],
     );
-    const takeover = rig.hold(2);
-    await expect.poll(() => rig.ask("select 1 from pg_stat_activity where wait_event_type = 'Lock'")).toHaveLength(1);
-    await expect(rig.shard(database, { epoch: 2 })).rejects.toThrow(FencedError);
+    const takeover = harness.hold(2);
+    await expect
+      .poll(() => harness.ask("select 1 from pg_stat_activity where wait_event_type = 'Lock'"))
+      .toHaveLength(1);
+    await expect(harness.shard(database, { epoch: 2 })).rejects.toThrow(FencedError);
     await slow.query("commit");
     await takeover;
     await slow.end();
-    const next = await rig.shard(database, { epoch: 2 });
+    const next = await harness.shard(database, { epoch: 2 });
     await next.commit({ events: [valueEvent(3)] });
     const { events } = await next.outbox.next("sink", 9);
     expect(events.map(({ event }) => event.id)).toEqual([1, 2, 3].map((n) => valueEvent(n).id));
   });
 
   test("delivers every event when two processes append at once", async () => {
-    const holder = await rig.shard(database);
-    const operator = await rig.shard(await rig.open(), "operator");
+    const holder = await harness.shard(database);
+    const operator = await harness.shard(await harness.open(), "operator");
     await holder.outbox.register("sink", "beginning");
     const append = async (store: Store, from: number) => {
       for (let n = from; n < from + 60; n += 1) await store.commit({ events: [valueEvent(n)] });

@@ -5,7 +5,7 @@ import { errorText, Retryable } from "#src/core/errors/errors.ts";
 import { absent, startPostgres } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { smallDisk } from "../../small-disk.ts";
-import { createRig } from "./postgres-harness.ts";
+import { createHarness } from "./postgres-harness.ts";
 
 const DISK_MB = 16;
 
@@ -17,15 +17,15 @@ describe.skipIf(absent("postgres"))("a database whose disk is full", () => {
     onTestFinished(() => server.stop());
     const { gid, uid } = statSync(server.folder);
     chownSync(disk, uid, gid);
-    const rig = createRig(server);
-    await rig.ask(`create tablespace small location '${disk}'`);
+    const harness = createHarness(server);
+    await harness.ask(`create tablespace small location '${disk}'`);
     // The setting applies to each later session of the role.
-    await rig.ask("alter role postgres set default_tablespace = 'small'");
-    const store = await rig.open().then(async (database) => {
-      await rig.hold(1);
-      return rig.shard(database);
+    await harness.ask("alter role postgres set default_tablespace = 'small'");
+    const store = await harness.open().then(async (database) => {
+      await harness.hold(1);
+      return harness.shard(database);
     });
-    onTestFinished(() => rig.close());
+    onTestFinished(() => harness.close());
 
     const ballast = join(disk, "ballast");
     writeFileSync(ballast, Buffer.alloc((DISK_MB - 5) * 1024 ** 2));
@@ -44,7 +44,7 @@ describe.skipIf(absent("postgres"))("a database whose disk is full", () => {
     expect(errorText(refusal)).toMatch(
       /^The database server at 127\.0\.0\.1:\d+ has no room on its disk: .*No space left on device.*\(53100\)\. Make room on it/,
     );
-    const known = async () => Number((await rig.ask(`select count(*) from ${rig.schema}.event`))[0]?.[0]);
+    const known = async () => Number((await harness.ask(`select count(*) from ${harness.schema}.event`))[0]?.[0]);
     expect(await known()).toBe(committed);
 
     rmSync(ballast);

@@ -8,12 +8,12 @@ import { programPath } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { idsOf, positionsOf, settle } from "../store-steps.ts";
 import { type CuttingProxy, startCuttingProxy } from "./cutting-proxy.ts";
-import { createRig, type Rig, startServerForTests } from "./postgres-harness.ts";
+import { createHarness, type Harness, startServerForTests } from "./postgres-harness.ts";
 
 describe.skipIf(programPath("postgres") === null)("a lost connection to the state database", () => {
   const server = startServerForTests();
   let proxy: CuttingProxy;
-  let rig: Rig;
+  let harness: Harness;
   let database: StateDatabase;
   let store: Store;
 
@@ -22,15 +22,15 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
   });
   afterAll(() => proxy?.close());
   beforeEach(async () => {
-    rig = createRig(server(), proxy.port);
-    database = await rig.open();
-    await rig.hold(1);
-    store = await rig.shard(database);
+    harness = createHarness(server(), proxy.port);
+    database = await harness.open();
+    await harness.hold(1);
+    store = await harness.shard(database);
     await store.outbox.register("sink", "beginning");
   });
   afterEach(async () => {
     await store.close();
-    await rig.close();
+    await harness.close();
   });
 
   const change = (n: number) => ({
@@ -87,11 +87,11 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
         const answer = await database.query(...asked);
         if (!asked[0].startsWith("update source set last_commit")) return answer;
         questions += 1;
-        if (questions < 3) throw new Retryable("The answer was lost.");
+        if (questions < 3) throw new Retryable("The response was lost.");
         return answer;
       },
     };
-    store = await rig.shard(forgetful);
+    store = await harness.shard(forgetful);
     const cut = proxy.cut("unanswered");
     const done = store.commit(change(1));
     await cut;
@@ -114,10 +114,10 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
       ...database,
       transact: () => Promise.reject(new CommitUnknown("It is away.", { hint: "Look at its disk." })),
     };
-    const error = await (await rig.shard(away)).commit(change(1)).catch((reason: unknown) => reason);
+    const error = await (await harness.shard(away)).commit(change(1)).catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(Retryable);
     expect(errorText(error)).toBe("It is away. Look at its disk.");
-    store = await rig.shard(database);
+    store = await harness.shard(database);
     expect(await recorded()).toEqual([]);
   });
 
@@ -138,7 +138,7 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
   });
 
   test("informs the operator that the result of a command is unknown", async () => {
-    const operator = await rig.shard(database, "operator");
+    const operator = await harness.shard(database, "operator");
     const cut = proxy.cut("unanswered");
     const failed = operator.commit({ documents: [{ set: "silence", put: [["a", 1]] }] });
     await cut;

@@ -6,16 +6,16 @@ import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { connectTo } from "../../query-postgres.ts";
 import { freePort, programPath, startPostgres } from "../../real-servers.ts";
 import { closeAfterTest } from "../../test-resources.ts";
-import { createRig, type Rig, startServerForTests, urlAt } from "./postgres-harness.ts";
+import { createHarness, type Harness, startServerForTests, urlAt } from "./postgres-harness.ts";
 
 const PASSWORD = "PLENUM_TEST_STATE_PASSWORD";
 
 describe.skipIf(programPath("postgres") === null)("opening the state database", () => {
   const server = startServerForTests();
-  let rig: Rig;
+  let harness: Harness;
 
   beforeEach(() => {
-    rig = closeAfterTest(createRig(server()));
+    harness = closeAfterTest(createHarness(server()));
   });
   afterEach(() => void delete process.env[PASSWORD]);
 
@@ -32,7 +32,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
   }
 
   async function refused(config: Readonly<Record<string, unknown>> = {}, migrate = true) {
-    const error: unknown = await rig.open({ config, migrate }).catch((reason: unknown) => reason);
+    const error: unknown = await harness.open({ config, migrate }).catch((reason: unknown) => reason);
     if (!(error instanceof Error)) throw new Error("It was opened.");
     return { passes: error instanceof Retryable, isConfig: error instanceof ConfigError, says: errorText(error) };
   }
@@ -42,11 +42,11 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
   }
 
   test("creates one schema when two processes start at once", async () => {
-    const opened = await Promise.all([rig.open(), rig.open(), rig.open()]);
-    expect(await rig.ask(`select schema_version from ${rig.schema}.meta`)).toEqual([[SCHEMA_VERSION]]);
+    const opened = await Promise.all([harness.open(), harness.open(), harness.open()]);
+    expect(await harness.ask(`select schema_version from ${harness.schema}.meta`)).toEqual([[SCHEMA_VERSION]]);
     const [first] = opened;
-    expect(first?.name).toBe(`127.0.0.1:${server().port}/postgres, schema ${rig.schema}`);
-    expect(first?.table("event")).toBe(`"${rig.schema}"."event"`);
+    expect(first?.name).toBe(`127.0.0.1:${server().port}/postgres, schema ${harness.schema}`);
+    expect(first?.table("event")).toBe(`"${harness.schema}"."event"`);
     expect(await first?.describe()).toMatchObject({
       schemaVersion: SCHEMA_VERSION,
       server: expect.stringMatching(/^127\.0\.0\.1:\d+, PostgreSQL 1\d/),
@@ -60,18 +60,18 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
   test("limits a statement to 8 s and an idle transaction to 3 s; a command may set lower limits", async () => {
     const LIMITS =
       "select current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout')";
-    const database = await rig.open();
+    const database = await harness.open();
     const within = (opened: StateDatabase) => opened.transaction(async (session) => (await session.query(LIMITS)).rows);
     expect(await within(database)).toEqual([["8s", "3s"]]);
     expect((await database.query(LIMITS)).rows).toEqual([["8s", "0"]]);
     expect((await database.query(LIMITS, [], 60_000)).rows[0]?.[0]).toBe("1min");
-    expect(await within(await rig.open({ statementTimeoutMs: 2_000 }))).toEqual([["2s", "2s"]]);
-    expect(await within(await rig.open({ allowsLongTransaction: true }))).toEqual([["1h", "1min"]]);
+    expect(await within(await harness.open({ statementTimeoutMs: 2_000 }))).toEqual([["2s", "2s"]]);
+    expect(await within(await harness.open({ allowsLongTransaction: true }))).toEqual([["1h", "1min"]]);
   });
 
   test("keeps a connection open beyond the connection timeout", async () => {
     const limits = timeLimits();
-    const database = await rig.open();
+    const database = await harness.open();
     const pid = async () => (await database.query("select pg_backend_pid()")).rows;
     const before = await pid();
     expect(limits.length).toBeGreaterThan(0);
@@ -80,12 +80,14 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
   });
 
   test("times out when the server does not respond to the check of the schema", async () => {
-    await rig.open();
+    await harness.open();
     const limits = timeLimits();
     const owner = await connectTo(server());
-    await owner.query(`begin; lock table ${rig.schema}.meta`);
-    const opening = rig.open().catch((error: unknown) => error);
-    await expect.poll(() => rig.ask("select 1 from pg_stat_activity where wait_event_type = 'Lock'")).toHaveLength(1);
+    await owner.query(`begin; lock table ${harness.schema}.meta`);
+    const opening = harness.open().catch((error: unknown) => error);
+    await expect
+      .poll(() => harness.ask("select 1 from pg_stat_activity where wait_event_type = 'Lock'"))
+      .toHaveLength(1);
     for (const limit of limits) limit.abort(new Retryable("late"));
     expect(await opening).toMatchObject({ message: "late" });
     await owner.query("rollback");
@@ -94,17 +96,17 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
 
   test("rejects a newer schema, an older schema that needs a migration, and a schema of another program", async () => {
     expect((await refused({}, false)).says).toContain("There is no state in the schema");
-    await rig.open();
-    await rig.ask(`update ${rig.schema}.meta set schema_version = 99`);
+    await harness.open();
+    await harness.ask(`update ${harness.schema}.meta set schema_version = 99`);
     const newer = await refused();
     expect(newer).toMatchObject({ isConfig: true });
     expect(newer.says).toContain(
       `by a newer Plenum (schema 99, this one knows ${SCHEMA_VERSION}). Run the newer version`,
     );
-    await rig.ask(`update ${rig.schema}.meta set schema_version = 0`);
+    await harness.ask(`update ${harness.schema}.meta set schema_version = 0`);
     expect((await refused({}, false)).says).toContain(`is older (0 instead of ${SCHEMA_VERSION})`);
-    await rig.ask(
-      `drop schema ${rig.schema} cascade; create schema ${rig.schema}; create table ${rig.schema}.value (x int)`,
+    await harness.ask(
+      `drop schema ${harness.schema} cascade; create schema ${harness.schema}; create table ${harness.schema}.value (x int)`,
     );
     expect((await refused()).says).toContain(
       "belongs to something else. Let state.postgres.schema name one of its own.",
@@ -112,8 +114,8 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
   });
 
   test("reports a missing or wrong password, a missing privilege, an unknown database and a wrong port", async () => {
-    const role = `poor_${rig.schema}`;
-    await rig.ask(`create role ${role} login password 'right'`);
+    const role = `poor_${harness.schema}`;
+    await harness.ask(`create role ${role} login password 'right'`);
     const config = { url: urlAt(server().port, role), password: { env: PASSWORD } };
     const advice = `Grant the role ${role} create on the database, or make it the owner of the schema.`;
     await expectRefusal({ url: config.url }, `asks for a password. Give the password of the role ${role}.`);
@@ -128,8 +130,8 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
   });
 
   test("rejects a read-only database, and uses the writable one of several servers", async () => {
-    const role = `reading_${rig.schema}`;
-    await rig.ask(
+    const role = `reading_${harness.schema}`;
+    await harness.ask(
       `create role ${role} login superuser password 'right'; alter role ${role} set default_transaction_read_only = on`,
     );
     process.env[PASSWORD] = "right";
@@ -144,10 +146,10 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
     // A server with this setting looks like a replica.
     const other = await startPostgres({ lines: ["fsync = off", "default_transaction_read_only = on"] });
     try {
-      const database = await rig.open({ config: { url: several([await freePort(), other.port, server().port]) } });
+      const database = await harness.open({ config: { url: several([await freePort(), other.port, server().port]) } });
       expect((await database.describe()).server).toContain(`127.0.0.1:${server().port},`);
-      await rig.ask("alter system set default_transaction_read_only = on");
-      await rig.ask("select pg_reload_conf()");
+      await harness.ask("alter system set default_transaction_read_only = on");
+      await harness.ask("select pg_reload_conf()");
       const insertDocument = () => database.query("insert into fleet_document values ('k', '1')").catch(errorText);
       await expect
         .poll(insertDocument, { timeout: 5_000 })
@@ -161,13 +163,13 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
       await owner.query("alter system reset default_transaction_read_only");
       await owner.query("select pg_reload_conf()");
       await owner.end();
-      await expect.poll(() => rig.ask("show default_transaction_read_only")).toEqual([["off"]]);
+      await expect.poll(() => harness.ask("show default_transaction_read_only")).toEqual([["off"]]);
       await other.stop();
     }
   });
 
   test("reports a lost database at once, and reconnects when the server is back", async () => {
-    const database = await rig.open();
+    const database = await harness.open();
     await server().kill();
     await expect(database.query("select 1")).rejects.toThrow(Retryable);
     await expect(database.query("select 1")).rejects.toThrow(Retryable);

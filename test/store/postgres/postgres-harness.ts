@@ -6,14 +6,14 @@ import { openSourceState } from "#src/scale/postgres/source-state.ts";
 import type { SourceStateAccess, StateDatabase, StateDatabaseOptions } from "#src/scale/postgres/state-database.ts";
 import { contextFor } from "../../connectors/context.ts";
 import type { Place } from "../../delivery/dispatcher-harness.ts";
-import { askAt } from "../../query-postgres.ts";
+import { queryPostgres } from "../../query-postgres.ts";
 import { type RealServer, startPostgres } from "../../real-servers.ts";
 
 export const SOURCE = "main";
 
 let schemas = 0;
 
-export type Rig = ReturnType<typeof createRig>;
+export type Harness = ReturnType<typeof createHarness>;
 
 interface Opening extends Partial<Omit<StateDatabaseOptions, "config">> {
   readonly config?: Readonly<Record<string, unknown>>;
@@ -29,13 +29,13 @@ export function startServerForTests(options: Parameters<typeof startPostgres>[0]
   return () => server;
 }
 
-export function createRig(server: Pick<RealServer, "port">, port = server.port) {
+export function createHarness(server: Pick<RealServer, "port">, port = server.port) {
   const schema = `test_${process.pid}_${schemas++}`;
   const config = PostgresState.parse({ url: urlAt(port), schema });
   const opened: StateDatabase[] = [];
   const { clock: _, ...context } = contextFor("state");
   /** Runs a statement as the owner of the database; returns rows as arrays. */
-  const ask = (text: string, values: readonly unknown[] = []) => askAt(server, "postgres", text, values);
+  const ask = (text: string, values: readonly unknown[] = []) => queryPostgres(server, "postgres", text, values);
   return {
     schema,
     config,
@@ -71,7 +71,7 @@ export function urlAt(port: number, user = "postgres"): string {
 
 /** A schema of its own; virtual time waits for the server's replies. */
 export function placeOn(server: RealServer): Place {
-  const rig = createRig(server);
+  const harness = createHarness(server);
   let asked = 0;
   let epoch = 0;
   let database: StateDatabase | undefined;
@@ -96,11 +96,11 @@ export function placeOn(server: RealServer): Place {
     folder: "",
     isWaiting: () => asked > 0,
     async open(clock: Clock) {
-      database ??= counting(await rig.open());
+      database ??= counting(await harness.open());
       epoch += 1;
-      await rig.hold(epoch);
-      return rig.shard(database, { epoch }, clock);
+      await harness.hold(epoch);
+      return harness.shard(database, { epoch }, clock);
     },
-    dispose: () => rig.close(),
+    dispose: () => harness.close(),
   };
 }

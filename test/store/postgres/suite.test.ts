@@ -6,25 +6,25 @@ import { type DurableStore, describeDurableStore } from "../../suites/durable-st
 import { describeLag } from "../../suites/lag-suite.ts";
 import { describeStore } from "../../suites/store-suite.ts";
 import { describeUrgent } from "../../suites/urgent-suite.ts";
-import { createRig, placeOn, startServerForTests } from "./postgres-harness.ts";
+import { createHarness, placeOn, startServerForTests } from "./postgres-harness.ts";
 
 describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () => {
   // The connections of earlier tests take a moment to end.
   const server = startServerForTests({ lines: ["fsync = off", "max_connections = 60"] });
 
   async function openInSchema(clock: Clock): Promise<DurableStore> {
-    const rig = createRig(server());
-    const database = await rig.open();
+    const harness = createHarness(server());
+    const database = await harness.open();
     let epoch = 0;
     async function hold() {
       epoch += 1;
-      await rig.hold(epoch);
-      return rig.shard(database, { epoch }, clock);
+      await harness.hold(epoch);
+      return harness.shard(database, { epoch }, clock);
     }
     let store = await hold();
     return {
       store,
-      afterKill: async (look) => look(await rig.shard(database, "reader", clock)),
+      afterKill: async (look) => look(await harness.shard(database, "reader", clock)),
       async reopen() {
         await store.close();
         store = await hold();
@@ -32,7 +32,7 @@ describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () 
       },
       async dispose() {
         await store.close();
-        await rig.close();
+        await harness.close();
       },
     };
   }

@@ -4,7 +4,7 @@ import { errorText } from "#src/core/errors/errors.ts";
 import { createAuthority } from "../../connectors/mqtt/certificates.ts";
 import { absent, temporaryFolder } from "../../real-servers.ts";
 import { closeAfterTest } from "../../test-resources.ts";
-import { createRig, startServerForTests } from "./postgres-harness.ts";
+import { createHarness, startServerForTests } from "./postgres-harness.ts";
 
 describe.skipIf(absent("postgres"))("TLS to the state database", () => {
   const folder = temporaryFolder();
@@ -12,7 +12,7 @@ describe.skipIf(absent("postgres"))("TLS to the state database", () => {
   const server = startServerForTests({ tls: authority.issue("server") });
   afterAll(() => rmSync(folder, { recursive: true }));
 
-  const rigged = () => closeAfterTest(createRig(server()));
+  const rigged = () => closeAfterTest(createHarness(server()));
 
   const address = (host = "127.0.0.1") => `postgresql://postgres@${host}:${server().port}/postgres`;
 
@@ -22,8 +22,8 @@ describe.skipIf(absent("postgres"))("TLS to the state database", () => {
       .then(() => "", errorText);
 
   test("encrypts every connection, including the listening connection", async () => {
-    const rig = rigged();
-    const database = await rig.open({ config: { url: address(), ca_file: authority.caFile } });
+    const harness = rigged();
+    const database = await harness.open({ config: { url: address(), ca_file: authority.caFile } });
     const heard: string[] = [];
     database.onNotified("somewhere", () => heard.push("somewhere"));
     await expect
@@ -32,7 +32,7 @@ describe.skipIf(absent("postgres"))("TLS to the state database", () => {
         return heard.length;
       })
       .toBeGreaterThan(0);
-    const kinds = await rig.ask(
+    const kinds = await harness.ask(
       `select ssl from pg_stat_ssl join pg_stat_activity using (pid)
        where application_name = 'plenum' group by ssl`,
     );

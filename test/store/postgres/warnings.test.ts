@@ -6,7 +6,7 @@ import { programPath } from "../../real-servers.ts";
 import { AWKWARD_TEXTS, valueEvent } from "../../sample-events.ts";
 import { closeAfterTest } from "../../test-resources.ts";
 import { settle } from "../store-steps.ts";
-import { createRig, type Rig, startServerForTests } from "./postgres-harness.ts";
+import { createHarness, type Harness, startServerForTests } from "./postgres-harness.ts";
 
 const LISTENING = "(query ilike 'listen%' or query = 'select 1') and state = 'idle'";
 
@@ -14,17 +14,17 @@ describe.skipIf(programPath("postgres") === null)(
   "the store of an operator's command while a worker holds the source",
   () => {
     const server = startServerForTests();
-    let rig: Rig;
+    let harness: Harness;
     let database: StateDatabase;
     let holder: Store;
     let operator: Store;
 
     beforeEach(async () => {
-      rig = closeAfterTest(createRig(server()));
-      database = await rig.open();
-      await rig.hold(1);
-      holder = closeAfterTest(await rig.shard(database));
-      operator = await rig.shard(await rig.open(), "operator");
+      harness = closeAfterTest(createHarness(server()));
+      database = await harness.open();
+      await harness.hold(1);
+      holder = closeAfterTest(await harness.shard(database));
+      operator = await harness.shard(await harness.open(), "operator");
       await holder.outbox.register("sink", "beginning");
       await holder.commit({ events: [1, 2, 3].map((n) => valueEvent(n)) });
       await holder.outbox.settle("sink", { isRepeat: false, through: 3, rejected: [] });
@@ -32,7 +32,9 @@ describe.skipIf(programPath("postgres") === null)(
     });
 
     const isListening = () =>
-      expect.poll(() => rig.ask(`select count(*)::int from pg_stat_activity where ${LISTENING}`)).not.toEqual([[0]]);
+      expect
+        .poll(() => harness.ask(`select count(*)::int from pg_stat_activity where ${LISTENING}`))
+        .not.toEqual([[0]]);
 
     test("notifies the worker at once of a replay, a changed document and an ended sink", async () => {
       await isListening();
@@ -51,7 +53,7 @@ describe.skipIf(programPath("postgres") === null)(
 
     test("notifies the worker of a replay once the worker's listening connection is back", async () => {
       await isListening();
-      await rig.ask(`select pg_terminate_backend(pid) from pg_stat_activity where ${LISTENING}`);
+      await harness.ask(`select pg_terminate_backend(pid) from pg_stat_activity where ${LISTENING}`);
       await operator.outbox.replay("sink", "2020-01-01T00:00:00Z");
       await expect.poll(() => holder.outbox.next("sink", 9), { timeout: 8_000 }).toMatchObject({ isRepeat: true });
     });
@@ -78,7 +80,7 @@ describe.skipIf(programPath("postgres") === null)(
           return database.query(...asked);
         },
       };
-      const following = await rig.shard(counting);
+      const following = await harness.shard(counting);
       expect((await following.outbox.next("sink", 9)).events).toEqual([]);
       const before = questions;
       for (const n of [5, 6, 7]) {
@@ -133,7 +135,7 @@ describe.skipIf(programPath("postgres") === null)(
       });
       expect(await holder.documents("names")).toEqual(new Map(unique.map((text) => [text, { text }])));
       expect((await holder.records("names", 0, 999)).map(({ body }) => body)).toEqual(unique);
-      const reader = await rig.shard(database, "reader");
+      const reader = await harness.shard(database, "reader");
       const told = (await reader.outbox.after(3, 999)).map(({ event }) => event);
       expect(told.map(({ id }) => id)).toEqual(unique.map((text) => `id ${text}`));
       expect(told.map(({ subject }) => subject)).toEqual(unique);
