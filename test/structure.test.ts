@@ -6,8 +6,7 @@ import packages from "#src/packages.json" with { type: "json" };
 import slow from "./slow.json" with { type: "json" };
 import { importsIn, importsOfAll, pages, programs, testPrograms, textOf } from "./structure/imports.ts";
 import { type Package, unused, violations } from "./structure/packages.ts";
-import ceilings from "./structure/sizes.json" with { type: "json" };
-import { type Sizes, sizesToday, smallFilesWithOneImporter } from "./structure/sizes.ts";
+import { SIZE_LIMITS, type Sizes, sizesToday, smallFilesWithOneImporter } from "./structure/sizes.ts";
 
 const imports = importsOfAll();
 const files = programs();
@@ -209,15 +208,11 @@ test("tests do not limit measured durations: use test/effort.ts or virtual time"
 
 describe("the size of the code base", () => {
   const sizes = sizesToday();
-  const names = Object.keys(ceilings) as (keyof Sizes)[];
+  const names = Object.keys(SIZE_LIMITS) as (keyof Sizes)[];
 
-  test.each(names)("has at most as many %s as test/structure/sizes.json", (name) => {
-    expect(sizes[name], `Merge or delete ${name} as you add some.`).toBeLessThanOrEqual(ceilings[name]);
-  });
-
-  test.each(names)("has at most 2 percent fewer %s than test/structure/sizes.json", (name) => {
-    const message = "You deleted enough: lower the number (npm run sizes).";
-    expect(sizes[name], message).toBeGreaterThanOrEqual(Math.floor(ceilings[name] * 0.98));
+  test.each(names)("does not exceed the limit of %s", (name) => {
+    const message = `The limit of ${name} is in test/structure/sizes.ts. Merge files or delete what few users need.`;
+    expect(sizes[name], message).toBeLessThanOrEqual(SIZE_LIMITS[name]);
   });
 
   test("smallFilesWithOneImporter returns files below 60 lines that one other file imports", () => {

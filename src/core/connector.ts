@@ -28,6 +28,7 @@ export interface Sink extends RequiredSinkMethods, SinkDeliveryMethods, SinkDiag
 export interface RequiredSinkMethods {
   /** Maximum events per batch; default: the option `batch`. Example: 1 for a webhook with one event per request. */
   readonly maxBatch?: number;
+  /** Connects. The engine calls it again, without `close`, after a failed `write`. */
   open(signal: AbortSignal): Promise<void>;
   /** Called serially with 1 to `maxBatch` events in commit order. `accepted(3)`: the first three are delivered. */
   write(batch: readonly Event[], signal: AbortSignal, accepted?: AcceptEvents, batchInfo?: BatchInfo): Promise<Receipt>;
@@ -48,7 +49,7 @@ export interface SinkDeliveryMethods {
 export interface SinkDiagnostics {
   /** Identifies the server, e.g. a hash of its address. A sink that ended for good starts again if this id changes. */
   readonly serverId?: string;
-  /** Tests the connection without writing an event, for `plenum check`. Rejects with the problem. */
+  /** Tests the connection without writing an event. `plenum check` prints "acme answers", or the error if it rejects. */
   probe?(signal: AbortSignal): Promise<void>;
   /** Sends an alarm that is marked as a test, changes and ends it, for `plenum sink test`. Prints one line per step. */
   test?(printLine: (line: string) => void, signal: AbortSignal): Promise<void>;

@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { CONNECTOR_NAMES } from "#connectors/catalog.ts";
 import { Config } from "#src/app/config/config.ts";
 
 export const KEY = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=";
@@ -35,6 +36,8 @@ export function configured(change: (whole: Parts) => void = () => undefined): Co
 // biome-ignore lint/suspicious/noExplicitAny: a test writes into any part of a configuration
 export type Parts = Record<string, any>;
 
+const listConnectors = (message: string) => message.replaceAll("$CONNECTORS", CONNECTOR_NAMES.join(", "));
+
 /** YAML text of a valid source. */
 export const SOURCE = `sources:
   main:
@@ -43,11 +46,14 @@ export const SOURCE = `sources:
     time_zone: Europe/Stockholm
 `;
 
-/** Cases of mistakes.txt: text after `===`, expected message after `>>>`; `$S` stands for a valid source. */
+/**
+ * Cases of mistakes.txt: text after `===`, expected message after `>>>`. `$S` stands for a valid source, `$CONNECTORS`
+ * for the names of all connectors.
+ */
 export const MISTAKES = readFileSync(join(import.meta.dirname, "mistakes.txt"), "utf8")
   .split(/^=== /m)
   .slice(1)
   .map((text) => {
     const [, what = "", written = "", said = ""] = /^(.*)\n([\s\S]*?)^>>>\n([\s\S]*)$/m.exec(text) ?? [];
-    return { what, written: written.replace("$S\n", SOURCE), said: said.trimEnd().split("\n") };
+    return { what, written: written.replace("$S\n", SOURCE), said: listConnectors(said).trimEnd().split("\n") };
   });
