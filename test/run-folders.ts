@@ -10,16 +10,14 @@ export function createRunFolder(place: string): string {
 }
 
 /** Removes folders of killed runs, which would stay in memory until a reboot. */
-export function removeKilledRunFolders(place: string, remove: (folder: string) => void = removeFolder): void {
+function removeKilledRunFolders(place: string): void {
   for (const name of readdirSync(place)) {
     const pid = new RegExp(`^${RUN_FOLDER_PREFIX}(\\d+)-`).exec(name)?.[1];
     if (pid === undefined || isAlive(Number(pid))) continue;
     try {
-      remove(join(place, name));
+      removeFolder(join(place, name));
     } catch (error) {
-      process.stderr.write(
-        `${join(place, name)}, of a test run that was killed, cannot be removed: ${String(error)}\n`,
-      );
+      process.stderr.write(`${join(place, name)} of a killed test run cannot be removed: ${String(error)}\n`);
     }
   }
 }

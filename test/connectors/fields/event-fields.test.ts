@@ -1,8 +1,11 @@
 import { describe, expect, test } from "vitest";
 import type { EventKind } from "#src/core/model/event.ts";
 import { sampleOfEveryForm } from "../../sample-events.ts";
+import { startVirtualWorker } from "../../virtual-worker.ts";
 import { EVENT_FIELDS, type FieldPlace, type NotCarried } from "./event-fields.ts";
 import { findFieldDestinations } from "./field-destinations.ts";
+
+const MINUTE = 60_000;
 
 const EMPTY = new Set(["day-sealed.seriesWithoutLog", "day-sealed.seriesRefused", "configuration-changed.pending"]);
 
@@ -25,6 +28,36 @@ describe("EVENT_FIELDS names the InfluxDB field, lake column and MQTT key of eac
     expect(problems(fieldPlace?.lake, carried.lake)).toEqual([]);
     expect(problems(fieldPlace?.mqtt ?? `data.${field.replace(/\..*/, "")}`, carried.mqtt)).toEqual([]);
   });
+});
+
+test("the events of a running worker have all fields of their types", async () => {
+  const virtual = await startVirtualWorker({
+    simulator: { sites: [3, 4] },
+    source: {
+      schedules: { gateways: "0 * * * * *", tags: "30 * * * * *" },
+      read: [{ name: "all", every: "1m" }],
+      history: [{ name: "all", resolution: "5m" }],
+    },
+  });
+  const { clock, simulator } = virtual;
+  await clock.advance(10 * MINUTE);
+  const [gateway = 0] = simulator.world.gateways.keys();
+  simulator.control.setGateway(gateway, false);
+  simulator.control.changeInventory("tags", [...simulator.world.tags.keys()][0] ?? "", { attributes: { unit: "kW" } });
+  await clock.advance(10 * MINUTE);
+  simulator.control.setGateway(gateway, true);
+  await clock.advance(10 * MINUTE);
+  const events = await virtual.events();
+  await virtual.clear();
+  expect(new Set(events.map(({ type }) => type)).size).toBeGreaterThan(10);
+  const requiredFields = Object.groupBy(sampleOfEveryForm(), ({ type }) => type);
+  const missing = events.flatMap(({ type, data }) => {
+    const forms = requiredFields[type] ?? [];
+    const [first, ...others] = forms.map((form) => new Set(Object.keys(form.data)));
+    const required = others.reduce((fields, other) => fields.intersection(other), first ?? new Set());
+    return [...required].filter((field) => !(field in data)).map((field) => `${type}.${field}`);
+  });
+  expect([...new Set(missing)]).toEqual([]);
 });
 
 function problems(named: string | NotCarried | undefined, actual: readonly string[]): readonly string[] {

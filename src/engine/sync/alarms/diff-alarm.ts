@@ -173,7 +173,10 @@ function alarmEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
 ): Event {
   const { alarm, episode } = storedAlarm;
   const { late, superseded, source, behindGateway } = context;
-  const alarmFacts = { alarm, episode, late, ...(superseded && { superseded }), behindGateway: behindGateway(alarm) };
+  const alarmFacts: AlarmFact = {
+    ...{ alarm, episode, late, behindGateway: behindGateway(alarm) },
+    ...(superseded && { superseded }),
+  };
   const { site, trigger } = alarm;
   return makeEvent({
     ...{ type, source, time, subject: eventSubject("alarm", site.id, alarm.id) },

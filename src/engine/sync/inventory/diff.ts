@@ -88,8 +88,11 @@ export function* compareInventory<N extends InventoryObjectKind>(
     const events =
       Object.keys(oldValues).length > 0 ? [buildEvent("changed", updatedObject, [at], { before: oldValues })] : [];
     if ("online" in storedObject.value && "online" in newValue && storedObject.value.online !== newValue.online) {
-      const hostsBehindGateway = { hosts: options.hostsBehind?.(id) ?? [], wholeSite: isOnlyObjectOfSite(id, siteId) };
-      events.push(buildEvent(newValue.online === true ? "online" : "offline", updatedObject, [at], hostsBehindGateway));
+      const gatewayFacts = {
+        hosts: options.hostsBehind?.(id) ?? [],
+        wholeSite: isOnlyObjectOfSite(id, siteId),
+      } satisfies Omit<EventData["gateway-offline" | "gateway-online"], "gateway">;
+      events.push(buildEvent(newValue.online === true ? "online" : "offline", updatedObject, [at], gatewayFacts));
     }
     if (!isDeepStrictEqual(updatedObject, storedObject)) yield { id, next: updatedObject, events };
   }
