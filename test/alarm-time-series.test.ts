@@ -38,24 +38,24 @@ function history(
   return makeEvent({ type: "tag-history", source, subject, time: at(0), siteId: 1, data, facts });
 }
 
-interface Told {
+interface EmittedValue {
   readonly site?: number;
   readonly systems?: readonly string[];
   readonly missing?: true;
   readonly newest?: readonly [minutesAgo: number, value: TagValue];
 }
 
-async function state(tags: Readonly<Record<string, readonly [name: string, told?: Told]>>) {
+async function state(tags: Readonly<Record<string, readonly [name: string, told?: EmittedValue]>>) {
   let nowMs = NOW;
   const store = createMemoryStore(() => nowMs);
-  async function tell(...events: readonly Event[]) {
+  async function emit(...events: readonly Event[]) {
     for (const event of events) {
       nowMs = Math.max(Date.parse(event.time), NOW - 86_400_000);
       await store.commit({ events: [event] });
     }
     nowMs = NOW;
   }
-  async function know(id: string, name: string, { site = 1, systems, missing, newest }: Told = {}) {
+  async function know(id: string, name: string, { site = 1, systems, missing, newest }: EmittedValue = {}) {
     const missingSince = missing === true ? at(60) : null;
     const held = { value: tagOf(id, name), siteId: site, since: at(9_999), missingSince };
     const documents: DocumentChange[] = [{ set: "tag/main", put: [[id, held]] }];
@@ -70,7 +70,7 @@ async function state(tags: Readonly<Record<string, readonly [name: string, told?
   const view = createBuildingView(store, new Map([["main", "Europe/Oslo"]]));
   const curves = (alarm: Partial<Alarm> = {}, span = SPAN) => view.timeSeries("main", { ...ALARM, ...alarm }, span);
   const names = async (alarm: Partial<Alarm> = {}) => (await curves(alarm)).map(({ tag }) => tag.displayName);
-  return { store, tell, know, curves, names };
+  return { store, emit, know, curves, names };
 }
 
 const minutes = (points: readonly { readonly atMs: number; readonly value: TagValue }[] | undefined) =>
@@ -133,8 +133,8 @@ describe("the tags of an alarm's time series", () => {
 describe("the points of a time series", () => {
   test("are the values emitted in the time range and the newest value, in ascending order of time", async () => {
     const tags = await state({ "1": ["VS1-GT11", { newest: [0.5, 18.4] }] });
-    await tags.tell(read("1", 200, 25), read("1", 170, 21), read("1", 90, null), read("1", 10, 18.9));
-    await tags.tell(read("11", 20, 1), read("1", 15, 77, "other"));
+    await tags.emit(read("1", 200, 25), read("1", 170, 21), read("1", 90, null), read("1", 10, 18.9));
+    await tags.emit(read("11", 20, 1), read("1", 15, 77, "other"));
     const [curve] = await tags.curves();
     expect(curve?.tag).toMatchObject({ id: "1", displayName: "VS1-GT11", unit: "°C" });
     expect(minutes(curve?.points)).toEqual([
@@ -147,7 +147,7 @@ describe("the points of a time series", () => {
 
   test("include the latest revision of the finest history where no value was read", async () => {
     const tags = await state({ "1": ["VS1-GT11"] });
-    await tags.tell(
+    await tags.emit(
       history("1", "1d", [[170, 99]]),
       history("1", "1h", [
         [170, 20],

@@ -7,7 +7,7 @@ import { onTestFinished } from "vitest";
 export interface ConnectProxy {
   readonly url: string;
   readonly port: number;
-  readonly asked: readonly { readonly authority: string; readonly headers: IncomingMessage["headers"] }[];
+  readonly requests: readonly { readonly authority: string; readonly headers: IncomingMessage["headers"] }[];
   readonly inClear: readonly string[];
   readonly connections: number;
   passed(): Buffer;
@@ -18,14 +18,14 @@ export interface ConnectProxyOptions {
   /** Required `user:password`; other requests get a 407. */
   readonly credentials?: () => string;
   /** Raw response in place of a tunnel. */
-  readonly answer?: (request: IncomingMessage) => string | null;
+  readonly respond?: (request: IncomingMessage) => string | null;
   /** Targets of host names, as `host:port`; other names are used as they are. */
   readonly hosts?: Readonly<Record<string, string>>;
 }
 
 export async function startConnectProxy(options: ConnectProxyOptions = {}): Promise<ConnectProxy> {
-  const { tls, credentials, answer, hosts = {} } = options;
-  const asked: ConnectProxy["asked"][number][] = [];
+  const { tls, credentials, respond, hosts = {} } = options;
+  const requests: ConnectProxy["requests"][number][] = [];
   const inClear: string[] = [];
   const chunks: Buffer[] = [];
   const sockets = new Set<Duplex>();
@@ -41,11 +41,11 @@ export async function startConnectProxy(options: ConnectProxyOptions = {}): Prom
   });
   server.on("connect", (request, client) => {
     const authority = request.url ?? "";
-    asked.push({ authority, headers: request.headers });
+    requests.push({ authority, headers: request.headers });
     client.on("error", () => client.destroy());
-    const proxyAnswer = answer === undefined ? refusalOf(request) : answer(request);
-    if (proxyAnswer !== null) {
-      client.end(proxyAnswer);
+    const proxyReply = respond === undefined ? refusalOf(request) : respond(request);
+    if (proxyReply !== null) {
+      client.end(proxyReply);
       return;
     }
     const [, host = "", port = ""] = /^\[?(.*?)\]?:(\d+)$/.exec(hosts[authority] ?? authority) ?? [];
@@ -74,7 +74,7 @@ export async function startConnectProxy(options: ConnectProxyOptions = {}): Prom
   return {
     url: `${tls === undefined ? "http" : "https"}://127.0.0.1:${port}`,
     port,
-    asked,
+    requests,
     inClear,
     get connections() {
       return connections;

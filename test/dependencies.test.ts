@@ -107,9 +107,7 @@ describe("a new dependency", () => {
     };
     writeFileSync(join(folder, "package-lock.json"), JSON.stringify(lock));
     const all = { "package.json": JSON.stringify({ name, version: "1.0.0", ...manifest }), ...files };
-    for (const [file, content] of Object.entries(all)) {
-      writeFileSync(join(folder, "node_modules", name, file), content);
-    }
+    for (const [file, content] of Object.entries(all)) writeFileSync(join(folder, "node_modules", name, file), content);
     return folder;
   }
 });

@@ -39,15 +39,15 @@ test("the event loop metrics report a 60 ms block of the event loop in the next 
 test("metricsText returns the text of the registry and lets other work run after each metric", async () => {
   const { registry: workerRegistry, apiRequests } = createMetrics();
   apiRequests.inc({ source: "main", endpoint: "read", outcome: "ok" });
-  let turns = 0;
+  let ticks = 0;
   let isRendering = true;
-  const countTurns = () => {
-    turns += 1;
-    if (isRendering) setImmediate(countTurns);
+  const countTicks = () => {
+    ticks += 1;
+    if (isRendering) setImmediate(countTicks);
   };
-  setImmediate(countTurns);
+  setImmediate(countTicks);
   const text = await formatMetrics(workerRegistry);
   isRendering = false;
   expect(text).toBe(await workerRegistry.metrics());
-  expect(turns).toBeGreaterThanOrEqual(workerRegistry.getMetricsAsArray().length - 1);
+  expect(ticks).toBeGreaterThanOrEqual(workerRegistry.getMetricsAsArray().length - 1);
 });

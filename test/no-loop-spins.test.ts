@@ -7,7 +7,7 @@ import { createEventLogPruning } from "#src/engine/delivery/event-log-pruning.ts
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { SITE, tagsOf } from "./commands/command-harness.ts";
 import { openHarness } from "./commands/test-harness.ts";
-import { openDispatcherHarness, scriptedSink } from "./delivery/dispatcher-harness.ts";
+import { openDispatcher, scriptedSink } from "./delivery/dispatcher-harness.ts";
 import { breakable, countingLog, FAILURE_MODES } from "./failing-parts.ts";
 import { valueEvent } from "./sample-events.ts";
 import { disposeAfterTest } from "./test-resources.ts";
@@ -75,7 +75,7 @@ describe.each(FAILURE_MODES)("a worker whose state store %s on failure", (way) =
   );
 
   test("retries delivery and pruning slowly while every call of the store and the sinks fails for an hour", async () => {
-    const harness = disposeAfterTest(await openDispatcherHarness());
+    const harness = disposeAfterTest(await openDispatcher());
     const { clock, store } = harness;
     const { log, lines } = countingLog(MOST_LINES);
     await store.commit({ events: [valueEvent(1)] });
@@ -117,7 +117,7 @@ describe.each(FAILURE_MODES)("a worker whose state store %s on failure", (way) =
   });
 
   test("retries a failing sink slowly for an hour without delaying other sinks", async () => {
-    const harness = disposeAfterTest(await openDispatcherHarness());
+    const harness = disposeAfterTest(await openDispatcher());
     const { clock, store } = harness;
     const dead = breakable(scriptedSink(), way, () => true);
     const alive = scriptedSink();

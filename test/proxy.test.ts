@@ -87,9 +87,9 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     expect(far.seen).toHaveLength(1);
     expect(far.seen[0]?.headers.authorization).toContain(TOKEN);
     expect(Object.keys(far.seen[0]?.headers ?? {}).filter((name) => name.startsWith("proxy-"))).toEqual([]);
-    expect(proxy.asked.map(({ authority }) => authority)).toEqual([`127.0.0.1:${far.port}`]);
-    expect(proxy.asked[0]?.headers["proxy-authorization"]).toBe(BASIC);
-    expect(proxy.asked[0]?.headers.authorization).toBeUndefined();
+    expect(proxy.requests.map(({ authority }) => authority)).toEqual([`127.0.0.1:${far.port}`]);
+    expect(proxy.requests[0]?.headers["proxy-authorization"]).toBe(BASIC);
+    expect(proxy.requests[0]?.headers.authorization).toBeUndefined();
     expect(proxy.inClear).toEqual([]);
     const passed = proxy.passed();
     // The first byte of a TLS handshake.
@@ -114,13 +114,13 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     const { far, proxy } = await proxied(byName);
     const url = proxy.url.replace("127.0.0.1", "localhost");
     expect(await attempt(far.url, { url, ca_file: ours.caFile, ...login() })).toBeNull();
-    expect(proxy.asked[0]?.headers["proxy-authorization"]).toBe(BASIC);
+    expect(proxy.requests[0]?.headers["proxy-authorization"]).toBe(BASIC);
     const wrongName = await attempt(far.url, { url: proxy.url, ca_file: ours.caFile, ...login() });
     expect(wrongName).toMatchObject({ kind: "config", field: "proxy.url" });
     const unknown = await attempt(far.url, { url, ...login() });
     expect(unknown).toMatchObject({ kind: "config", field: "proxy.ca_file" });
     expect(errorText(unknown)).toContain(`The certificate of the proxy ${url}`);
-    expect(proxy.asked).toHaveLength(1);
+    expect(proxy.requests).toHaveLength(1);
   });
   const otherPassword = { credentials: () => "plenum:another" };
   const refused = "The proxy PROXY does not accept who we are (407).";
@@ -133,8 +133,8 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     ["sends 403", says("403 Forbidden"), true, "config", "The proxy PROXY refuses to connect us to SERVER (403). Ask"],
     ["sends 502", says("502 Bad Gateway"), true, "retryable", "PROXY could not connect us to SERVER (502)."],
     ["speaks first", says("200 OK", "220 mail ESMTP"), true, "malformed", "says more than it was asked for."],
-    ["hangs up", { answer: () => "" }, true, "retryable", "The proxy PROXY could not be reached: it broke"],
-    ["does not respond with HTTP", { answer: () => "SSH-2.0-x\r\n\r\n" }, true, "malformed", "PROXY answered is"],
+    ["hangs up", { respond: () => "" }, true, "retryable", "The proxy PROXY could not be reached: it broke"],
+    ["does not respond with HTTP", { respond: () => "SSH-2.0-x\r\n\r\n" }, true, "malformed", "PROXY answered is"],
   ])("reports one sentence that names the proxy when the proxy %s", async (...[, options, known, kind, words]) => {
     const { far, proxy } = await proxied(options);
     const error = await attempt(far.url, { url: proxy.url, ...(known ? login() : {}) });
@@ -191,7 +191,7 @@ describe.each(actors.filter(({ name }) => name !== "webhook"))("$name over http:
     const far = stopAfterTest(await startStub());
     const proxy = await startConnectProxy();
     expect(await attempt(far.url, { url: proxy.url }, plainly)).toBeNull();
-    expect(proxy.asked.map(({ authority }) => authority)).toEqual([`127.0.0.1:${far.port}`]);
+    expect(proxy.requests.map(({ authority }) => authority)).toEqual([`127.0.0.1:${far.port}`]);
     expect(proxy.inClear).toEqual([]);
   });
 
@@ -201,7 +201,7 @@ describe.each(actors.filter(({ name }) => name !== "webhook"))("$name over http:
     const error = await attempt(far.url.replace("https:", "http:"), { url: proxy.url }, plainly);
     expect(errorText(error)).toMatch(/speaks TLS, and was talked to without/);
     expect(far.connections).toBe(2);
-    expect(proxy.asked).toHaveLength(2);
+    expect(proxy.requests).toHaveLength(2);
   });
 });
 
@@ -211,11 +211,9 @@ test("the transport reuses connections through a proxy", async () => {
   const config = testConfig(far.url, { ca_file: ours.caFile, proxy: { url: proxy.url } });
   const transport = closeAfterTest(createHttpTransport(config, openProxy(config.proxy, systemClock)));
   const paths = ["/a", "/b", "/c", "/d", "/e"];
-  for (const path of paths) {
-    await transport.send({ method: "GET", path, headers: {}, body: null }, never());
-  }
+  for (const path of paths) await transport.send({ method: "GET", path, headers: {}, body: null }, never());
   expect(far.seen.map(({ url }) => url)).toEqual(paths);
-  expect(proxy.asked.length).toBeLessThanOrEqual(2);
+  expect(proxy.requests.length).toBeLessThanOrEqual(2);
 });
 
 describe("the webhook sink through a proxy", () => {
@@ -247,7 +245,7 @@ describe("the webhook sink through a proxy", () => {
     const sink = closeAfterTest(sinkFor("https://hook.example/hook", proxy.url));
     await sink.probe?.(never());
     expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
-    expect(proxy.asked.map(({ authority }) => authority)).toEqual(["hook.example:443", "hook.example:443"]);
+    expect(proxy.requests.map(({ authority }) => authority)).toEqual(["hook.example:443", "hook.example:443"]);
     expect(far.seen).toHaveLength(1);
     expect(lookups).toEqual([]);
   });
@@ -327,9 +325,9 @@ test("the worker uses the configured proxy and ignores proxies of the environmen
   const { code, stdout, stderr } = await place.plenum("check", "--json");
   expect(code, `${stdout}${stderr}`).toBe(0);
   expect(decoy.connections).toBe(0);
-  const authorities = new Set(proxy.asked.map(({ authority }) => authority));
+  const authorities = new Set(proxy.requests.map(({ authority }) => authority));
   expect(authorities).toEqual(new Set([new URL(service.url).host, new URL(far.url).host]));
-  expect(far.connections).toBe(proxy.asked.filter(({ authority }) => far.url.endsWith(authority)).length);
+  expect(far.connections).toBe(proxy.requests.filter(({ authority }) => far.url.endsWith(authority)).length);
 }, 90_000);
 
 async function secure(tls = pairOf(good)): Promise<StubServer> {
@@ -337,7 +335,7 @@ async function secure(tls = pairOf(good)): Promise<StubServer> {
 }
 
 function says(head: string, behind = ""): ConnectProxyOptions {
-  return { answer: () => `HTTP/1.1 ${head}\r\n\r\n${behind}` };
+  return { respond: () => `HTTP/1.1 ${head}\r\n\r\n${behind}` };
 }
 
 function written(sink: Sink): Promise<unknown> {

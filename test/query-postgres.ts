@@ -17,8 +17,8 @@ export async function queryPostgres(
 ): Promise<readonly (readonly unknown[])[]> {
   const client = await connectTo(server, database);
   try {
-    const answer = await client.query({ text, rowMode: "array", ...(values.length > 0 && { values: [...values] }) });
-    const last = Array.isArray(answer) ? answer.at(-1) : answer;
+    const result = await client.query({ text, rowMode: "array", ...(values.length > 0 && { values: [...values] }) });
+    const last = Array.isArray(result) ? result.at(-1) : result;
     return last.rows as unknown[][];
   } finally {
     await client.end();

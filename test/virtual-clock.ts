@@ -28,12 +28,12 @@ let machines = 0;
 export function createVirtualClock(
   startMs: number,
   options: {
-    readonly turns?: number;
+    readonly ticks?: number;
     /** Time does not advance while this returns true, e.g. while a real server has not responded. */
     readonly isWaiting?: () => boolean;
   } = {},
 ): VirtualClock {
-  const { isWaiting = () => false, turns = 1 } = options;
+  const { isWaiting = () => false, ticks = 1 } = options;
   const heap: Sleeper[] = [];
   machines += 1;
   const boot = `virtual machine ${machines}`;
@@ -43,7 +43,7 @@ export function createVirtualClock(
   let sleeperCount = 0;
   let woken = 0;
   const settle = async () => {
-    for (let turn = 0; turn < turns; turn = isWaiting() ? 0 : turn + 1) await eventLoopTurn();
+    for (let tick = 0; tick < ticks; tick = isWaiting() ? 0 : tick + 1) await eventLoopTick();
   };
   const clock: VirtualClock = {
     now: () => wallOffsetMs + monotonicMs,
@@ -103,7 +103,7 @@ export function createVirtualClock(
 }
 
 /** Every promise that can settle without time has settled when an immediate runs. */
-function eventLoopTurn(): Promise<void> {
+function eventLoopTick(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 

@@ -45,7 +45,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions) {
   const folder = mkdtempSync(join(tmpdir(), "virtual-worker-"));
   const { eventsFolder = join(folder, "events") } = options;
   // Without real files one turn of the event loop settles all promises.
-  const virtual = createVirtualClock(START_MS, { turns: eventsFolder === null ? 1 : 3 });
+  const virtual = createVirtualClock(START_MS, { ticks: eventsFolder === null ? 1 : 3 });
   const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
   const serviceNow = () => options.serviceNow?.(clock) ?? clock.now();
   const simulator = createSimulator({ epoch: START_MS, ...options.simulator }, { now: serviceNow });

@@ -53,15 +53,15 @@ describe("waiting functions", () => {
 
   test("sleepUntilWoken ends at a wake-up and leaves no sleeper", async () => {
     const clock = createVirtualClock(0);
-    const bell = createWakeup();
-    const wokenSleep = sleepUntilWoken(clock, 60_000, bell, never);
-    const forEver = sleepUntilWoken(clock, Number.POSITIVE_INFINITY, bell, never);
+    const signal = createWakeup();
+    const wokenSleep = sleepUntilWoken(clock, 60_000, signal, never);
+    const forEver = sleepUntilWoken(clock, Number.POSITIVE_INFINITY, signal, never);
     await clock.advance(10);
-    bell.wakeUp();
+    signal.wakeUp();
     await Promise.all([wokenSleep, forEver]);
     expect(clock.monotonic()).toBe(10);
     expect(clock.sleepers()).toBe(0);
-    const timed = sleepUntilWoken(clock, 50, bell, never);
+    const timed = sleepUntilWoken(clock, 50, signal, never);
     await clock.advance(50);
     await timed;
   });
@@ -69,14 +69,14 @@ describe("waiting functions", () => {
   test("combineWakeups wakes once for each wake-up and removes its listeners", async () => {
     const bells = [createWakeup(), createWakeup()] as const;
     const anyWakeup = combineWakeups(...bells);
-    for (const bell of bells) {
+    for (const signal of bells) {
       const rings = anyWakeup.wakeupCount();
       const heard = anyWakeup.nextWakeup(never);
       let calls = 0;
       anyWakeup.listen(() => (calls += 1));
       const unlisten = anyWakeup.listen(() => (calls += 100));
       unlisten();
-      bell.wakeUp();
+      signal.wakeUp();
       await heard;
       for (const each of bells) each.wakeUp();
       expect([calls, anyWakeup.wakeupCount() - rings]).toEqual([1, 3]);
@@ -176,25 +176,25 @@ describe("runLoop", () => {
   test("iterates again after a wake-up during an iteration, and yields after an iteration that returns 0", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();
-    const bell = createWakeup();
-    let turns = 0;
+    const signal = createWakeup();
+    let ticks = 0;
     const loopEnd = runLoop({
       clock,
       signal: stop.signal,
-      wakeup: bell,
+      wakeup: signal,
       async step() {
-        turns += 1;
-        if (turns === 1) bell.wakeUp();
-        if (turns < 4) return turns === 2 ? 0 : Number.POSITIVE_INFINITY;
+        ticks += 1;
+        if (ticks === 1) signal.wakeUp();
+        if (ticks < 4) return ticks === 2 ? 0 : Number.POSITIVE_INFINITY;
         return 1_000;
       },
       onFault: () => expect.unreachable(),
     });
     await clock.advance(10);
-    expect(turns).toBe(3);
-    bell.wakeUp();
+    expect(ticks).toBe(3);
+    signal.wakeUp();
     await clock.advance(2_500);
-    expect(turns).toBe(6);
+    expect(ticks).toBe(6);
     stop.abort();
     await loopEnd;
   });

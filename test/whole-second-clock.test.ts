@@ -78,8 +78,8 @@ test("loops that wait in full seconds share one timer per second and react to a 
   const clock = createVirtualClock(0);
   const stop = new AbortController();
   const loopWakeup = createWakeup();
-  const turns = Array.from({ length: 8 }, () => 0);
-  const runs = turns.map(async (_, n) => {
+  const ticks = Array.from({ length: 8 }, () => 0);
+  const runs = ticks.map(async (_, n) => {
     await clock.sleep(n * 110);
     return runLoop({
       clock,
@@ -87,7 +87,7 @@ test("loops that wait in full seconds share one timer per second and react to a 
       ...(n === 0 ? { wakeup: loopWakeup } : {}),
       alignSleeps: true,
       step: async () => {
-        turns[n] = (turns[n] ?? 0) + 1;
+        ticks[n] = (ticks[n] ?? 0) + 1;
         return n < 4 ? 1_000 : 5_000;
       },
       onFault: () => expect.unreachable(),
@@ -98,10 +98,10 @@ test("loops that wait in full seconds share one timer per second and react to a 
   await clock.advance(60_000);
   expect(clock.woken() - woken).toBe(60);
   // The first run, then 60 full seconds, or 12 steps of five seconds.
-  expect(turns).toEqual([61, 61, 61, 61, 13, 13, 13, 13]);
+  expect(ticks).toEqual([61, 61, 61, 61, 13, 13, 13, 13]);
   loopWakeup.wakeUp();
   await clock.advance(0);
-  expect(turns[0]).toBe(62);
+  expect(ticks[0]).toBe(62);
   stop.abort();
   await Promise.all(runs);
   expect(clock.sleepers()).toBe(0);

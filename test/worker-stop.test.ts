@@ -11,8 +11,8 @@ const SOURCES = 8;
 
 test("the worker stops eight sources with pending requests within 3 of the allowed 8 s", async () => {
   const folder = testFolder("stop");
-  const clock = createVirtualClock(Date.UTC(2026, 5, 1), { turns: 3 });
-  const askedSources = new Set<string>();
+  const clock = createVirtualClock(Date.UTC(2026, 5, 1), { ticks: 3 });
+  const requestedSources = new Set<string>();
   const names = Array.from({ length: SOURCES }, (_, n) => `building${n}`);
   const worker = await createWorker({
     config: Config.parse({
@@ -30,13 +30,13 @@ test("the worker stops eight sources with pending requests within 3 of the allow
     clock,
     log: createLog({ level: "silent" }),
     transport: (request, signal) => {
-      askedSources.add(request.path.split("/")[1] ?? "");
+      requestedSources.add(request.path.split("/")[1] ?? "");
       return clock.sleep(1e9, signal).then(() => Promise.reject(new Error("never")));
     },
   });
   await worker.start();
   await clock.advance(10_000);
-  expect(askedSources.size).toBe(SOURCES);
+  expect(requestedSources.size).toBe(SOURCES);
   const startMs = clock.monotonic();
   const stopping = worker.stop(8_000);
   await clock.advance(3_000);

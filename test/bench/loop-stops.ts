@@ -23,14 +23,14 @@ process.on("SIGUSR2", () => {
   if (hasBegun) return;
   hasBegun = true;
   delay.enable();
-  const measureTurn = () => {
+  const measureTick = () => {
     const nowMs = usedMs();
     longestMs = Math.max(longestMs, nowMs - lastMs);
     lastMs = nowMs;
     // A timer would add what runs between two of its ticks. An unreferenced immediate runs once a turn and wakes nothing.
-    setImmediate(measureTurn).unref();
+    setImmediate(measureTick).unref();
   };
-  measureTurn();
+  measureTick();
   setInterval(() => {
     writeFileSync(file, JSON.stringify({ processorMs: longestMs, clockMs: delay.max / 1e6 }));
   }, WRITE_EVERY_MS).unref();

@@ -4,7 +4,7 @@ import { playAll, type Report } from "./seed-processes.ts";
 export interface CampaignOptions {
   readonly campaign: URL;
   readonly script: string;
-  readonly kept: URL;
+  readonly failedSeeds: URL;
   /** Maximum ratio of two counts over all seeds. */
   readonly ratio?: { readonly of: string; readonly to: string; readonly most: number };
 }
@@ -37,7 +37,7 @@ async function replaySeed({ campaign }: CampaignOptions, seed: number): Promise<
 }
 
 async function playMany(options: CampaignOptions, seeds: number, first: number): Promise<void> {
-  const { campaign, script, kept, ratio } = options;
+  const { campaign, script, failedSeeds, ratio } = options;
   const startedMs = performance.now();
   const seedsByRule = new Map<string, number[]>();
   const counts = new Map<string, number>();
@@ -58,7 +58,7 @@ async function playMany(options: CampaignOptions, seeds: number, first: number):
     for (const { rule, text } of problems) console.log(`seed ${seed}: ${rule}: ${text}`);
     if (problems.length > 0) {
       sum.failed += 1;
-      storeSeed(kept, seed);
+      storeSeed(failedSeeds, seed);
       console.log(`  replay: PLENUM_SEED=${seed} npm run ${script}`);
     }
     if (sum.done % 50 === 0) console.log(`${sum.done} of ${seeds} seeds, ${sum.failed} failed`);

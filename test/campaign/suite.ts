@@ -6,7 +6,7 @@ export interface CampaignSuite {
   readonly campaign: URL;
   readonly script: string;
   /** Seeds that failed once: CI plays all, other machines the last three. */
-  readonly kept: readonly number[];
+  readonly failedSeeds: readonly number[];
   readonly seeds: number;
   readonly seedsInCi: number;
   readonly leastRequests: number;
@@ -17,13 +17,13 @@ const KEPT_HERE = 3;
 /** The first seeds of a campaign and all that are kept, as tests. `PLENUM_SEED=17` replays one. */
 export function describeCampaign(name: string, suite: CampaignSuite): void {
   const { campaign, script, leastRequests } = suite;
-  const keptSeeds = sized(suite.kept, suite.kept.slice(-KEPT_HERE));
+  const replayedSeeds = sized(suite.failedSeeds, suite.failedSeeds.slice(-KEPT_HERE));
   const oneSeed = process.env.PLENUM_SEED;
   const usualCount = sized(suite.seedsInCi, suite.seeds);
   const seeds = Number(process.env.PLENUM_SCHEDULES ?? usualCount);
   const seedNumbers =
     oneSeed === undefined
-      ? [...new Set([...Array.from({ length: seeds }, (_, n) => n + 1), ...keptSeeds])]
+      ? [...new Set([...Array.from({ length: seeds }, (_, n) => n + 1), ...replayedSeeds])]
       : [Number(oneSeed)];
   const reportBySeed = new Map<number, Report>();
   let played: Promise<void> | undefined;
@@ -31,7 +31,7 @@ export function describeCampaign(name: string, suite: CampaignSuite): void {
   async function playSeed(seed: number): Promise<Report> {
     played ??= playAll(
       campaign,
-      seedNumbers.map((each, place) => ({ seed: each, twice: place === 0 })),
+      seedNumbers.map((each, index) => ({ seed: each, twice: index === 0 })),
       (report) => void reportBySeed.set(report.seed, report),
     );
     await played;

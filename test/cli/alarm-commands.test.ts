@@ -17,7 +17,7 @@ test("the alarm commands test a pager, send it the active alarms, and add, list,
   const sinkTest = await cli.plenum("sink", "test", "pager");
   expect([sinkTest.code, sinkTest.stderr.trim().split("\n")]).toEqual([0, ["opened", "changed", "closed"]]);
   expect(sinkTest.stdout).toBe("pager: the test alarm was opened, changed and closed.\n");
-  expect(pager.things().map(({ isOpen }) => isOpen)).toEqual([false]);
+  expect(pager.incidents().map(({ isOpen }) => isOpen)).toEqual([false]);
   expect(await cli.refusal("sink", "test", "events")).toBe(
     "78 events takes events as they are, so there is nothing to open and close. `plenum check` shows whether it can be reached.",
   );
@@ -30,8 +30,8 @@ test("the alarm commands test a pager, send it the active alarms, and add, list,
     .poll(
       async () => {
         const active = await cli.json<readonly unknown[]>("alarms");
-        const openThings = pager.things().filter(({ isOpen }) => isOpen);
-        return active.length > 0 && openThings.length === active.length;
+        const openIncidents = pager.incidents().filter(({ isOpen }) => isOpen);
+        return active.length > 0 && openIncidents.length === active.length;
       },
       { timeout: 30_000 },
     )

@@ -7,10 +7,10 @@ import { type Ended, localHook, onlyLine, servedWorkplace, type Workplace, workp
 
 const NOWHERE = "http://127.0.0.1:9";
 
-function expectSentence({ code, stderr }: Ended, expected: number, sentence: string | RegExp): void {
+function expectMessage({ code, stderr }: Ended, expected: number, message: string | RegExp): void {
   expect({ code, stderr: onlyLine(stderr) }).toEqual({
     code: expected,
-    stderr: typeof sentence === "string" ? sentence : expect.stringMatching(sentence),
+    stderr: typeof message === "string" ? message : expect.stringMatching(message),
   });
 }
 
@@ -73,13 +73,13 @@ describe("mistakes in the configuration and the state folder", () => {
   ])("plenum run rejects %s with one sentence and exit code 78", async (_, spoil, message) => {
     const cli = workplace(NOWHERE);
     await spoil(cli);
-    expectSentence(await cli.plenum("run"), 78, message);
+    expectMessage(await cli.plenum("run"), 78, message);
   });
 
   test("rejects a state folder that another worker uses", async () => {
     const { cli } = await servedWorkplace();
     const firstWorker = await cli.run();
-    expectSentence(
+    expectMessage(
       await cli.plenum("run"),
       78,
       "Another worker uses the state folder state. Stop it, or set state.folder to another folder for this one.",

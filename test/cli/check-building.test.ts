@@ -145,8 +145,8 @@ describe("plenum check: comparison of the configuration with the building", () =
     const details = lines.map(({ detail }) => detail);
     expect(details).toContain("141 tags, from the worker's state");
     expect(details).toContainEqual(expect.stringMatching(/^on 127\.0\.0\.1:\d+; a worker is running on this state$/));
-    const askedCheck = await runCheck(cli, "--ask");
-    expect(askedCheck.lines.map(({ detail }) => detail)).toContain("141 tags, as the service lists them");
+    const requestedCheck = await runCheck(cli, "--ask");
+    expect(requestedCheck.lines.map(({ detail }) => detail)).toContain("141 tags, as the service lists them");
     const port = await freePort();
     const otherConfig = parse(readFileSync(cli.path("plenum.yaml"), "utf8")) as object;
     writeFileSync(cli.path("other.yaml"), stringify({ ...otherConfig, status: { port } }));

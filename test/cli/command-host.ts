@@ -45,7 +45,7 @@ async function run({ args, folder, environment }: HostedCommand): Promise<Comman
   return { code: Number(process.exitCode ?? 0), ...output };
 }
 
-process.on("message", (asked: HostedCommand) => {
-  void run(asked).then((answered) => process.send?.(answered));
+process.on("message", (request: HostedCommand) => {
+  void run(request).then((result) => process.send?.(result));
 });
 process.on("disconnect", () => process.kill(process.pid, "SIGKILL"));

@@ -112,10 +112,10 @@ describe("plenum export rejects an impossible request with one message", () => {
     ],
   ])(
     "for the options %j",
-    async (options, code, sentence) => {
+    async (options, code, message) => {
       const { here } = await createExportSetup();
       const exportResult = await here.plenum("export", "--to-folder", "lake", ...options);
-      expect([exportResult.code, onlyLine(exportResult.stderr)]).toEqual([code, sentence]);
+      expect([exportResult.code, onlyLine(exportResult.stderr)]).toEqual([code, message]);
       expect(existsSync(here.path("lake")) ? readdirSync(here.path("lake")) : []).toEqual([]);
     },
     60_000,

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { derivePublicKeyText } from "#src/engine/commands/approval/signature.ts";
-import { createFleetHarness } from "../member/fleet-harness.ts";
+import { createFleet } from "../member/fleet-harness.ts";
 import { absent } from "../real-servers.ts";
 import { createMachine, fleetOf, type Machine } from "./fleet-machine-harness.ts";
 import type { Ended } from "./plenum.ts";
@@ -14,7 +14,7 @@ const LONG = { timeout: 60_000 };
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule of a fleet", () => {
   test("applies to every member, and an approval takes effect only on machines that have the approved file", async () => {
-    const harness = await createFleetHarness({ sources: SOURCES, isWritable: true });
+    const harness = await createFleet({ sources: SOURCES, isWritable: true });
     const { privateKey } = generateKeyPairSync("ed25519");
     const { allow } = Config.parse(harness.configuration).commands;
     const configured = (max: number, approval?: object) => ({

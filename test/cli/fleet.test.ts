@@ -8,7 +8,7 @@ import type { Silence } from "#src/engine/silence/alarm-silences.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { FleetStatus } from "#src/scale/fleet/fleet-status.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
-import { createFleetHarness, type Harness } from "../member/fleet-harness.ts";
+import { createFleet, type Harness } from "../member/fleet-harness.ts";
 import { absent, freePort } from "../real-servers.ts";
 import { createMachine, fleetOf, type Machine, PASSWORD } from "./fleet-machine-harness.ts";
 import { type Ended, onlyLine } from "./plenum.ts";
@@ -33,7 +33,7 @@ const jsonLines = <T>({ stdout }: Ended) =>
 
 const codeAndError = ({ code, stderr }: Ended) => [code, onlyLine(stderr)];
 
-async function sourceHeldBy({ member }: Machine): Promise<string> {
+async function sourceOwnedBy({ member }: Machine): Promise<string> {
   const { sources } = await fleetOf(harness);
   const heldSource = sources.find(({ holder }) => holder === member);
   if (heldSource === undefined) throw new Error(`${member} holds nothing.`);
@@ -70,7 +70,7 @@ const inPostgres = (url: string, more: Readonly<Record<string, unknown>> = {}) =
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of a fleet", LONGEST_TIMEOUT, () => {
   beforeAll(async () => {
-    harness = await createFleetHarness({ sources: SOURCES, isWritable: true, outlivesTest: true });
+    harness = await createFleet({ sources: SOURCES, isWritable: true, outlivesTest: true });
     const { allow, enabled } = Config.parse(harness.configuration).commands;
     const sources = harness.configuration.sources as Readonly<Record<string, { read: readonly object[] }>>;
     const configuration = {
@@ -154,7 +154,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     });
 
     test("read the state of one source, no matter which member runs the source", async ({ expect }) => {
-      const [own, other] = await Promise.all([sourceHeldBy(local), sourceHeldBy(otherMachine)]);
+      const [own, other] = await Promise.all([sourceOwnedBy(local), sourceOwnedBy(otherMachine)]);
       const [tag = ""] = findService(other).tags;
       const results = await local.run(
         `tags --source ${own} --json`,
@@ -196,7 +196,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     });
 
     test("follow the events of a source that is owned by a member on another machine", async ({ expect }) => {
-      const { simulator, siteId } = findService(await sourceHeldBy(otherMachine));
+      const { simulator, siteId } = findService(await sourceOwnedBy(otherMachine));
       const follower = local.running("events --follow --kind alarm-raised --json");
       // The first alarm may be raised before the command has read the log.
       for (const n of [1, 2]) {
@@ -235,8 +235,8 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         readSourceStores(config, SOURCES, (parts) =>
           Promise.all(parts.map(async (store) => [...(await store.documents<Silence>("silence")).values()])),
         );
-      const toldSilence = [{ id: buildSilence.id, isTold: true }];
-      await expect.poll(storedSilences, LONG).toMatchObject([toldSilence, toldSilence, toldSilence]);
+      const sentSilence = [{ id: buildSilence.id, isTold: true }];
+      await expect.poll(storedSilences, LONG).toMatchObject([sentSilence, sentSilence, sentSilence]);
       const endCommand = `silence end ${buildSilence.id}`;
       const [list, end, after, again] = await local.run("silence", endCommand, "silence --json", endCommand);
       expect(list.stdout.split(buildSilence.id)).toHaveLength(2);
@@ -312,7 +312,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
   });
 
   test("writes a tag, stops writing in every member, and resumes writing", async () => {
-    const [own, other] = await Promise.all([sourceHeldBy(local), sourceHeldBy(otherMachine)]);
+    const [own, other] = await Promise.all([sourceOwnedBy(local), sourceOwnedBy(otherMachine)]);
     const write = (machine: Machine, source: string, value: number) =>
       machine.one(`write ${findService(source).tags.at(-1)} ${value} --source ${source} --json`);
     const inBoth = (value: number) => Promise.all([write(local, own, value), write(otherMachine, other, value)]);

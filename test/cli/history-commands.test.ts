@@ -112,13 +112,13 @@ test("plenum complete prints for each day of a site whether its history is compl
   expect(row).toMatchObject({ date: yesterday, complete: true, expected: 192, pending: 0, refused: 0, worst: [] });
   // The recordings have hours without a value; which day depends on today's date.
   expect((row?.had ?? 0) + (row?.null ?? 0) + (row?.absent ?? 0)).toBe(192);
-  for (const [line, sentence] of [
+  for (const [line, message] of [
     [["--date", "2026-02-30"], "Write a UTC day as 2026-11-02."],
     [["--date", today, "--to", today], "Say either --date, or --from and --to."],
     [["--from", "2026-03-02", "--to", "2026-03-01"], "The first day is after the last one."],
   ] as const) {
     const slip = await here.plenum("complete", ...line);
-    expect([slip.code, slip.stderr]).toEqual([2, expect.stringContaining(sentence)]);
+    expect([slip.code, slip.stderr]).toEqual([2, expect.stringContaining(message)]);
   }
 
   await worker.stop();

@@ -18,10 +18,10 @@ const LONG_RUNNING_COMMANDS = ["run", "demo", "simulate"];
 /** Node.js reads these once, when it starts. */
 const READ_AT_START = /^(?:NODE_|TZ$)/;
 
-export function command(asked: HostedCommand, alone = inItsOwnProcess): Promise<CommandResult> {
-  const isLongRunning = asked.args.some((word) => LONG_RUNNING_COMMANDS.includes(word));
-  const needsOwnProcess = Object.keys(asked.environment).some((name) => name !== CACHE && READ_AT_START.test(name));
-  return (isLongRunning || needsOwnProcess ? null : hosted(asked)) ?? alone(asked);
+export function command(request: HostedCommand, isAlone = inItsOwnProcess): Promise<CommandResult> {
+  const isLongRunning = request.args.some((word) => LONG_RUNNING_COMMANDS.includes(word));
+  const needsOwnProcess = Object.keys(request.environment).some((name) => name !== CACHE && READ_AT_START.test(name));
+  return (isLongRunning || needsOwnProcess ? null : hosted(request)) ?? isAlone(request);
 }
 
 async function inItsOwnProcess({ args, folder, environment }: HostedCommand): Promise<CommandResult> {
@@ -51,7 +51,7 @@ interface Host {
 let host: Host | undefined;
 
 /** Returns null while the shared process runs a command. */
-function hosted(asked: HostedCommand): Promise<CommandResult> | null {
+function hosted(request: HostedCommand): Promise<CommandResult> | null {
   if (host?.isAtWork === true) return null;
   const { testPath: file } = expect.getState();
   if (host?.process.connected !== true || host.file !== file) {
@@ -75,8 +75,8 @@ function hosted(asked: HostedCommand): Promise<CommandResult> | null {
     };
     const onExit = (code: number | null) => {
       releaseHost();
-      reject(new Error(`the process of ${asked.args.join(" ")} ended with ${code}`));
+      reject(new Error(`the process of ${request.args.join(" ")} ended with ${code}`));
     };
-    currentHost.process.on("message", onResult).on("exit", onExit).send(asked);
+    currentHost.process.on("message", onResult).on("exit", onExit).send(request);
   });
 }

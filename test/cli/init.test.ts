@@ -6,7 +6,7 @@ import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
 import { simulatedServer, tagRequests, type Workplace, workplace } from "./plenum.ts";
 
-function emptyPlace(url: string): Workplace {
+function emptyFolder(url: string): Workplace {
   const cli = workplace(url);
   rmSync(cli.path("plenum.yaml"));
   return cli;
@@ -25,7 +25,7 @@ const TOKEN = ["--token-file", "token"];
 describe("plenum init without a terminal", () => {
   test("writes a configuration that plenum check accepts, and prints its cost and the next commands", async () => {
     const service = await simulatedServer();
-    const cli = emptyPlace(service.url);
+    const cli = emptyFolder(service.url);
     const { code, stdout, stderr } = await cli.plenum("init", `${service.url}/api/v1`, ...TOKEN, ...ZONE_OPTION);
     expect(stderr).toContain("/api/v1 at the end of the address is left out; it is added by itself.\n");
     expect(stderr).toMatch(/^ {2}6 {2}Bygg 105 Office, 8 tags$/m);
@@ -51,7 +51,7 @@ describe("plenum init without a terminal", () => {
 
   test("reports missing or wrong options in one message and writes no file", async () => {
     const service = await simulatedServer();
-    const cli = emptyPlace(service.url);
+    const cli = emptyFolder(service.url);
     writeFileSync(cli.path("wrong"), "not-a-token\n", { mode: 0o600 });
     writeFileSync(cli.path("open"), SERVICE_TOKEN, { mode: 0o644 });
     const { url: other } = await startStubInTest(() => ({ status: 200, body: "<html>hello</html>" }));
@@ -83,7 +83,7 @@ describe("plenum init without a terminal", () => {
 
 test("plenum init at a terminal asks for missing values and does not print the token", async () => {
   const service = await simulatedServer();
-  const cli = emptyPlace(service.url);
+  const cli = emptyFolder(service.url);
   const terminal = atTerminal(cli, "init");
   await terminal.answer("Address of the monitoring service: ", "http://192.0.2.1");
   await terminal.answer("add --allow-plain-http in a test network.", "", false);
@@ -112,7 +112,7 @@ test.each([
 ])(
   "%s at a question ends plenum init without writing a file",
   async (_, key, words) => {
-    const cli = emptyPlace("http://127.0.0.1:9");
+    const cli = emptyFolder("http://127.0.0.1:9");
     const terminal = atTerminal(cli, "init");
     await terminal.answer("Address of the monitoring service: ", "", false);
     terminal.press(key);
@@ -131,19 +131,21 @@ function atTerminal(cli: Workplace, ...args: readonly string[]) {
     env: { PATH: process.env.PATH, HOME: cli.folder, TERM: "xterm" },
   });
   onTestFinished(() => void childProcess.kill("SIGKILL"));
-  let shownText = "";
+  let displayedText = "";
   let searchStart = 0;
   childProcess.stdout.on("data", (piece: Buffer) => {
-    shownText += piece.toString();
+    displayedText += piece.toString();
   });
   return {
-    shown: () => shownText,
+    shown: () => displayedText,
     press: (key: string) => void childProcess.stdin.write(key),
     ended: new Promise<number | null>((resolve) => childProcess.once("close", resolve)),
-    async answer(question: string, answer: string, isAsked = true) {
-      await expect.poll(() => shownText.indexOf(question, searchStart), { timeout: 20_000 }).toBeGreaterThanOrEqual(0);
-      searchStart = shownText.indexOf(question, searchStart) + question.length;
-      if (isAsked) childProcess.stdin.write(`${answer}\r`);
+    async answer(question: string, answer: string, isRequested = true) {
+      await expect
+        .poll(() => displayedText.indexOf(question, searchStart), { timeout: 20_000 })
+        .toBeGreaterThanOrEqual(0);
+      searchStart = displayedText.indexOf(question, searchStart) + question.length;
+      if (isRequested) childProcess.stdin.write(`${answer}\r`);
     },
   };
 }

@@ -50,13 +50,13 @@ describe("uncaught errors", () => {
     const { status, stdout, stderr } = run(fault);
     expect(status).toBe(1);
     expect(stdout).toBe("");
-    const [line = "", sentence] = stderr.trimEnd().split("\n");
+    const [line = "", message] = stderr.trimEnd().split("\n");
     expect(JSON.parse(line)).toMatchObject({
       level: 60,
       err: { message: "mqtt://[redacted]@broker fell over" },
       msg: "an uncaught error ends the process",
     });
-    expect(sentence).toBe(
+    expect(message).toBe(
       "Plenum has a fault of its own and ends: mqtt://[redacted]@broker fell over. Please report it with the line above; what was committed is safe.",
     );
     expect(stderr).not.toContain("pw");

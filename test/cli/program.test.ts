@@ -26,9 +26,9 @@ function helpText(command: Command): string {
 async function printedFor(words: readonly string[], failure: object): Promise<string> {
   const parts: string[] = [];
   const write = (part: string) => void parts.push(part);
-  const asked = createProgram(new AbortController().signal, {}).configureOutput({ writeOut: write, writeErr: write });
-  for (const command of asked.commands) command.copyInheritedSettings(asked);
-  await expect(asked.parseAsync(words, { from: "user" })).rejects.toMatchObject(failure);
+  const request = createProgram(new AbortController().signal, {}).configureOutput({ writeOut: write, writeErr: write });
+  for (const command of request.commands) command.copyInheritedSettings(request);
+  await expect(request.parseAsync(words, { from: "user" })).rejects.toMatchObject(failure);
   return parts.join("");
 }
 

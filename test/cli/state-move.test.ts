@@ -64,10 +64,10 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     ["an address with a password", ["--to", "postgresql://a:b@db/x"], "--to: Leave the password out of the address"],
     ["an address without TLS", ["--to", "postgresql://a@db/x?sslmode=disable"], "add --allow-plain"],
     ["an unreachable database", ["--to", "postgresql://a@127.0.0.1:9/x?sslmode=disable"], "127.0.0.1:9"],
-  ])("`state move` reports one message for the target: %s", async (_, args, sentence) => {
+  ])("`state move` reports one message for the target: %s", async (_, args, message) => {
     const cli = workplace("http://127.0.0.1:9");
     const { stderr, code } = await cli.plenum("state", "move", ...args);
-    expect(onlyLine(stderr)).toContain(sentence);
+    expect(onlyLine(stderr)).toContain(message);
     expect([75, 78]).toContain(code);
   });
 });

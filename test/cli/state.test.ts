@@ -111,9 +111,7 @@ test("a worker on a copied state reports the copy, uses other MQTT client ids, a
     expect.stringMatching(/^This state was copied from .*\/state, which still exists, .*Run only one of the two/),
   );
   expect(notices).toContainEqual(expect.stringMatching(/was copied from .*\/state, which may write too/));
-  for (const worker of [restartedWorker, copy]) {
-    await worker.stop();
-  }
+  for (const worker of [restartedWorker, copy]) await worker.stop();
   for (const { stderr } of [await restartedWorker.ended, await copy.ended]) {
     expect(stderr).not.toMatch(/"level":[45]0[^\n]*broker/);
   }

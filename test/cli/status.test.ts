@@ -21,10 +21,10 @@ test("plenum status distinguishes no worker, a running worker, and a worker that
     cli.plenum("status", "--probe"),
     cli.plenum("read", "10169"),
   ]);
-  const sentence =
+  const message =
     "A worker is there and does not answer within 5 s. It may be busy: try again. If that lasts, its log says what it does.";
   expect([silent.code, probe.code, read.code]).toEqual([75, 75, 75]);
-  for (const { stderr } of [silent, probe, read]) expect(onlyLine(stderr)).toBe(sentence);
+  for (const { stderr } of [silent, probe, read]) expect(onlyLine(stderr)).toBe(message);
   expect(silent.stdout).toMatch(/^A worker is there and does not answer; this is what the state remembers\.\n/);
   expect(silent.stdout).toContain("quota: unknown, only a running worker counts it");
   const explained = await cli.plenum("explain", "10169");

@@ -155,10 +155,10 @@ describe("commands with an unknown name", () => {
     const runCases = async (cases: typeof CASES, stdout: RegExp) => {
       const results = await cli.each(cases.map(([typed]) => typed));
       expect(results).toHaveLength(cases.length);
-      for (const [n, [typed, code, sentence]] of cases.entries()) {
+      for (const [n, [typed, code, message]] of cases.entries()) {
         const each = results[n];
         const text = onlyLine((each?.stderr ?? "").replace(HELP_HINT, ""));
-        if (each?.code !== code || !sentence.test(text) || !stdout.test(each.stdout)) failures.push({ typed, ...each });
+        if (each?.code !== code || !message.test(text) || !stdout.test(each.stdout)) failures.push({ typed, ...each });
       }
     };
     await runCases(WITH_WORKER, /^rejected \(/);

@@ -12,7 +12,7 @@ test("a webhook that responded 410 gets its events again after plenum outbox rev
   const worker = cli.start("run");
   await worker.waitForOutput("The sink has ended for good");
   expect((await sinkState())?.ended).toContain("answered 410");
-  stub.answer = () => ({ status: 200 });
+  stub.respond = () => ({ status: 200 });
   const revived = await cli.plenum("outbox", "revive", "hook");
   expect([revived.code, revived.stdout]).toEqual([0, expect.stringMatching(/^hook goes on, with [12] events/)]);
   await expect.poll(() => webhookIds().length, { timeout: 20_000 }).toBe(3);

@@ -106,9 +106,9 @@ async function startControlSocket(stateFolder: string, file: string): Promise<vo
   routes.get("/configuration", (context) =>
     context.json({ result: { file, config: { state: { folder: stateFolder } } } }),
   );
-  const door = createControlSocket({ stateFolder, routes });
-  await door.start(new AbortController().signal);
-  onTestFinished(() => door.stop(1_000));
+  const controlSocket = createControlSocket({ stateFolder, routes });
+  await controlSocket.start(new AbortController().signal);
+  onTestFinished(() => controlSocket.stop(1_000));
 }
 
 async function findStates(file: string): Promise<unknown> {

@@ -35,7 +35,7 @@ async function play(seed: number): Promise<CampaignResult> {
     return async (request, signal) => {
       checker.requestSent(request, { wallMs: clock.now(), trueMs: trueMs(clock), measuredMs: clock.monotonic() });
       const reply = await transport(request, signal);
-      checker.answered({ wallMs: clock.now(), trueMs: trueMs(clock) });
+      checker.onReply({ wallMs: clock.now(), trueMs: trueMs(clock) });
       return reply;
     };
   };

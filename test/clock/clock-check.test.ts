@@ -100,9 +100,9 @@ test("the clock check reads the wall clock every few seconds, signals a step, an
 test("a clock that is behind the last stored time at the start is reported as a backward step", () => {
   const { clock } = createHarness();
   const log = pino({ level: "silent" });
-  const doubtWith = (lastKnownMs: number) => createClockCheck({ clock, log, storedTimeMs: lastKnownMs }).latestStep();
-  expect(doubtWith(START_MS)).toBeNull();
-  expect(doubtWith(START_MS + HOUR_MS)).toMatchObject({ byMs: -HOUR_MS });
+  const skewWith = (lastKnownMs: number) => createClockCheck({ clock, log, storedTimeMs: lastKnownMs }).latestStep();
+  expect(skewWith(START_MS)).toBeNull();
+  expect(skewWith(START_MS + HOUR_MS)).toMatchObject({ byMs: -HOUR_MS });
 });
 
 describeService("watching the clock", async () => {

@@ -26,7 +26,7 @@ test.each([-10 * DAY_MS, -HOUR_MS, HOUR_MS, 10 * DAY_MS])(
   "a value written for an hour is restored after an hour of measured time despite a clock step of %i ms",
   async (stepMs) => {
     const harness = await timedHarness();
-    await harness.sendAndWait({ id: "a", tag, value: 22, for_s: 3_600 }, {}, HOUR_MS / 2);
+    await harness.execute({ id: "a", tag, value: 22, for_s: 3_600 }, {}, HOUR_MS / 2);
     for (const ms of [stepMs, -stepMs]) {
       harness.clock.stepWall(ms);
       await harness.clock.advance(60_000);
@@ -41,13 +41,13 @@ test.each([-10 * DAY_MS, -HOUR_MS, HOUR_MS, 10 * DAY_MS])(
 
 test("a start with a clock that is eight days ahead loses neither a planned restore nor a known command id", async () => {
   const harness = await timedHarness();
-  await harness.sendAndWait({ id: "a", tag, value: 22, for_s: 3_600 }, {}, 60_000);
+  await harness.execute({ id: "a", tag, value: 22, for_s: 3_600 }, {}, 60_000);
   harness.clock.stepWall(8 * DAY_MS);
   await harness.restart();
   await harness.clock.advance(20_000);
   harness.clock.stepWall(-8 * DAY_MS);
   await harness.restart();
   await harness.compareClocks();
-  await harness.sendAndWait({ id: "a", tag, value: 23 }, {}, HOUR_MS + 60_000);
+  await harness.execute({ id: "a", tag, value: 23 }, {}, HOUR_MS + 60_000);
   expect(await harness.outcomes()).toEqual(["a confirmed", "a duplicate", "a/restore confirmed"]);
 });

@@ -39,14 +39,14 @@ export function createClockJudge(tags: readonly string[]) {
   const addProblem = (rule: string, text: string) => void problems.push({ rule, text });
 
   function watchGaps(rule: string) {
-    let askedMs = 0;
+    let requestedMs = 0;
     let suspendedMs = 0;
     return {
-      asked(measuredMs: number) {
-        const gapMs = measuredMs - askedMs - suspendedMs;
+      onRequest(measuredMs: number) {
+        const gapMs = measuredMs - requestedMs - suspendedMs;
         if (gapMs > 2 * INTERVAL_MS + GRACE_MS)
           addProblem(rule, `not for ${Math.round(gapMs / 1_000)} s until ${Math.round(measuredMs / 1_000)} s`);
-        askedMs = measuredMs;
+        requestedMs = measuredMs;
         suspendedMs = 0;
       },
       stoodStill(ms: number) {
@@ -79,10 +79,10 @@ export function createClockJudge(tags: readonly string[]) {
 
   return {
     requestSent(request: Parameters<Transport>[0], at: Moment & { readonly measuredMs: number }) {
-      if (/\/alarms\b/.test(request.path)) alarms.asked(at.measuredMs);
+      if (/\/alarms\b/.test(request.path)) alarms.onRequest(at.measuredMs);
       if (/\/tags\/read/.test(request.path)) {
         const { searchParams } = new URL(request.path, "http://service");
-        for (const tag of (searchParams.get("tags") ?? "").split(",")) reads.get(tag)?.asked(at.measuredMs);
+        for (const tag of (searchParams.get("tags") ?? "").split(",")) reads.get(tag)?.onRequest(at.measuredMs);
       }
       if (request.method === "POST") wrote(request.body ?? "{}", at);
       if (!TAG_ENDPOINTS.test(request.path)) return;
@@ -94,7 +94,7 @@ export function createClockJudge(tags: readonly string[]) {
           `more than ${QUOTA} tag requests in a minute at ${Math.round(at.measuredMs / 1_000)} s`,
         );
     },
-    answered({ wallMs, trueMs }: Moment) {
+    onReply({ wallMs, trueMs }: Moment) {
       agreeing = Math.abs(wallMs - trueMs) <= DIFFERENCE_MS ? agreeing + 1 : 0;
     },
     stepped(byMs: number) {
@@ -111,8 +111,8 @@ export function createClockJudge(tags: readonly string[]) {
     wasWritten: (value: number) => written.has(value),
     complain: addProblem,
     end(measuredMs: number, woken: number) {
-      alarms.asked(measuredMs);
-      for (const readGaps of reads.values()) readGaps.asked(measuredMs);
+      alarms.onRequest(measuredMs);
+      for (const readGaps of reads.values()) readGaps.onRequest(measuredMs);
       const perSecond = (woken * 1_000) / (measuredMs - stillTotalMs);
       if (perSecond > MOST_WAKES)
         addProblem("nothing spins", `${perSecond.toFixed(0)} wakes in a second of measured time`);

@@ -108,7 +108,7 @@ describe("writing under the two-person rule", () => {
     sign(config, "anna", anna);
     await harness.restart(config);
     await harness.pauseService(60);
-    await harness.sendAndWait({ id: "waiting", tag: TAG, value: 22, ttl_s: 300 }, {}, 1_000);
+    await harness.execute({ id: "waiting", tag: TAG, value: 22, ttl_s: 300 }, {}, 1_000);
     rmSync(file);
     await harness.clock.advance(1_000);
     expect(await harness.outcomes()).toEqual(["waiting rejected unapproved"]);

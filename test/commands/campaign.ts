@@ -11,7 +11,7 @@ import { seededRandom } from "./seeded-random.ts";
 
 const PLANNED_RESTARTS = 5;
 const MAX_REMEMBERED = 5_000;
-const CONNECTION = { life: 0, protocol: 5, connectedAfter: 0, subscribedAfter: null, handled: 0, isOpen: true };
+const CONNECTION = { run: 0, protocol: 5, connectedAfter: 0, subscribedAfter: null, handled: 0, isOpen: true };
 
 /** Sends random commands to gate, journal and writer in virtual time; the judges of the Mosquitto campaign check them. */
 export async function runCampaign(options: { readonly seed: number; readonly commands: number }) {

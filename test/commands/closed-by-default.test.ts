@@ -19,15 +19,15 @@ const TOKEN = { user: { id: 1, name: "", email: "" }, name: "", expiresAt: null 
 function token(abilities: readonly string[], site: number) {
   return async (harness: Harness) => {
     const info = { ...TOKEN, abilities, sites: [{ id: site, displayName: "" }] };
-    const held = { info, checkedAt: "2026-01-01T00:00:00.000Z", warnedDays: null };
-    await harness.store.commit({ documents: [{ set: documentSet("token", "main"), put: [["token", held]] }] });
+    const stored = { info, checkedAt: "2026-01-01T00:00:00.000Z", warnedDays: null };
+    await harness.store.commit({ documents: [{ set: documentSet("token", "main"), put: [["token", stored]] }] });
   };
 }
 
 async function outcomeOf({ options, entry, config, arrival, command, before }: Case) {
   const harness = await openHarness({ ...options, config: { allow: [allowed(tag, entry)], ...config } });
   await before?.(harness);
-  await harness.sendAndWait({ id: "a", tag, value: 22, ...command }, arrival, 100_000);
+  await harness.execute({ id: "a", tag, value: 22, ...command }, arrival, 100_000);
   const results = (await harness.results()).filter(({ commandId }) => commandId === "a");
   return { posts: harness.posts.length, results };
 }

@@ -64,7 +64,7 @@ describe("the event command-accepted", () => {
 
   test("is emitted for the automatic restore of a timed write too", async () => {
     const harness = await openHarness({ config: { allow: [allowed(tag, { restore: true })] } });
-    await harness.sendAndWait({ id: "a", tag, value: 22, for_s: 600 }, {}, 700_000);
+    await harness.execute({ id: "a", tag, value: 22, for_s: 600 }, {}, 700_000);
     expect((await acceptedEvents(harness)).map(({ commandId, forMs }) => [commandId, forMs])).toEqual([
       ["a", 600_000],
       ["a/restore", null],

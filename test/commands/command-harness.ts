@@ -97,7 +97,7 @@ export async function createHarness(options: HarnessOptions = {}) {
       return opened.commit(change);
     },
   };
-  await holdBuilding(store, simulator);
+  await storeBuilding(store, simulator);
   if (options.isArmed !== false)
     await store.commit({ documents: [armingDocument({ at: "2026-11-01T00:00:00.000Z", by: "a test", damaged: 0 })] });
   // Without an older request the quota begins with a careful minute.
@@ -173,8 +173,8 @@ export async function createHarness(options: HarnessOptions = {}) {
     };
   }
 
-  let life = start();
-  let commands = await life.made;
+  let run = start();
+  let commands = await run.made;
   if (options.isStarted !== false) await commands.start(new AbortController().signal);
   const results = async (): Promise<readonly CommandResult[]> =>
     (await store.outbox.latest(1_000_000, ["command-result"]))
@@ -186,7 +186,7 @@ export async function createHarness(options: HarnessOptions = {}) {
     await commands.accept(arrivalOf(text, clock.now(), changes));
   }
 
-  async function sendAndWait(payload: unknown, changes: Partial<CommandMessage> = {}, waitMs = 5_000): Promise<void> {
+  async function execute(payload: unknown, changes: Partial<CommandMessage> = {}, waitMs = 5_000): Promise<void> {
     await send(payload, changes);
     await clock.advance(waitMs);
   }
@@ -199,16 +199,16 @@ export async function createHarness(options: HarnessOptions = {}) {
     killSwitch: createKillSwitch(folder),
     posts: posts as readonly (readonly Written[])[],
     get source() {
-      return life.source;
+      return run.source;
     },
     get commands() {
       return commands;
     },
     send,
-    sendAndWait,
+    execute,
     async compareClocks(): Promise<void> {
       for (let n = 0; n < 2; n += 1) {
-        const request = life.source.me(new AbortController().signal);
+        const request = run.source.me(new AbortController().signal);
         await clock.advance(100);
         await request;
       }
@@ -216,7 +216,7 @@ export async function createHarness(options: HarnessOptions = {}) {
     /** Lets the service answer one request with 503, so that every lane of the quota waits. */
     async pauseService(seconds: number): Promise<void> {
       simulator.control.setFaults([{ when: { count: 1 }, fault: { kind: "maintenance", retry_after: seconds } }]);
-      const refused = life.source.read(tags.slice(0, 1), "on-demand", new AbortController().signal).catch(() => "503");
+      const refused = run.source.read(tags.slice(0, 1), "on-demand", new AbortController().signal).catch(() => "503");
       await clock.advance(1_000);
       if ((await refused) !== "503") throw new Error("The service is not paused.");
     },
@@ -241,18 +241,18 @@ export async function createHarness(options: HarnessOptions = {}) {
       changes: Partial<CommandMessage> = {},
       waitMs = 5_000,
     ) {
-      await sendAndWait(payload, changes, waitMs);
+      await execute(payload, changes, waitMs);
       const result = (await results()).findLast(({ commandId }) => commandId === payload.id);
       return result === undefined ? null : shortOutcome(result);
     },
     audit: async () => (await store.records<AuditRecord>(AUDIT_LOG, 0, 1_000_000)).map((record) => record.body),
     requests: (endpoint: string) => simulator.truth.requests().filter((each) => each.endpoint === endpoint).length,
-    kill: () => life.kill(),
+    kill: () => run.kill(),
     /** Abandons the old process as a kill does and starts a new one on the same store. */
     async restart(input?: ConfigInput): Promise<void> {
-      await life.kill();
-      life = start(input);
-      commands = await life.made;
+      await run.kill();
+      run = start(input);
+      commands = await run.made;
       await commands.start(new AbortController().signal);
     },
     async stop(deadlineMs: number): Promise<void> {
@@ -268,7 +268,7 @@ export async function createHarness(options: HarnessOptions = {}) {
     },
     async close(): Promise<void> {
       const verdict = await verifyAudit(store);
-      await life.kill();
+      await run.kill();
       await store.close();
       rmSync(folder, { recursive: true, force: true });
       if (verdict.brokenAt !== null) throw new Error(`The audit chain broke at ${verdict.brokenAt}.`);
@@ -306,8 +306,8 @@ export function arrivalOf(
   };
 }
 
-export async function holdBuilding(store: Store, simulator: Simulator): Promise<void> {
-  const held = (value: unknown, siteId: number | null) => ({
+export async function storeBuilding(store: Store, simulator: Simulator): Promise<void> {
+  const stored = (value: unknown, siteId: number | null) => ({
     value,
     siteId,
     since: "2026-01-01T00:00:00.000Z",
@@ -315,12 +315,12 @@ export async function holdBuilding(store: Store, simulator: Simulator): Promise<
   });
   const tags = [...simulator.world.tags.values()].map(({ id, displayName, description, unit, site }) => [
     id,
-    held({ id, displayName, description, unit }, site.id),
+    stored({ id, displayName, description, unit }, site.id),
   ]);
   const sites = new Map([...simulator.world.tags.values()].map((tag) => [tag.gatewayId, tag.site.id]));
   const gateways = [...sites].map(([id, site]) => [
     String(id),
-    held({ id: String(id), displayName: `Gateway ${id}`, online: true }, site),
+    stored({ id: String(id), displayName: `Gateway ${id}`, online: true }, site),
   ]);
   const info = {
     user: { id: 1, name: "", email: "" },

@@ -10,7 +10,7 @@ const allowAll = (entry: object = {}) => TAGS.map((each) => allowed(each, entry)
 describe("a valid command", () => {
   test("is journaled, written once, read back and reported, with every step in the audit log", async () => {
     const harness = await openHarness();
-    await harness.sendAndWait({ id: "a", tag, value: 21.5 }, { replyTo: "reply/x", correlation: "Y29y" });
+    await harness.execute({ id: "a", tag, value: 21.5 }, { replyTo: "reply/x", correlation: "Y29y" });
     expect(await harness.results()).toEqual([
       {
         commandId: "a",
@@ -41,7 +41,7 @@ describe("a valid command", () => {
   test("is written in one request with the other commands of its message, and each of the 20 tags gets a result", async () => {
     const harness = await openHarness();
     const writes = TAGS.slice(0, 20).map((each, n) => ({ tag: each, value: 21 + n / 100 }));
-    await harness.sendAndWait({ id: "g", writes });
+    await harness.execute({ id: "g", writes });
     expect(harness.posts.map((post) => post.length)).toEqual([20]);
     expect((await harness.outcomes()).toSorted()).toEqual(writes.map((each) => `g/${each.tag} confirmed`));
     expect(harness.requests("read")).toBe(1);
@@ -63,13 +63,13 @@ describe("a valid command", () => {
     const [onOff = ""] = booleanTags(harness.simulator);
     harness.simulator.control.setTag(onOff, false);
     await harness.send({ id: "one", tag: onOff, value: 1 });
-    await harness.sendAndWait({ id: "true", tag: onOff, value: true });
+    await harness.execute({ id: "true", tag: onOff, value: true });
     expect(await harness.outcomes()).toEqual(["one rejected wrong-type", "true confirmed"]);
   });
 
   test("is confirmed without a write when the tag already has the requested value", async () => {
     const harness = await openHarness({ config: { allow: [allowed(tag, { max_step: 3 })] } });
-    await harness.sendAndWait({ id: "a", tag, value: 20 });
+    await harness.execute({ id: "a", tag, value: 20 });
     expect(await harness.result("a")).toMatchObject({ outcome: "confirmed", reason: "already-set", before: 20 });
     expect(harness.posts).toEqual([]);
   });
@@ -97,7 +97,7 @@ describe("the result of one write request", () => {
     ["all later requests fail", faulty({ kind: "reset" }, {}, {}), "unknown in-doubt"],
   ])("is reported as a command result after the failure: %s", async (_name, simulator = {}, outcome) => {
     const harness = await openHarness({ simulator });
-    await harness.sendAndWait({ id: "a", tag, value: 22 }, {}, 300_000);
+    await harness.execute({ id: "a", tag, value: 22 }, {}, 300_000);
     expect(await harness.outcomes()).toEqual([`a ${outcome}`]);
     expect(harness.posts).toHaveLength(1);
     const steps = (await harness.audit()).map(({ step }) => step);
@@ -119,7 +119,7 @@ describe("the result of one write request", () => {
     "is reported per tag when one of several devices rejects its value (partial write: %s)",
     async (partial) => {
       const harness = await openHarness({ simulator: { writes: { partial, rejected_tags: [tag] } } });
-      await harness.sendAndWait({ id: "g", writes: threeWrites }, {}, 60_000);
+      await harness.execute({ id: "g", writes: threeWrites }, {}, 60_000);
       const others = partial === "none" ? "mismatch" : "confirmed";
       const ends = Object.fromEntries((await harness.results()).map(({ tagId, outcome }) => [tagId, outcome]));
       expect(ends).toEqual({ [tag]: "mismatch", 10251: others, 10252: others });
@@ -130,8 +130,8 @@ describe("the result of one write request", () => {
   test("is refused-by-service for each tag of a rejected request, whose tags are later written singly", async () => {
     const simulator = faulty({ kind: "error", status: 422 });
     const harness = await openHarness({ simulator, config: { allow: allowAll({ min_interval: "1s" }) } });
-    await harness.sendAndWait({ id: "g", writes: threeWrites }, {}, 20_000);
-    await harness.sendAndWait({ id: "h", writes: threeWrites }, {}, 20_000);
+    await harness.execute({ id: "g", writes: threeWrites }, {}, 20_000);
+    await harness.execute({ id: "h", writes: threeWrites }, {}, 20_000);
     expect((await harness.results()).map(({ reason, outcome }) => reason ?? outcome)).toEqual([
       ...threeTimes("refused-by-service"),
       ...threeTimes("confirmed"),
@@ -143,8 +143,8 @@ describe("the result of one write request", () => {
 test("a message with a deleted tag gets a result per tag, and the next message writes the other tags", async () => {
   const harness = await openHarness({ config: { allow: allowAll({ min_interval: "1s" }) } });
   harness.simulator.control.changeInventory("tags", tag, { removed: true });
-  await harness.sendAndWait({ id: "g", writes: threeWrites }, {}, 120_000);
-  await harness.sendAndWait({ id: "h", writes: threeWrites }, {}, 120_000);
+  await harness.execute({ id: "g", writes: threeWrites }, {}, 120_000);
+  await harness.execute({ id: "h", writes: threeWrites }, {}, 120_000);
   const ends = Object.fromEntries((await harness.results()).map(({ commandId, outcome }) => [commandId, outcome]));
   const [removed, second, third] = TAGS;
   expect(ends).toEqual({
@@ -163,8 +163,8 @@ test("a slow request for another tag (50 s to read or write) delays no command",
   const allow = TAGS.map((each) => allowed(each, each === tag ? { max_step: 3 } : {}));
   const harness = await openHarness({ config: { allow }, simulator: { faults } });
   await harness.send({ id: "slow reading", tag, value: 22, ttl_s: 120 });
-  await harness.sendAndWait({ id: "slow write", tag: TAGS[1], value: 22 });
-  await harness.sendAndWait({ id: "third", tag: TAGS[2], value: 22 }, {}, 10_000);
+  await harness.execute({ id: "slow write", tag: TAGS[1], value: 22 });
+  await harness.execute({ id: "third", tag: TAGS[2], value: 22 }, {}, 10_000);
   expect(await harness.outcomes()).toEqual(["third confirmed"]);
   await harness.clock.advance(120_000);
   expect((await harness.results()).map(({ outcome }) => outcome)).toEqual(threeTimes("confirmed"));
@@ -201,7 +201,7 @@ describe("a command that waits for the quota", () => {
 
   test("is rejected within 1 s after the kill switch is thrown", async () => {
     const harness = await waitingHarness();
-    await harness.sendAndWait({ id: "a", tag, value: 22, ttl_s: 200 }, {}, 1_000);
+    await harness.execute({ id: "a", tag, value: 22, ttl_s: 200 }, {}, 1_000);
     harness.killSwitch.turnOn("a test", "now");
     await harness.clock.advance(1_000);
     expect(await harness.outcomes()).toEqual(["a rejected killed"]);
@@ -212,7 +212,7 @@ describe("a command that waits for the quota", () => {
   test("is superseded by a newer command for the same tag", async () => {
     const harness = await waitingHarness();
     for (const [id, value] of Object.entries({ a: 21, b: 22, c: 23 }))
-      await harness.sendAndWait({ id, tag, value, ttl_s: 200 }, {}, 1_000);
+      await harness.execute({ id, tag, value, ttl_s: 200 }, {}, 1_000);
     expect(await harness.outcomes()).toEqual(["a superseded", "b superseded"]);
     expect(harness.commands.expectedWaitMs(null)).toBeGreaterThan(50_000);
     await harness.clock.advance(200_000);
@@ -222,9 +222,9 @@ describe("a command that waits for the quota", () => {
 
   test("is rejected if the step from a value read after the wait exceeds max_step", async () => {
     const harness = await waitingHarness({ config: { allow: allowAll({ max_step: 3 }) } });
-    await harness.sendAndWait({ id: "a", tag, value: 22, ttl_s: 300 }, {}, 60_000);
+    await harness.execute({ id: "a", tag, value: 22, ttl_s: 300 }, {}, 60_000);
     await harness.send({ id: "b", tag: TAGS[1], value: 22, ttl_s: 300 });
-    await harness.sendAndWait({ id: "far", tag: TAGS[2], value: 24, ttl_s: 300 }, {}, 240_000);
+    await harness.execute({ id: "far", tag: TAGS[2], value: 24, ttl_s: 300 }, {}, 240_000);
     expect((await harness.outcomes()).toSorted()).toEqual([
       "a confirmed",
       "b confirmed",
@@ -246,7 +246,7 @@ describe("a command that waits for the quota", () => {
 describe("a worker that must not write", () => {
   test("sends no write request during a rehearsal, and applies the same rejections and limits", async () => {
     const harness = await openHarness({ config: { rehearsal: true, allow: [allowed(tag, { max_step: 3 })] } });
-    for (const [id, value] of Object.entries({ far: 24, a: 22, b: 23 })) await harness.sendAndWait({ id, tag, value });
+    for (const [id, value] of Object.entries({ far: 24, a: 22, b: 23 })) await harness.execute({ id, tag, value });
     expect(await harness.outcomes()).toEqual([
       "far rejected step-too-large",
       "a accepted-unverified rehearsal",
@@ -261,9 +261,9 @@ describe("a worker that must not write", () => {
     await harness.send({ id: "stop-1", stop: true }, { retained: true });
     expect(existsSync(harness.killSwitch.file)).toBe(true);
     await harness.restart();
-    await harness.sendAndWait({ id: "a", tag, value: 22 });
+    await harness.execute({ id: "a", tag, value: 22 });
     harness.killSwitch.turnOff();
-    await harness.sendAndWait({ id: "b", tag, value: 22 });
+    await harness.execute({ id: "b", tag, value: 22 });
     expect(await harness.outcomes()).toEqual(["stop-1 confirmed stop", "a rejected killed", "b confirmed"]);
     const steps = (await harness.audit()).map((record) => record.step);
     expect(steps).toEqual(expect.arrayContaining(["writing-stopped", "writing-released"]));
@@ -272,10 +272,10 @@ describe("a worker that must not write", () => {
 
   test("rejects a repeated command id as duplicate while the kill switch is thrown", async () => {
     const harness = await openHarness();
-    await harness.sendAndWait({ id: "a", tag, value: 22 });
+    await harness.execute({ id: "a", tag, value: 22 });
     await harness.send({ id: "stop-1", stop: true });
     await harness.send({ id: "a", tag, value: 22 });
-    await harness.sendAndWait({ id: "b", tag, value: 23 });
+    await harness.execute({ id: "b", tag, value: 23 });
     expect(await harness.outcomes()).toEqual([
       "a confirmed",
       "stop-1 confirmed stop",
@@ -291,7 +291,7 @@ describe("a worker that must not write", () => {
     const read = harness.source.read([tag], "on-demand", new AbortController().signal);
     await harness.clock.advance(100);
     await read;
-    await harness.sendAndWait({ id: "b", tag: TAGS[1], value: 22 });
+    await harness.execute({ id: "b", tag: TAGS[1], value: 22 });
     expect(await harness.outcomes()).toEqual(["b rejected clock-skew", "a rejected clock-skew"]);
     expect(harness.posts).toEqual([]);
   });
@@ -325,7 +325,7 @@ test.each(["expired", "rejected killed"])(
   async (end) => {
     const harness = await openHarness();
     harness.slowDown("sending", 5_000);
-    await harness.sendAndWait({ id: "a", tag, value: 22, ttl_s: end === "expired" ? 3 : 60 }, {}, 1_000);
+    await harness.execute({ id: "a", tag, value: 22, ttl_s: end === "expired" ? 3 : 60 }, {}, 1_000);
     if (end !== "expired") harness.killSwitch.turnOn("a test", "now");
     await harness.clock.advance(20_000);
     expect(await harness.outcomes()).toEqual([`a ${end}`]);
@@ -337,10 +337,10 @@ describe("a command with a repeated id", () => {
   test("is rejected as duplicate, also over restarts", async () => {
     const harness = await openHarness();
     await harness.send({ id: "a", tag, value: 22 });
-    await harness.sendAndWait({ id: "a", tag, value: 23 });
+    await harness.execute({ id: "a", tag, value: 23 });
     await harness.send({ id: "a", tag: TAGS[1], value: 23 });
     await harness.restart();
-    await harness.sendAndWait({ id: "a", tag: TAGS[1], value: 23 });
+    await harness.execute({ id: "a", tag: TAGS[1], value: 23 });
     expect(await harness.outcomes()).toEqual(["a duplicate", "a confirmed", "a duplicate", "a duplicate"]);
     expect(harness.posts).toHaveLength(1);
   });
@@ -355,39 +355,39 @@ describe("a command with a repeated id", () => {
   test("is rejected as expired after a week", async () => {
     const harness = await openHarness();
     const issued_at = new Date(harness.clock.now()).toISOString();
-    await harness.sendAndWait({ id: "a", tag, value: 22, issued_at });
+    await harness.execute({ id: "a", tag, value: 22, issued_at });
     harness.clock.stepWall(8 * 86_400_000);
     await harness.compareClocks();
     await harness.clock.advance(3_700_000);
-    await harness.sendAndWait({ id: "a", tag, value: 23, issued_at });
+    await harness.execute({ id: "a", tag, value: 23, issued_at });
     expect(await harness.outcomes()).toEqual(["a confirmed", "a expired"]);
   });
 });
 
 test("max_per_hour counts each write of a message with several writes, and applies over restarts", async () => {
   const harness = await openHarness({ config: { max_per_hour: 3 } });
-  await harness.sendAndWait({ id: "g", writes: TAGS.slice(0, 5).map((each) => ({ tag: each, value: 22 })) });
+  await harness.execute({ id: "g", writes: TAGS.slice(0, 5).map((each) => ({ tag: each, value: 22 })) });
   await harness.restart();
-  await harness.sendAndWait({ id: "a", tag: TAGS[6], value: 22 });
+  await harness.execute({ id: "a", tag: TAGS[6], value: 22 });
   expect(harness.posts.flat()).toHaveLength(3);
   const reasons = (await harness.results()).map((result) => result.reason ?? result.outcome);
   expect(reasons.toSorted()).toEqual([...threeTimes("confirmed"), ...threeTimes("too-many")]);
   harness.clock.stepWall(3_600_000);
   await harness.compareClocks();
-  await harness.sendAndWait({ id: "b", tag: TAGS[7], value: 22 });
+  await harness.execute({ id: "b", tag: TAGS[7], value: 22 });
   expect((await harness.outcomes()).at(-1)).toBe("b confirmed");
 });
 
 test("max_per_day counts writes before a restart of the worker too", async () => {
   const harness = await openHarness({ config: { allow: [allowed(tag, { max_per_day: 3 })] } });
   for (let n = 0; n < 5; n += 1) {
-    await harness.sendAndWait({ id: `${n}`, tag, value: 21 + (n % 2) }, {}, 70_000);
+    await harness.execute({ id: `${n}`, tag, value: 21 + (n % 2) }, {}, 70_000);
     await harness.restart();
   }
   expect(harness.posts).toHaveLength(3);
   expect((await harness.results()).map((result) => result.reason)).toEqual([null, null, null, "too-many", "too-many"]);
   await harness.clock.advance(86_400_000);
-  await harness.sendAndWait({ id: "next day", tag, value: 23 });
+  await harness.execute({ id: "next day", tag, value: 23 });
   expect((await harness.outcomes()).at(-1)).toBe("next day confirmed");
 });
 
@@ -397,7 +397,7 @@ describe("a restart of the worker", () => {
     ["the write had not arrived", faulty({ kind: "error", status: 500 }), "mismatch"],
   ])("reads back a sent command and never sends the command again: %s", async (_name, simulator, outcome) => {
     const harness = await openHarness({ simulator });
-    await harness.sendAndWait({ id: "a", tag, value: 22 }, {}, 1_000);
+    await harness.execute({ id: "a", tag, value: 22 }, {}, 1_000);
     expect(harness.posts).toHaveLength(1);
     for (let restarts = 0; restarts < 2; restarts += 1) {
       await harness.restart();
@@ -411,7 +411,7 @@ describe("a restart of the worker", () => {
 describe("the verification of a write by the next live read of its tag", () => {
   test("confirms the value without an additional request", async () => {
     const harness = await openHarness();
-    await harness.sendAndWait({ id: "a", tag, value: 22 }, {}, 1_500);
+    await harness.execute({ id: "a", tag, value: 22 }, {}, 1_500);
     await harness.storeLiveValue(tag, 22);
     await harness.clock.advance(5_000);
     expect(await harness.outcomes()).toEqual(["a confirmed"]);
@@ -421,7 +421,7 @@ describe("the verification of a write by the next live read of its tag", () => {
   test("ignores a live read from before the write", async () => {
     const harness = await openHarness({ simulator: faulty({ kind: "error", status: 500 }) });
     await harness.storeLiveValue(tag, 22, 100_000);
-    await harness.sendAndWait({ id: "a", tag, value: 22 }, {}, 60_000);
+    await harness.execute({ id: "a", tag, value: 22 }, {}, 60_000);
     expect(await harness.outcomes()).toEqual(["a mismatch"]);
   });
 });

@@ -42,14 +42,14 @@ describe("docs/commands.md", () => {
     const harness = await openHarness({ config: { allow: [allowed("10250", { second_person: true })] } });
     await harness.send({ id: "set-7", tag: "10250", value: 22 });
     const word = /<!-- second -->\s*```json\n([^`]*)```/.exec(page)?.[1] ?? "";
-    await harness.sendAndWait(word.trim(), { purpose: "second" }, 10_000);
+    await harness.execute(word.trim(), { purpose: "second" }, 10_000);
     expect(await harness.outcomes()).toEqual(["set-7 confirmed"]);
   });
 
   test.each(examples)("shows the command $payload with the result $expected", async ({ expected, tag, payload }) => {
     const allow = ["10250", "10251"].map((tag_id) => allowed(tag_id, { max_step: 3, restore: true, plain: true }));
     const harness = await openHarness({ config: { allow } });
-    await harness.sendAndWait(payload, { tagId: tag }, 10_000);
+    await harness.execute(payload, { tagId: tag }, 10_000);
     if (expected === "stop") return expect(harness.killSwitch.isOn()).toBe(true);
     const results = await harness.results();
     expect(results.length).toBeGreaterThan(0);

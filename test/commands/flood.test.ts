@@ -26,7 +26,7 @@ describe("a flood of commands", () => {
   test("is not detected at a normal command rate, so each rejection is reported singly", async () => {
     const harness = await openHarness();
     const ids = Array.from({ length: 60 }, (_, n) => `${n}`);
-    for (const id of ids) await harness.sendAndWait({ id, tag: "stranger", value: 1 }, {}, 7_000);
+    for (const id of ids) await harness.execute({ id, tag: "stranger", value: 1 }, {}, 7_000);
     expect((await harness.results()).map((result) => result.commandId)).toEqual(ids);
   });
 
@@ -54,7 +54,7 @@ describe("a flood of commands", () => {
 describe("a message loop", () => {
   test("is stopped because Plenum's own messages are rejected as commands", async () => {
     const harness = await openHarness();
-    await harness.sendAndWait({ id: "real", tag, value: 22 });
+    await harness.execute({ id: "real", tag, value: 22 });
     const value = makeEvent({
       type: "tag-value",
       source: "/sources/main",

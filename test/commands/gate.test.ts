@@ -17,14 +17,7 @@ import type { StoredObject } from "#src/engine/sync/stored-documents.ts";
 
 const NOW = Date.parse("2026-11-20T12:00:00Z");
 
-const setpoint = AllowedTag.parse({
-  site_id: 1,
-  tag_id: "10001",
-  type: "number",
-  min: 15,
-  max: 25,
-  max_step: 3,
-});
+const setpoint = AllowedTag.parse({ site_id: 1, tag_id: "10001", type: "number", min: 15, max: 25, max_step: 3 });
 const restorable: AllowedTag = { ...setpoint, restore: true };
 const listedTag: StoredObject<Tag> = {
   value: { id: "10001", displayName: "360.001_SP", description: null, unit: "°C" },

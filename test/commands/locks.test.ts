@@ -66,13 +66,13 @@ describe("a write lock", () => {
     const { harness, lock } = await lockHarness({ second_person: true });
     await harness.send({ id: "a", tag: TAG, value: 22, ttl_s: 120 });
     await lock();
-    await harness.sendAndWait({ second: "a", value: 22 }, { purpose: "second" });
+    await harness.execute({ second: "a", value: 22 }, { purpose: "second" });
     expect(await harness.outcomes()).toEqual(["a rejected locked"]);
   });
 
   test("delays the restore of another sender's timed write until the lock ends", async () => {
     const { harness, lock } = await lockHarness({ restore: true });
-    await harness.sendAndWait({ id: "a", tag: TAG, value: 22, for_s: 60 });
+    await harness.execute({ id: "a", tag: TAG, value: 22, for_s: 60 });
     await lock();
     await harness.clock.advance(600_000);
     expect(harness.posts).toHaveLength(1);

@@ -9,18 +9,18 @@ const { values, positionals } = parseArgs({
   allowPositionals: true,
 });
 const [total = "1000000", first = String(seed)] = positionals;
-const say = (text: string) => void process.stdout.write(`${text}\n`);
+const print = (text: string) => void process.stdout.write(`${text}\n`);
 
 function judge(violations: readonly string[]): void {
   if (violations.length === 0) return;
-  say(violations.slice(0, 20).join("\n"));
+  print(violations.slice(0, 20).join("\n"));
   process.exit(1);
 }
 
 if (values.mosquitto) {
-  say(`seed ${first}`);
-  const report = await runBrokerCampaign({ seed: Number(first), messages: Number(total), say });
-  say(JSON.stringify({ ...report, violations: report.violations.length }, null, 2));
+  print(`seed ${first}`);
+  const report = await runBrokerCampaign({ seed: Number(first), messages: Number(total), print });
+  print(JSON.stringify({ ...report, violations: report.violations.length }, null, 2));
   judge(report.violations);
 } else {
   const EACH = 20_000;
@@ -30,7 +30,7 @@ if (values.mosquitto) {
     const report = await runCampaign({ seed: next, commands: Math.min(EACH, Number(total) - commands) });
     commands += report.commands;
     writes += report.writes;
-    say(`seed ${next}: ${commands} commands so far, ${writes} writes, ${report.restarts} restarts in this one`);
+    print(`seed ${next}: ${commands} commands so far, ${writes} writes, ${report.restarts} restarts in this one`);
     judge(report.violations);
   }
 }

@@ -15,7 +15,7 @@ function multiTagHarness(lastEntry: object = {}, config: object = {}) {
 describe("a message with more than 20 writes", () => {
   test("is accepted completely, with the number of requests and seconds needed, and has a result per tag", async () => {
     const harness = await multiTagHarness();
-    await harness.sendAndWait(scene("s"), {}, 10_000);
+    await harness.execute(scene("s"), {}, 10_000);
     expect((await harness.outcomes()).toSorted()).toEqual(TAGS.map((tag) => `s/${tag} confirmed`));
     expect(harness.posts.map((writes) => writes.length)).toEqual([20, 5]);
     const accepted = await harness.store.outbox.latest(100, ["command-accepted"]);
@@ -29,14 +29,14 @@ describe("a message with more than 20 writes", () => {
     ["not-allowed", scene("s", { tag: "1" })],
   ])("is rejected with one result for the reason %s of one tag, before a request is sent", async (reason, message) => {
     const harness = await multiTagHarness();
-    await harness.sendAndWait(message);
+    await harness.execute(message);
     expect(await harness.outcomes()).toEqual([`s rejected ${reason}`]);
     expect(harness.posts).toEqual([]);
   });
 
   test("ends with scene-refused for all other tags when a check before sending rejects one tag", async () => {
     const harness = await multiTagHarness({ max_step: 1 });
-    await harness.sendAndWait(scene("s"));
+    await harness.execute(scene("s"));
     const outcomes = await harness.outcomes();
     expect(outcomes).toContain(`s/${LAST} rejected step-too-large`);
     expect(outcomes.filter((each) => each.endsWith("rejected scene-refused"))).toHaveLength(24);
@@ -45,8 +45,8 @@ describe("a message with more than 20 writes", () => {
 
   test("waits with all of its writes while one of its tags has an unverified write", async () => {
     const harness = await multiTagHarness({ min_interval: "1s" }, { read_back_after: "20s" });
-    await harness.sendAndWait({ id: "a", tag: LAST, value: 21 }, {}, 2_000);
-    await harness.sendAndWait(scene("s", {}, { ttl_s: 120 }), {}, 10_000);
+    await harness.execute({ id: "a", tag: LAST, value: 21 }, {}, 2_000);
+    await harness.execute(scene("s", {}, { ttl_s: 120 }), {}, 10_000);
     expect(harness.posts).toHaveLength(1);
     await harness.clock.advance(60_000);
     expect(harness.posts.map((writes) => writes.length)).toEqual([1, 20, 5]);
@@ -66,7 +66,7 @@ describe("a message with more than 20 writes", () => {
     const reading = harness.source.read([LAST], "on-demand", new AbortController().signal);
     await harness.clock.advance(1_000);
     await reading;
-    await harness.sendAndWait(scene("s", {}, { ttl_s: 50 }));
+    await harness.execute(scene("s", {}, { ttl_s: 50 }));
     expect(await harness.result("s")).toMatchObject({
       outcome: "expired",
       message: expect.stringMatching(/after 6\d s.* is 50 s/),
@@ -84,7 +84,7 @@ describe("a message with more than 20 writes", () => {
 
   test("is reported as a duplicate once when it is delivered again", async () => {
     const harness = await multiTagHarness();
-    await harness.sendAndWait(scene("s"), {}, 10_000);
+    await harness.execute(scene("s"), {}, 10_000);
     await harness.send(scene("s"));
     expect((await harness.outcomes()).slice(25)).toEqual(["s duplicate"]);
   });
@@ -93,7 +93,7 @@ describe("a message with more than 20 writes", () => {
     const harness = await multiTagHarness({ min_interval: "1s" });
     await harness.pauseService(10);
     await harness.send(scene("s", {}, { ttl_s: 120 }));
-    await harness.sendAndWait({ id: "b", tag: LAST, value: 23, ttl_s: 120 }, {}, 20_000);
+    await harness.execute({ id: "b", tag: LAST, value: 23, ttl_s: 120 }, {}, 20_000);
     const outcomes = await harness.outcomes();
     expect(outcomes).toContain(`s/${LAST} superseded`);
     expect(outcomes).toContain("b confirmed");

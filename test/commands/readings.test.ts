@@ -9,7 +9,7 @@ const readingHarness = (simulator: HarnessOptions["simulator"] = {}, entry: obje
 test("a write that the service rejected is confirmed when a later reading has the requested value", async () => {
   const { faults } = faulty({ kind: "error", status: 422, effect: "applied" });
   const harness = await readingHarness({ writes: { settle_ms: 4_000 }, faults });
-  await harness.sendAndWait({ id: "g", writes: tags.map((each) => ({ tag: each, value: 22 })) }, {}, 60_000);
+  await harness.execute({ id: "g", writes: tags.map((each) => ({ tag: each, value: 22 })) }, {}, 60_000);
   expect(await harness.outcomes()).toEqual(tags.map((each) => `g/${each} confirmed`));
   expect(harness.posts).toHaveLength(1);
 });
@@ -18,9 +18,9 @@ test.each([false, true])(
   "the previous value can be written again after an unverified write (worker restarted: %s)",
   async (isRestarted) => {
     const harness = await readingHarness({ writes: { settle_ms: 20_000 } });
-    await harness.sendAndWait({ id: "a", tag, value: 22 }, {}, 10_000);
+    await harness.execute({ id: "a", tag, value: 22 }, {}, 10_000);
     if (isRestarted) await harness.restart();
-    for (const id of ["b", "c"]) await harness.sendAndWait({ id, tag, value: 20, expect: 20 }, {}, 60_000);
+    for (const id of ["b", "c"]) await harness.execute({ id, tag, value: 20, expect: 20 }, {}, 60_000);
     expect(await harness.outcomes()).toEqual(["a mismatch", "b confirmed", "c confirmed already-set"]);
     expect(harness.posts.map(([write]) => write?.value)).toEqual([22, 20]);
   },
@@ -29,7 +29,7 @@ test.each([false, true])(
 test("a write is reported as unknown when the response has another value and the tag cannot be read", async () => {
   const { faults } = faulty({ kind: "null_values" }, { endpoints: ["read"] }, {});
   const harness = await readingHarness({ writes: { clamp: { [tag]: [0, 21] }, answer: "held" }, faults });
-  await harness.sendAndWait({ id: "a", tag, value: 22 }, {}, 120_000);
+  await harness.execute({ id: "a", tag, value: 22 }, {}, 120_000);
   expect(await harness.outcomes()).toEqual(["a unknown in-doubt"]);
   expect(harness.posts).toHaveLength(1);
 });
@@ -39,7 +39,7 @@ test.each([
   ["is not restored when the tag never has the value", 20, "rejected unexpected-value", [22]],
 ])("the previous value after an unverified timed write %s", async (_what, later, end, values) => {
   const harness = await readingHarness(faulty({ kind: "reset" }), { restore: true });
-  await harness.sendAndWait({ id: "a", tag, value: 22, for_s: 7200 }, {}, 60_000);
+  await harness.execute({ id: "a", tag, value: 22, for_s: 7200 }, {}, 60_000);
   expect(await harness.outcomes()).toEqual(["a mismatch"]);
   harness.simulator.control.setTag(tag, later);
   await harness.clock.advance(3 * 3_600_000);
@@ -54,6 +54,6 @@ test("a command requests a new reading when the stored live value was read befor
   harness.clock.stepWall(-3_600_000);
   await harness.compareClocks();
   harness.simulator.control.setTag(tag, 20);
-  await harness.sendAndWait({ id: "a", tag, value: 22 }, {}, 10_000);
+  await harness.execute({ id: "a", tag, value: 22 }, {}, 10_000);
   expect(await harness.result("a")).toMatchObject({ outcome: "confirmed", before: 20 });
 });

@@ -7,7 +7,7 @@ const EVERY = 50;
 
 test(`${RESTARTS} stops and kills with pending commands cause no write request without a new command`, async () => {
   const harness = await openHarness();
-  const [waits = "", sent = "", timed = "", held = ""] = TAGS;
+  const [waits = "", sent = "", timed = "", stored = ""] = TAGS;
   const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, min_interval: "1s" };
   const config = {
     group_window: "400ms",
@@ -16,7 +16,7 @@ test(`${RESTARTS} stops and kills with pending commands cause no write request w
       { ...entry, tag_id: waits, max_per_day: 1_000 },
       { ...entry, tag_id: sent, max_per_day: 1_000 },
       { ...entry, tag_id: timed, restore: true, max_per_day: 1_000 },
-      { ...entry, tag_id: held, second_person: true, max_per_day: 1_000 },
+      { ...entry, tag_id: stored, second_person: true, max_per_day: 1_000 },
     ],
   };
   await harness.restart(config);
@@ -29,7 +29,7 @@ test(`${RESTARTS} stops and kills with pending commands cause no write request w
       await harness.clock.advance(450);
       asked.push(`${sent}=${value}`, `${timed}=${value}`);
       await harness.send({ id: `waits-${n}`, tag: waits, value });
-      await harness.send({ id: `held-${n}`, tag: held, value, ttl_s: 300 });
+      await harness.send({ id: `held-${n}`, tag: stored, value, ttl_s: 300 });
     }
     if (n % 3 === 1) {
       harness.breakStore(n % 2 === 0);

@@ -7,19 +7,19 @@ const SECOND: Partial<CommandMessage> = { purpose: "second", topic: "plenum/cmd/
 const [tag = "", free = ""] = TAGS;
 const LIFE_S = 120;
 
-async function secondPersonHarness(entry: object = {}) {
+async function secondPerson(entry: object = {}) {
   const limit = { min_interval: "1s" };
   const allow = [allowed(tag, { ...limit, second_person: true, ...entry }), allowed(free, limit)];
   const harness = await openHarness({ config: { allow } });
   const command = (id: string, more: object = {}) => harness.send({ id, tag, value: 22, ttl_s: LIFE_S, ...more });
   const agree = (id: string, value: unknown = 22, changes: Partial<CommandMessage> = {}) =>
-    harness.sendAndWait({ second: id, value }, { ...SECOND, ...changes });
+    harness.execute({ second: id, value }, { ...SECOND, ...changes });
   return { harness, command, agree };
 }
 
 describe("a command that needs a second person", () => {
   test("is sent after the agreement, with the second person's name in the audit log", async () => {
-    const { harness, command, agree } = await secondPersonHarness();
+    const { harness, command, agree } = await secondPerson();
     await command("a");
     await harness.clock.advance(60_000);
     expect(await harness.outcomes()).toEqual([]);
@@ -33,7 +33,7 @@ describe("a command that needs a second person", () => {
   });
 
   test("expires without an agreement, and a late agreement is ignored", async () => {
-    const { harness, command, agree } = await secondPersonHarness();
+    const { harness, command, agree } = await secondPerson();
     await command("a");
     await harness.clock.advance(LIFE_S * 1_000 + 1_000);
     await agree("a");
@@ -43,7 +43,7 @@ describe("a command that needs a second person", () => {
   });
 
   test("is announced with needsSecond: true in its event, and needs only one agreement", async () => {
-    const { harness, command, agree } = await secondPersonHarness();
+    const { harness, command, agree } = await secondPerson();
     await command("a");
     const [accepted] = await harness.store.outbox.latest(1, ["command-accepted"]);
     expect(accepted?.event.data).toMatchObject({ commandId: "a", requested: 22, needsSecond: true });
@@ -53,7 +53,7 @@ describe("a command that needs a second person", () => {
   });
 
   test("is superseded by a later command for its tag, which needs its own agreement", async () => {
-    const { harness, command, agree } = await secondPersonHarness();
+    const { harness, command, agree } = await secondPerson();
     await command("a");
     await command("b", { value: 23 });
     await agree("a");
@@ -63,7 +63,7 @@ describe("a command that needs a second person", () => {
   });
 
   test("is checked against the limits again after the agreement", async () => {
-    const { harness, command, agree } = await secondPersonHarness({ max_step: 3 });
+    const { harness, command, agree } = await secondPerson({ max_step: 3 });
     await command("a");
     await harness.clock.advance(30_000);
     harness.simulator.control.setTag(tag, 17);
@@ -73,16 +73,16 @@ describe("a command that needs a second person", () => {
   });
 
   test("needs a separate agreement for each tag of a message that writes several tags", async () => {
-    const { harness, agree } = await secondPersonHarness();
+    const { harness, agree } = await secondPerson();
     const writes = [tag, free].map((each) => ({ tag: each, value: 22 }));
-    await harness.sendAndWait({ id: "g", writes, ttl_s: LIFE_S });
+    await harness.execute({ id: "g", writes, ttl_s: LIFE_S });
     expect(await harness.outcomes()).toEqual([`g/${free} confirmed`]);
     await agree(`g/${tag}`);
     expect((await harness.outcomes())[1]).toBe(`g/${tag} confirmed`);
   });
 
   test("needs one agreement for a timed write and its restore", async () => {
-    const { harness, command, agree } = await secondPersonHarness({ restore: true });
+    const { harness, command, agree } = await secondPerson({ restore: true });
     await command("a", { for_s: 600 });
     await agree("a");
     await harness.clock.advance(700_000);
@@ -104,15 +104,15 @@ describe("an agreement of a second person", () => {
     ["a topic for commands", good, {}, "invalid"],
     ["the id of Plenum's own event", good, ownEvent, "loop"],
   ])("is rejected when the message has %s: %j", async (_what, payload, changes, reason) => {
-    const { harness, command } = await secondPersonHarness();
+    const { harness, command } = await secondPerson();
     await command("a");
-    await harness.sendAndWait(payload, changes, 10_000);
+    await harness.execute(payload, changes, 10_000);
     expect((await harness.results()).map((result) => result.reason)).toEqual([reason]);
     expect(harness.posts).toEqual([]);
   });
 
   test("is rejected after writing was stopped by the kill switch", async () => {
-    const { harness, command, agree } = await secondPersonHarness();
+    const { harness, command, agree } = await secondPerson();
     await command("a");
     harness.killSwitch.turnOn("a test", "now");
     await agree("a");
@@ -124,7 +124,7 @@ describe("an agreement of a second person", () => {
 });
 
 test("an agreement on the command line is valid for a command from MQTT, not from the command line", async () => {
-  const { harness, command, agree } = await secondPersonHarness();
+  const { harness, command, agree } = await secondPerson();
   const from = () => ({ source: null, value: 22, user: "ann", receivedAtMs: harness.clock.now() });
   await command("a");
   await harness.commands.accept(toOperatorApproval({ ...from(), id: "a" }));
@@ -146,7 +146,7 @@ describe("a kill of the worker before or after a second person's agreement", () 
   test.each(["before the agreement", "after the agreement"])(
     "ends a command without a write when the kill is %s",
     async (when) => {
-      const { harness, command, agree } = await secondPersonHarness();
+      const { harness, command, agree } = await secondPerson();
       await command("a");
       if (when === "after the agreement") await harness.send(second, SECOND);
       await harness.restart();

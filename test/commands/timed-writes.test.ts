@@ -10,7 +10,7 @@ const forTwoHours = (id: string, value: number) => ({ id, tag, value, for_s: 720
 
 test("a timed write restores the old value once, also after restarts at any step", async () => {
   const harness = await restorable();
-  await harness.sendAndWait(forTwoHours("a", 22), {}, HOUR_MS);
+  await harness.execute(forTwoHours("a", 22), {}, HOUR_MS);
   await harness.restart();
   await harness.clock.advance(HOUR_MS - 30_000);
   for (let n = 0; n < 60 && harness.posts.length < 2; n += 1) await harness.clock.advance(1_000);
@@ -24,7 +24,7 @@ test("a timed write restores the old value once, also after restarts at any step
 
 test("an unsent timed write expires at a restart without any request", async () => {
   const harness = await restorable({ config: { group_window: "400ms" } });
-  await harness.sendAndWait(forTwoHours("a", 22), {}, 100);
+  await harness.execute(forTwoHours("a", 22), {}, 100);
   const reads = harness.requests("read");
   await harness.restart();
   await harness.clock.advance(3 * HOUR_MS);
@@ -38,7 +38,7 @@ test.each([
   [24 * HOUR_MS, "expired"],
 ])("a restore that is %i ms late at the next start ends as %s", async (lateMs, outcome) => {
   const harness = await restorable();
-  await harness.sendAndWait(forTwoHours("a", 22), {}, HOUR_MS);
+  await harness.execute(forTwoHours("a", 22), {}, HOUR_MS);
   harness.clock.stepWall(HOUR_MS + lateMs);
   await harness.restart();
   await harness.compareClocks();
@@ -48,8 +48,8 @@ test.each([
 
 test("a later command replaces a pending restore, and a later timed write restores the first old value", async () => {
   const harness = await restorable();
-  await harness.sendAndWait(forTwoHours("a", 22), {}, HOUR_MS);
-  await harness.sendAndWait(forTwoHours("b", 23), {}, 3 * HOUR_MS);
+  await harness.execute(forTwoHours("a", 22), {}, HOUR_MS);
+  await harness.execute(forTwoHours("b", 23), {}, 3 * HOUR_MS);
   expect(await harness.outcomes()).toEqual([
     "a confirmed",
     "a/restore superseded",
@@ -57,14 +57,14 @@ test("a later command replaces a pending restore, and a later timed write restor
     "b/restore confirmed",
   ]);
   expect(harness.posts.at(-1)).toEqual(back);
-  await harness.sendAndWait(forTwoHours("c", 22), {}, HOUR_MS);
-  await harness.sendAndWait({ id: "d", tag, value: 24 }, {}, 3 * HOUR_MS);
+  await harness.execute(forTwoHours("c", 22), {}, HOUR_MS);
+  await harness.execute({ id: "d", tag, value: 24 }, {}, 3 * HOUR_MS);
   expect(harness.posts.at(-1)).toEqual([{ tag_id: tag, value: 24 }]);
 });
 
 test("a rejected timed write causes no restore", async () => {
   const harness = await restorable({ simulator: faulty({ kind: "error", status: 422 }, { endpoints: ["write"] }, {}) });
-  await harness.sendAndWait(forTwoHours("a", 22), {}, 3 * HOUR_MS);
+  await harness.execute(forTwoHours("a", 22), {}, 3 * HOUR_MS);
   expect(await harness.outcomes()).toEqual(["a rejected refused-by-service"]);
   expect(harness.posts).toHaveLength(1);
 });
@@ -78,8 +78,8 @@ test.each(
   ]),
 )("a pending restore remains when a later %s write fails (%s)", async (later, _name, fault, outcome) => {
   const harness = await restorable({ simulator: faulty(fault, { endpoints: ["write"] }, { skip: 1, count: 1 }) });
-  await harness.sendAndWait(forTwoHours("a", 22), {}, HOUR_MS);
-  await harness.sendAndWait(laterWrites[later], {}, 4 * HOUR_MS);
+  await harness.execute(forTwoHours("a", 22), {}, HOUR_MS);
+  await harness.execute(laterWrites[later], {}, 4 * HOUR_MS);
   expect(await harness.outcomes()).toEqual(["a confirmed", `b ${outcome}`, "a/restore confirmed"]);
   expect(harness.posts.at(-1)).toEqual(back);
   expect(harness.commands.notices()).toEqual([]);
@@ -92,11 +92,11 @@ test.each([
   "after a second timed write with unknown result, the value before the first write is restored (effect: %s)",
   async (effect, ends) => {
     const harness = await restorable();
-    await harness.sendAndWait(forTwoHours("a", 22), {}, HOUR_MS);
+    await harness.execute(forTwoHours("a", 22), {}, HOUR_MS);
     const reset = { match: { endpoints: ["write"] }, when: { count: 1 }, fault: { kind: "reset", effect } };
     const silent = { match: { endpoints: ["read"] }, when: { skip: 1, for_s: 600 }, fault: { kind: "null_values" } };
     harness.simulator.control.setFaults([reset, silent]);
-    await harness.sendAndWait(forTwoHours("b", 23), {}, 4 * HOUR_MS);
+    await harness.execute(forTwoHours("b", 23), {}, 4 * HOUR_MS);
     expect(await harness.outcomes()).toEqual(["a confirmed", "b unknown in-doubt", ...ends]);
     expect(harness.posts.at(-1)).toEqual(back);
   },
@@ -105,7 +105,7 @@ test.each([
 test("a timed write that expires while the journal commits it causes no restore", async () => {
   const harness = await restorable();
   harness.slowDown("sending", 40_000);
-  await harness.sendAndWait(forTwoHours("a", 22), {}, 120_000);
+  await harness.execute(forTwoHours("a", 22), {}, 120_000);
   harness.slowDown("none", 0);
   harness.simulator.control.setTag(tag, 22);
   await harness.clock.advance(3 * HOUR_MS);
@@ -115,22 +115,22 @@ test("a timed write that expires while the journal commits it causes no restore"
 
 test("two timed writes restore the first old value although the device stores single precision", async () => {
   const harness = await restorable();
-  await harness.sendAndWait(forTwoHours("a", 22.1), {}, HOUR_MS);
+  await harness.execute(forTwoHours("a", 22.1), {}, HOUR_MS);
   harness.simulator.control.setTag(tag, Math.fround(22.1));
-  await harness.sendAndWait(forTwoHours("b", 23), {}, 3 * HOUR_MS);
+  await harness.execute(forTwoHours("b", 23), {}, 3 * HOUR_MS);
   expect(harness.posts.at(-1)).toEqual(back);
 });
 
 test("a repeated timed write extends the duration, an untimed write of the same value cancels the restore", async () => {
   const harness = await restorable();
-  await harness.sendAndWait(forTwoHours("a", 22), {}, HOUR_MS);
-  await harness.sendAndWait(forTwoHours("b", 22), {}, HOUR_MS + 60_000);
+  await harness.execute(forTwoHours("a", 22), {}, HOUR_MS);
+  await harness.execute(forTwoHours("b", 22), {}, HOUR_MS + 60_000);
   expect(harness.posts).toHaveLength(1);
   await harness.clock.advance(HOUR_MS);
   expect(harness.posts.at(-1)).toEqual(back);
   await harness.clock.advance(HOUR_MS);
-  await harness.sendAndWait(forTwoHours("c", 22), {}, HOUR_MS);
-  await harness.sendAndWait({ id: "d", tag, value: 22, expect: 22 }, {}, 3 * HOUR_MS);
+  await harness.execute(forTwoHours("c", 22), {}, HOUR_MS);
+  await harness.execute({ id: "d", tag, value: 22, expect: 22 }, {}, 3 * HOUR_MS);
   expect(harness.posts).toHaveLength(3);
   expect(await harness.outcomes()).toEqual([
     "a confirmed",
@@ -145,9 +145,9 @@ test("a repeated timed write extends the duration, an untimed write of the same 
 
 test("a pending restore ends as unexpected-value when a person has set the tag after a second timed write", async () => {
   const harness = await restorable();
-  await harness.sendAndWait(forTwoHours("a", 22), {}, HOUR_MS);
+  await harness.execute(forTwoHours("a", 22), {}, HOUR_MS);
   harness.simulator.control.setTag(tag, 24);
-  await harness.sendAndWait(forTwoHours("b", 24), {}, 4 * HOUR_MS);
+  await harness.execute(forTwoHours("b", 24), {}, 4 * HOUR_MS);
   expect(await harness.outcomes()).toEqual([
     "a confirmed",
     "b confirmed already-set",

@@ -10,7 +10,7 @@ const back = { tag_id: tag, value: 20 };
 /** Writes 22 for two minutes, creates an obstacle and waits until the restore is overdue. */
 async function overdueRestore(obstacle: (harness: Harness) => unknown, entry: object = {}) {
   const harness = await openHarness({ config: { allow: [allowed(tag, { restore: true, ...entry })] } });
-  await harness.sendAndWait({ id: "a", tag, value: 22, for_s: 120 }, {}, MINUTE_MS);
+  await harness.execute({ id: "a", tag, value: 22, for_s: 120 }, {}, MINUTE_MS);
   expect(await harness.outcomes()).toEqual(["a confirmed"]);
   await obstacle(harness);
   await harness.clock.advance(2 * MINUTE_MS);
@@ -124,9 +124,9 @@ describe("the restore of a timed write", () => {
 
   test("is superseded by a written command, and not by a rejected command", async () => {
     const harness = await overdueRestore(gatewayOffline);
-    await harness.sendAndWait({ id: "b", tag, value: 23 }, {}, MINUTE_MS);
+    await harness.execute({ id: "b", tag, value: 23 }, {}, MINUTE_MS);
     await setGateways(harness, true);
-    await harness.sendAndWait({ id: "c", tag, value: 23 }, {}, 10 * MINUTE_MS);
+    await harness.execute({ id: "c", tag, value: 23 }, {}, 10 * MINUTE_MS);
     expect((await harness.outcomes()).slice(1)).toEqual([
       "b rejected gateway-offline",
       "a/restore superseded",

@@ -3,7 +3,7 @@ import type { Config } from "#src/app/config/config.ts";
 import { computeConfigInForce, findConfigChanges } from "#src/app/config/config-changes.ts";
 import { configured, KEY, type Parts } from "./configured.ts";
 
-const changesAfter = (change: (whole: Parts) => void) => findConfigChanges(configured(), configured(change));
+const changesAfter = (change: (parts: Parts) => void) => findConfigChanges(configured(), configured(change));
 
 describe("findConfigChanges (two configurations)", () => {
   test("returns no changes for equal configurations", () => {
@@ -12,13 +12,13 @@ describe("findConfigChanges (two configurations)", () => {
 
   test("identifies a read class by its name, and prints a duration as written in the file", () => {
     const path = "sources.main.read.rooms.every";
-    expect(changesAfter((whole) => (whole.sources.main.read[0].every = "5m"))).toEqual([
+    expect(changesAfter((parts) => (parts.sources.main.read[0].every = "5m"))).toEqual([
       { path, before: "10m", after: "5m", effect: "alone", how: "with the next request" },
     ]);
   });
 
   test("reports a changed order of read classes as one change", () => {
-    const [only, ...others] = changesAfter((whole) => whole.sources.main.read.reverse());
+    const [only, ...others] = changesAfter((parts) => parts.sources.main.read.reverse());
     expect(others).toEqual([]);
     expect(only).toMatchObject({
       path: "sources.main.read.(order)",
@@ -29,10 +29,10 @@ describe("findConfigChanges (two configurations)", () => {
   });
 
   test("reports added, removed, disabled and changed sinks", () => {
-    const all = changesAfter((whole) => {
-      whole.sinks.lines = { file: { folder: "events" }, from: "beginning" };
-      whole.sinks.lake.enabled = false;
-      whole.sinks.chat.filter.kinds = ["alarm-raised"];
+    const all = changesAfter((parts) => {
+      parts.sinks.lines = { file: { folder: "events" }, from: "beginning" };
+      parts.sinks.lake.enabled = false;
+      parts.sinks.chat.filter.kinds = ["alarm-raised"];
     });
     expect(all.map(({ path, before, after, effect }) => [path, before, after, effect])).toEqual([
       ["sinks.lake.enabled", "true", "false", "alone"],
@@ -44,17 +44,17 @@ describe("findConfigChanges (two configurations)", () => {
       "the sink finishes its batch and goes on at the same place",
       "the sink begins with from: beginning; one of this name that was there before goes on where it was",
     ]);
-    expect(changesAfter((whole) => delete whole.sinks.chat)).toMatchObject([
+    expect(changesAfter((parts) => delete parts.sinks.chat)).toMatchObject([
       { path: "sinks.chat", before: "webhook", after: null, effect: "alone" },
     ]);
   });
 
   test("hides changed secrets", () => {
-    const all = changesAfter((whole) => {
-      whole.sinks.lake.influxdb.token = { file: "/run/secrets/influx" };
-      whole.sinks.chat.webhook.url = "https://hooks.example.com/T000/B000/YYYY";
-      whole.sinks.chat.webhook.headers = { authorization: { env: "CHAT" } };
-      whole.status.password = { file: "/run/secrets/page" };
+    const all = changesAfter((parts) => {
+      parts.sinks.lake.influxdb.token = { file: "/run/secrets/influx" };
+      parts.sinks.chat.webhook.url = "https://hooks.example.com/T000/B000/YYYY";
+      parts.sinks.chat.webhook.headers = { authorization: { env: "CHAT" } };
+      parts.status.password = { file: "/run/secrets/page" };
     });
     const changesText = JSON.stringify(all);
     for (const secret of ["XXXX", "YYYY", "/run/secrets", "CHAT"]) expect(changesText).not.toContain(secret);
@@ -68,9 +68,9 @@ describe("findConfigChanges (two configurations)", () => {
   });
 
   test("requires a restart for an added or removed source", () => {
-    const twoSources = configured((whole) => {
-      whole.sources.other = { ...whole.sources.main, token: { file: "other.txt" } };
-      whole.commands.allow[0].source = "main";
+    const twoSources = configured((parts) => {
+      parts.sources.other = { ...parts.sources.main, token: { file: "other.txt" } };
+      parts.commands.allow[0].source = "main";
     });
     for (const [before, after] of [
       [configured(), twoSources],
@@ -83,17 +83,17 @@ describe("findConfigChanges (two configurations)", () => {
   });
 
   test("reports an added read class without reporting a changed order", () => {
-    const all = changesAfter((whole) => {
-      whole.sources.main.read.splice(1, 0, { name: "doors", select: { units: ["-"] }, every: "5m" });
+    const all = changesAfter((parts) => {
+      parts.sources.main.read.splice(1, 0, { name: "doors", select: { units: ["-"] }, every: "5m" });
     });
     expect(all.map(({ path, effect }) => [path, effect])).toEqual([["sources.main.read.doors", "alone"]]);
   });
 
   test("identifies a writable tag by its source and id", () => {
     const limits = (max: number, source?: string) =>
-      configured((whole) => {
+      configured((parts) => {
         const entry = { type: "number", site_id: 1, min: 18, ...(source !== undefined && { source }) };
-        whole.commands.allow = [
+        parts.commands.allow = [
           { ...entry, tag_id: "10", max },
           { ...entry, tag_id: "11", max: 24 },
         ];
@@ -106,9 +106,9 @@ describe("findConfigChanges (two configurations)", () => {
 
   test("reports a changed list of unnamed items as one change", () => {
     const signed = (...names: readonly string[]) =>
-      configured((whole) => {
+      configured((parts) => {
         const secrets = names.map((env) => ({ env }));
-        whole.sinks.chat.webhook = { url: "https://hooks.example.com/T000", secrets };
+        parts.sinks.chat.webhook = { url: "https://hooks.example.com/T000", secrets };
       });
     const paths = findConfigChanges(signed("ONE"), signed("TWO", "THREE")).map(({ path }) => path);
     expect(paths).toEqual(["sinks.chat.webhook.secrets"]);
@@ -117,21 +117,21 @@ describe("findConfigChanges (two configurations)", () => {
 
   test("reports a list that becomes empty or non-empty as one change", () => {
     const path = "sinks.chat.filter.kinds";
-    const emptied = configured((whole) => (whole.sinks.chat.filter.kinds = []));
+    const emptied = configured((parts) => (parts.sinks.chat.filter.kinds = []));
     expect(findConfigChanges(configured(), emptied)).toMatchObject([{ path, before: '["alarm-*"]' }]);
     expect(findConfigChanges(emptied, configured())).toMatchObject([{ path, after: '["alarm-*"]' }]);
   });
 
   test("returns the changes that apply at once plus the changes that wait for a restart", () => {
     const oldConfig = configured();
-    const newConfig = configured((whole) => {
-      whole.state = { folder: "elsewhere", max_age: "3d" };
-      whole.sources.main.base_url = "https://other.example.com";
-      whole.sources.main.quota = { requests_per_minute: 10, separate_endpoints: true };
-      whole.sources.main.history = [];
-      whole.log = { level: "debug" };
-      delete whole.sinks.lake;
-      whole.commands.allow[0].max = 22;
+    const newConfig = configured((parts) => {
+      parts.state = { folder: "elsewhere", max_age: "3d" };
+      parts.sources.main.base_url = "https://other.example.com";
+      parts.sources.main.quota = { requests_per_minute: 10, separate_endpoints: true };
+      parts.sources.main.history = [];
+      parts.log = { level: "debug" };
+      delete parts.sinks.lake;
+      parts.commands.allow[0].max = 22;
     });
     const now = computeConfigInForce(oldConfig, newConfig);
     const all = findConfigChanges(oldConfig, newConfig);
@@ -145,23 +145,23 @@ describe("findConfigChanges (two configurations)", () => {
   });
 
   test("requires a restart for writable tags when the sources change too", () => {
-    const all = changesAfter((whole) => {
-      whole.sources.other = { ...whole.sources.main, token: { file: "other.txt" } };
-      whole.commands.allow = [{ type: "number", source: "other", site_id: 1, tag_id: "10", min: 18, max: 24 }];
+    const all = changesAfter((parts) => {
+      parts.sources.other = { ...parts.sources.main, token: { file: "other.txt" } };
+      parts.commands.allow = [{ type: "number", source: "other", site_id: 1, tag_id: "10", min: 18, max: 24 }];
     });
     expect(all.every(({ effect }) => effect === "restart")).toBe(true);
   });
 
   test("requires a restart for passwords when the address of the status page changes too", () => {
-    const all = changesAfter((whole) => {
-      whole.status = { port: 9851, password: { env: "PAGE" } };
+    const all = changesAfter((parts) => {
+      parts.status = { port: 9851, password: { env: "PAGE" } };
     });
     expect(all.map(({ path, effect }) => [path, effect])).toEqual([
       ["status.port", "restart"],
       ["status.password", "restart"],
     ]);
     const approval = { file: "approvals.json", approvers: { ann: KEY }, needed: 1 };
-    expect(changesAfter((whole) => (whole.commands.approval = approval))).toMatchObject([
+    expect(changesAfter((parts) => (parts.commands.approval = approval))).toMatchObject([
       { path: "commands.approval", effect: "alone", how: "at once, as far as it is approved" },
     ]);
   });

@@ -5,7 +5,7 @@ import { Config } from "#src/app/config/config.ts";
 
 export const KEY = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=";
 
-export function configured(change: (whole: Parts) => void = () => undefined): Config {
+export function configured(change: (parts: Parts) => void = () => undefined): Config {
   const configParts: Parts = {
     state: { folder: "state" },
     status: { port: 9850 },

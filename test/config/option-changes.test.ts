@@ -70,8 +70,8 @@ describe("a changed option of the configuration", () => {
   test("waits for a restart with its old value exactly when the option is in the list of restart options", () => {
     const waitingOptions = everyOption().filter((path) => {
       const [change] = findConfigChanges(configured(), withAnother(path));
-      const isKept = isDeepStrictEqual(computeConfigInForce(configured(), withAnother(path)), configured());
-      expect(isKept, path.join(".")).toBe(change?.effect === "restart");
+      const isUnchanged = isDeepStrictEqual(computeConfigInForce(configured(), withAnother(path)), configured());
+      expect(isUnchanged, path.join(".")).toBe(change?.effect === "restart");
       expect(change?.how, path.join(".")).not.toContain("the passwords belong to an address");
       return change?.effect === "restart";
     });

@@ -10,7 +10,7 @@ import { describeSink } from "../suites/sink-suite.ts";
 import { closeAfterTest } from "../test-resources.ts";
 import { clockAt, contextFor, never } from "./context.ts";
 import { type ParsedPoint, parseLines } from "./line-protocol.ts";
-import { reply, type SeenRequest, type StubAnswer, type StubServer, startStub } from "./stub-server.ts";
+import { reply, type SeenRequest, type StubResponse, type StubServer, startStub } from "./stub-server.ts";
 
 describeSink("influxdb", {
   async make() {
@@ -22,7 +22,7 @@ describeSink("influxdb", {
       breakServer: () => stub.stop(),
       repairServer: () => stub.start(),
       async stall() {
-        stub.answer = () => null;
+        stub.respond = () => null;
       },
       dispose: () => stub.stop(),
     };
@@ -91,7 +91,7 @@ describe("requests of the InfluxDB sink", () => {
     ]);
   });
 
-  test.each<[StubAnswer, object]>([
+  test.each<[StubResponse, object]>([
     [{ status: 301, headers: { location: "http://127.0.0.1:1" } }, { kind: "config" }],
     [reply(401, '{"code":"unauthorized"}'), { kind: "config", reason: "unauthenticated" }],
     [{ status: 403 }, { kind: "config", reason: "forbidden" }],
@@ -155,13 +155,13 @@ describe("requests of the InfluxDB sink", () => {
       status: 200,
       body: JSON.stringify({ buckets: [{ name: "lake", retentionRules: [{ type: "expire", everySeconds }] }] }),
     });
-    stub.answer = () => bucket(2_592_000);
+    stub.respond = () => bucket(2_592_000);
     expect(await sink.retentionMs?.(never())).toBe(30 * 86_400_000);
-    stub.answer = () => bucket(0);
+    stub.respond = () => bucket(0);
     expect(await sink.retentionMs?.(never())).toBe(Number.POSITIVE_INFINITY);
-    stub.answer = () => ({ status: 200, body: '{"buckets":[]}' });
+    stub.respond = () => ({ status: 200, body: '{"buckets":[]}' });
     expect(await sink.retentionMs?.(never())).toBeNull();
-    stub.answer = () => ({ status: 401, body: '{"code":"unauthorized"}' });
+    stub.respond = () => ({ status: 401, body: '{"code":"unauthorized"}' });
     expect(await sink.retentionMs?.(never())).toBeNull();
     expect(stub.seen[0]).toMatchObject({ method: "GET", url: expect.stringContaining("name=lake") as string });
   });
@@ -170,7 +170,7 @@ describe("requests of the InfluxDB sink", () => {
     const stub = await startStubInTest();
     let databaseExists = false;
     const refusalText = "error authorizing query: ann not authorized to execute statement, requires admin privilege";
-    stub.answer = ({ url }) => {
+    stub.respond = ({ url }) => {
       if (url.startsWith("/query")) return { status: 403, body: JSON.stringify({ error: refusalText }) };
       return databaseExists ? { status: 204 } : { status: 404, body: '{"error":"database not found"}' };
     };
@@ -229,7 +229,7 @@ describe("requests of the InfluxDB sink", () => {
   test("an abort during the search for an invalid point settles the points that are already stored", async () => {
     const stub = await startStubInTest();
     const stop = new AbortController();
-    stub.answer = ({ body }) => {
+    stub.respond = ({ body }) => {
       const points = parseLines(body.toString()).length;
       if (points === 4) return { status: 400, body: "bad" };
       if (points === 2 && stub.seen.length === 1) return { status: 204 };
@@ -254,9 +254,9 @@ describe("requests of the InfluxDB sink", () => {
     const stub = await startStubInTest();
     const sink = createSink(stub);
     await sink.probe?.(never());
-    stub.answer = () => ({ status: 400, body: '{"message":"no points"}' });
+    stub.respond = () => ({ status: 400, body: '{"message":"no points"}' });
     await sink.probe?.(never());
-    stub.answer = () => ({ status: 404 });
+    stub.respond = () => ({ status: 404 });
     await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "config", field: "bucket" });
     for (const { url, body } of stub.seen) {
       expect(url).toContain("/api/v2/write?");
@@ -329,7 +329,7 @@ describe("long history in reused line buffers of the InfluxDB sink", () => {
   ])("stores each point unchanged, also when the server accepts only small requests: %s", async (_, gzip) => {
     const stub = await startStubInTest();
     const storedValues = new Map<number, unknown>();
-    stub.answer = ({ body }) => {
+    stub.respond = ({ body }) => {
       const points = parseLines(body.toString());
       if (points.length > 2_000) return { status: 413 };
       for (const { timeMs, fields } of points) storedValues.set(timeMs, fields.value ?? null);
@@ -430,9 +430,9 @@ function oneEach(count: number): readonly EventLines[] {
   return Array.from({ length: count }, (_, eventIndex) => ({ eventIndex, text: `line ${eventIndex}` }));
 }
 
-function storing(stub: StubServer, refuse: (points: readonly ParsedPoint[]) => StubAnswer | null) {
+function storing(stub: StubServer, refuse: (points: readonly ParsedPoint[]) => StubResponse | null) {
   const storedPoints: ParsedPoint[] = [];
-  stub.answer = ({ body }: SeenRequest) => {
+  stub.respond = ({ body }: SeenRequest) => {
     const points = parseLines(body.toString());
     const refusal = refuse(points);
     if (refusal === null || refusal.status < 300) storedPoints.push(...points);

@@ -11,7 +11,7 @@ export interface SeenRequest {
   readonly body: Buffer;
 }
 
-export interface StubAnswer {
+export interface StubResponse {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string | Buffer;
@@ -19,9 +19,9 @@ export interface StubAnswer {
 
 export type StubServer = Awaited<ReturnType<typeof startStub>>;
 /** `null`: never answer. A function of the raw response may do worse. */
-type AnswerFunction = (seen: SeenRequest, response: ServerResponse) => StubAnswer | null | undefined;
+type RespondFunction = (seen: SeenRequest, response: ServerResponse) => StubResponse | null | undefined;
 
-export function reply(status: number, body?: string, headers?: Readonly<Record<string, string>>): StubAnswer {
+export function reply(status: number, body?: string, headers?: Readonly<Record<string, string>>): StubResponse {
   return { status, ...(body === undefined ? {} : { body }), ...(headers === undefined ? {} : { headers }) };
 }
 
@@ -42,11 +42,11 @@ export async function startStub(options: StubOptions = {}) {
     const headers = Object.fromEntries(Object.entries(request.headers).map(([name, value]) => [name, String(value)]));
     const body = headers["content-encoding"] === "gzip" ? gunzipSync(raw) : raw;
     const receivedRequest: SeenRequest = { method: request.method ?? "", url: request.url ?? "", headers, body };
-    const stubAnswer = stub.answer(receivedRequest, response);
+    const stubResponse = stub.respond(receivedRequest, response);
     seenRequests.push(receivedRequest);
-    if (stubAnswer === null || stubAnswer === undefined) return;
-    response.writeHead(stubAnswer.status, stubAnswer.headers);
-    response.end(stubAnswer.body);
+    if (stubResponse === null || stubResponse === undefined) return;
+    response.writeHead(stubResponse.status, stubResponse.headers);
+    response.end(stubResponse.body);
   };
   const listener = (request: IncomingMessage, response: ServerResponse) => {
     respond(request, response).catch(() => response.destroy());
@@ -66,7 +66,7 @@ export async function startStub(options: StubOptions = {}) {
     get connections() {
       return connections;
     },
-    answer: (() => ({ status: 204 })) as AnswerFunction,
+    respond: (() => ({ status: 204 })) as RespondFunction,
     stop() {
       return new Promise<void>((resolve) => {
         server.close(() => resolve());

@@ -62,9 +62,9 @@ describe("webhooks to private addresses", () => {
   });
 
   test("a write is refused when the host name resolves to a private address at the second connection", async () => {
-    const dnsAnswers = [["127.0.0.2"], ["127.0.0.1"]];
+    const dnsReplies = [["127.0.0.2"], ["127.0.0.1"]];
     let lookups = 0;
-    const movingLookup: DnsLookup = (_host, _options, done) => done(null, addresses(dnsAnswers[lookups++] ?? []));
+    const movingLookup: DnsLookup = (_host, _options, done) => done(null, addresses(dnsReplies[lookups++] ?? []));
     const sink = createSink(`http://moving.example:${stub.port}/`, { allow_networks: ["127.0.0.2/32"] }, movingLookup);
     await sink.write([valueEvent(1)], never());
     const { connections } = stub;

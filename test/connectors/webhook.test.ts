@@ -13,7 +13,7 @@ import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, valueEvent } from "../sa
 import { describeSink } from "../suites/sink-suite.ts";
 import { closeAfterTest } from "../test-resources.ts";
 import { clockAt, contextFor, never, offerWith } from "./context.ts";
-import { reply, type SeenRequest, type StubAnswer, startStub } from "./stub-server.ts";
+import { reply, type SeenRequest, type StubResponse, startStub } from "./stub-server.ts";
 
 const LOOPBACK = { allow_networks: ["127.0.0.0/8"] };
 
@@ -31,7 +31,7 @@ describeSink("webhook", {
       breakServer: () => stub.stop(),
       repairServer: () => stub.start(),
       async stall() {
-        stub.answer = () => null;
+        stub.respond = () => null;
       },
       dispose: () => stub.stop(),
     };
@@ -42,7 +42,7 @@ test("the webhook sink accepts each event after its own 2xx response and before 
   const stub = await startStubInTest();
   const sink = createSink({ url: `${stub.url}/hook`, unsigned: true, ...LOOPBACK });
   const acceptedCounts: [accepted: number, sent: number][] = [];
-  stub.answer = () => ({ status: stub.seen.length < 3 ? 200 : 500 });
+  stub.respond = () => ({ status: stub.seen.length < 3 ? 200 : 500 });
   const batch = Array.from({ length: 5 }, (_, n) => valueEvent(n));
   const receipt = await sink.write(batch, never(), (count) => acceptedCounts.push([count, stub.seen.length]));
   expect(acceptedCounts).toEqual([
@@ -128,9 +128,9 @@ describe("the signature of a webhook request", () => {
   test("a retry has the same id and body, the time of the new attempt and a new signature", async () => {
     const clock = clockAt("2026-11-21T12:00:00Z");
     const { stub, sink } = await signed({}, 1, clock);
-    stub.answer = () => ({ status: 500 });
+    stub.respond = () => ({ status: 500 });
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "rejected" });
-    stub.answer = () => ({ status: 200 });
+    stub.respond = () => ({ status: 200 });
     clock.set("2026-11-21T12:05:00Z");
     await sink.write([valueEvent(1)], never());
     const [first, second] = stub.seen;
@@ -208,7 +208,7 @@ describe("requests and responses of the webhook sink", () => {
     }
   });
 
-  test.each<[StubAnswer, object]>([
+  test.each<[StubResponse, object]>([
     [{ status: 301, headers: { location: "http://127.0.0.1:1/" } }, { kind: "config" }],
     [{ status: 400 }, { kind: "rejected" }],
     [{ status: 401 }, { kind: "config", reason: "unauthenticated" }],
@@ -225,7 +225,7 @@ describe("requests and responses of the webhook sink", () => {
     [{ status: 500, body: "secret details" }, { kind: "rejected" }],
   ])("maps the response %j to a kind of failure", async (answer, expected) => {
     const { stub, sink } = await signed({}, 1, clockAt("2026-11-21T12:00:00Z"));
-    stub.answer = () => answer;
+    stub.respond = () => answer;
     const error = await catchFailure(sink.write([valueEvent(1)], never()));
     expect(error).toMatchObject(expected);
     expect(String(error)).toContain(`answered ${answer.status}`);
@@ -236,7 +236,7 @@ describe("requests and responses of the webhook sink", () => {
   test("a successful response with an endless body is accepted after a limited number of bytes", async () => {
     const { stub, sink } = await signed();
     let sentBytes = 0;
-    stub.answer = (_seen, response) => {
+    stub.respond = (_seen, response) => {
       response.writeHead(200);
       const sendMore = () => {
         while (!response.destroyed && sentBytes < 1e9) {
@@ -253,7 +253,7 @@ describe("requests and responses of the webhook sink", () => {
 
   test("a request fails after the time limit when the receiver never responds", async () => {
     const { stub, sink } = await signed({ timeout: "200ms" });
-    stub.answer = () => null;
+    stub.respond = () => null;
     const message = `${stub.url} could not be reached: no answer in time (TimeoutError).`;
     await expectFailure(sink.write([valueEvent(1)], never()), { kind: "retryable", message });
   });
@@ -261,7 +261,7 @@ describe("requests and responses of the webhook sink", () => {
   test("events without a response are left for a retry when a batch is aborted", async () => {
     const { stub, sink } = await signed();
     const stop = new AbortController();
-    stub.answer = ({ headers }) => {
+    stub.respond = ({ headers }) => {
       if (headers["webhook-id"] === valueEvent(1).id) return { status: 204 };
       stop.abort(new Error("stop"));
       return null;
@@ -272,7 +272,7 @@ describe("requests and responses of the webhook sink", () => {
 
   test.each([null, 301, 401, 500])("the error for %s contains neither secret nor URL path", async (status) => {
     const { stub, sink, keys } = await signed({ headers: { "x-key": secretFile("canary-header") }, timeout: "200ms" });
-    stub.answer = () => (status === null ? null : { status });
+    stub.respond = () => (status === null ? null : { status });
     const error = await catchFailure(sink.write([valueEvent(1)], never()));
     const errorText = inspect(error, { depth: 9, showHidden: true });
     for (const secret of ["canary-header", keys[0]?.text ?? "", "/hook"]) expect(errorText).not.toContain(secret);

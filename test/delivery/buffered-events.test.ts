@@ -20,7 +20,7 @@ describe("buffered events", () => {
     await commit(values(10, 2));
     expect(sink.writes.map(ids)).toEqual([ids(values(0, 3)), ids(values(10, 2))]);
     expect(await lag()).toMatchObject({ depth: 5 });
-    sink.answer = () => ({ rejected: [] });
+    sink.respond = () => ({ rejected: [] });
     await commit([valueEvent(20)]);
     expect(await lag()).toMatchObject({ depth: 0 });
     expect(sink.writes).toHaveLength(3);
@@ -51,12 +51,12 @@ describe("buffered events", () => {
     const sink = scriptedSink(() => GATHERED);
     await started({ a: sink }, { schedule: [] });
     await commit(values(0, 3));
-    sink.answer = () => {
+    sink.respond = () => {
       throw new Rejected("The far end does not want it.");
     };
     await commit([valueEvent(10)]);
     expect(await lag()).toMatchObject({ depth: 4, deadLetters: 0 });
-    sink.answer = () => ({ rejected: [] });
+    sink.respond = () => ({ rejected: [] });
     await harness.clock.advance(60_000);
     expect(ids(sink.writes.at(-1) ?? [])).toEqual(ids([...values(0, 3), valueEvent(10)]));
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
@@ -92,11 +92,11 @@ describe("buffered events", () => {
     const sink = scriptedSink();
     await started({ a: sink });
     await commit(values(0, 2));
-    sink.answer = () => GATHERED;
+    sink.respond = () => GATHERED;
     await harness.store.outbox.replay("a", "2026-01-01T00:00:00Z");
     await harness.clock.advance(0);
     expect(harness.lines.some(({ msg }) => msg.includes("does not accept events"))).toBe(true);
-    sink.answer = () => ({ rejected: [] });
+    sink.respond = () => ({ rejected: [] });
     await harness.clock.advance(60_000);
     expect(ids(sink.writes.at(-1) ?? [])).toEqual(ids(values(0, 2)));
   });

@@ -65,7 +65,7 @@ describe("the deadline of a write", () => {
     await started({ a: sink });
     await commit(values(0, 1), 60_000);
     let abortedAtMs = Number.NaN;
-    sink.answer = (_, signal) =>
+    sink.respond = (_, signal) =>
       harness.clock.sleep(3_600_000, signal).then(
         () => ({ rejected: [] }),
         (error: unknown) => {
@@ -109,7 +109,7 @@ describe("a receiver that takes 12 s for each request", () => {
     const stub = stopAfterTest(await startStub());
     const events = values(0, 6);
     let answered = 0;
-    stub.answer = (_, response) => {
+    stub.respond = (_, response) => {
       void harness.clock.advance(12_000).then(() => {
         response.writeHead(204).end();
         answered += 1;
@@ -126,7 +126,7 @@ describe("a receiver that takes 12 s for each request", () => {
   test("receives a new alarm next, ahead of 300 waiting values", async () => {
     const stub = stopAfterTest(await startStub());
     const raised = sampleAlarm(1, { at: 0 }).raised();
-    stub.answer = (_, response) => {
+    stub.respond = (_, response) => {
       void harness.clock.advance(200).then(async () => {
         if (stub.seen.length === 3) await harness.store.commit({ events: [raised] });
         response.writeHead(204).end();
@@ -152,9 +152,9 @@ describe("a receiver that takes 12 s for each request", () => {
       async open(...[told, signal]: Parameters<typeof stub.open>) {
         askedMs = clock.monotonic();
         // The stub carries out a request that has arrived, even if the caller stops waiting.
-        const place = stub.open(told, signal);
+        const location = stub.open(told, signal);
         await clock.sleep(12_000, signal);
-        return place;
+        return location;
       },
     };
     const config = z.strictObject(RECEIVER_OPTIONS).parse({});

@@ -13,7 +13,7 @@ import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
-type Answer = (
+type Respond = (
   batch: readonly Event[],
   signal: AbortSignal,
   accepted?: AcceptEvents,
@@ -26,18 +26,18 @@ export interface ScriptedSink extends Sink {
   readonly opens: number;
   readonly closes: number;
   readonly faults: readonly string[];
-  answer: Answer;
+  respond: Respond;
   onOpen: (signal: AbortSignal) => Promise<void>;
 }
 
-export function scriptedSink(answer: Answer = () => ({ rejected: [] })): ScriptedSink {
+export function scriptedSink(respond: Respond = () => ({ rejected: [] })): ScriptedSink {
   let busy = false;
   let opens = 0;
   let closes = 0;
   const faults: string[] = [];
   const sink: ScriptedSink = {
     writes: [],
-    answer,
+    respond,
     onOpen: async () => {},
     faults,
     get opens() {
@@ -56,7 +56,7 @@ export function scriptedSink(answer: Answer = () => ({ rejected: [] })): Scripte
       busy = true;
       try {
         sink.writes.push([...batch]);
-        return await sink.answer(batch, signal, accepted, offer);
+        return await sink.respond(batch, signal, accepted, offer);
       } finally {
         busy = false;
       }
@@ -80,14 +80,14 @@ export function waitingSink() {
   return Object.assign(sink, { finish: () => finish() });
 }
 
-export type DispatcherHarness = Awaited<ReturnType<typeof openDispatcherHarness>>;
+export type DispatcherHarness = Awaited<ReturnType<typeof openDispatcher>>;
 
 /** Delivery from the beginning of the log, unless `delivery` says otherwise. */
 export function configured(name: string, sink: Sink, delivery: Record<string, unknown> = {}): ConfiguredSink {
   return { name, connector: "scripted", sink, delivery: DeliveryConfig.parse({ from: "beginning", ...delivery }) };
 }
 
-export interface Place {
+export interface Location {
   readonly folder: string;
   /** A second call, after the first store is closed, opens the same state again. */
   open(clock: Clock): Promise<Store>;
@@ -96,7 +96,7 @@ export interface Place {
   dispose(): Promise<void> | void;
 }
 
-export function inFolder(): Place {
+export function inFolder(): Location {
   const folder = temporaryFolder();
   return {
     folder,
@@ -106,10 +106,10 @@ export function inFolder(): Place {
   };
 }
 
-export async function openDispatcherHarness(place: Place = inFolder()) {
-  const { folder, isWaiting } = place;
-  const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"), { turns: 3, isWaiting });
-  let store = await place.open(clock);
+export async function openDispatcher(location: Location = inFolder()) {
+  const { folder, isWaiting } = location;
+  const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"), { ticks: 3, isWaiting });
+  let store = await location.open(clock);
   const lines: { readonly level: number; readonly msg: string; readonly [field: string]: unknown }[] = [];
   const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
   const dispatchers: EventDispatcher[] = [];
@@ -142,7 +142,7 @@ export async function openDispatcherHarness(place: Place = inFolder()) {
     },
     async reopen(): Promise<void> {
       await store.close();
-      store = await place.open(clock);
+      store = await location.open(clock);
     },
     async dispose(): Promise<void> {
       for (const dispatcher of dispatchers) {
@@ -151,7 +151,7 @@ export async function openDispatcherHarness(place: Place = inFolder()) {
         await stopped;
       }
       await store.close();
-      await place.dispose();
+      await location.dispose();
     },
   };
 }

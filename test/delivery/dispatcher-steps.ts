@@ -4,14 +4,14 @@ import type { Event } from "#src/core/model/event.ts";
 import type { EventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import type { SinkLag } from "#src/engine/store/store.ts";
 import { ids } from "../store/store-steps.ts";
-import { type DispatcherHarness, openDispatcherHarness, type ScriptedSink } from "./dispatcher-harness.ts";
+import { type DispatcherHarness, openDispatcher, type ScriptedSink } from "./dispatcher-harness.ts";
 
 export let harness: DispatcherHarness;
 
 /** Opens a new harness for each test of the file that calls this. */
 export function useHarness(): void {
   beforeEach(async () => {
-    harness = await openDispatcherHarness();
+    harness = await openDispatcher();
   });
   afterEach(() => harness.dispose());
 }

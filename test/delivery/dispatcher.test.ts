@@ -3,7 +3,7 @@ import { ConfigError, LocalFailure, Rejected, Retryable } from "#src/core/errors
 import { openStore } from "#src/engine/store/open.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
-import { openDispatcherHarness, scriptedSink, waitingSink } from "./dispatcher-harness.ts";
+import { openDispatcher, scriptedSink, waitingSink } from "./dispatcher-harness.ts";
 import { commit, gapsOf, harness, ids, lag, started, stop, useHarness, values, written } from "./dispatcher-steps.ts";
 
 useHarness();
@@ -130,7 +130,7 @@ describe("delivery", () => {
     }));
     await started({ a: sink });
     await commit(values(0, 4));
-    sink.answer = () => ({ rejected: [] });
+    sink.respond = () => ({ rejected: [] });
     await harness.clock.advance(1_000);
     expect(sink.writes.map(ids)).toEqual([ids(values(0, 4)), ids(values(2, 2))]);
     expect(sink.opens).toBe(2);
@@ -152,7 +152,7 @@ describe("delivery", () => {
     expect(dispatcher.status()).toMatchObject([{ state: "retrying", attempts: 4 }]);
     await harness.clock.advance(3_600_000);
     expect(sink.writes.length).toBeLessThan(30);
-    sink.answer = () => ({ rejected: [] });
+    sink.respond = () => ({ rejected: [] });
     await harness.clock.advance(300_000);
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
     expect(harness.lines.map(({ level }) => level)).toEqual([40, 30]);
@@ -174,7 +174,7 @@ describe("delivery", () => {
     expect(harness.lines.at(-1)?.msg).toContain("a person has to change something");
     await harness.clock.advance(299_999);
     expect(sink.writes).toHaveLength(1);
-    sink.answer = () => ({ rejected: [] });
+    sink.respond = () => ({ rejected: [] });
     await harness.clock.advance(1);
     expect(dispatcher.status()).toMatchObject([{ state: "idle" }]);
     expect(await lag()).toMatchObject({ depth: 0 });
@@ -206,7 +206,7 @@ describe("delivery", () => {
 
   describe("a server that answers 410 Gone", () => {
     const gone = () => Promise.reject(new ConfigError("410 Gone", { reason: "gone" }));
-    const at = (serverId: string, answer = scriptedSink().answer) => Object.assign(scriptedSink(answer), { serverId });
+    const at = (serverId: string, answer = scriptedSink().respond) => Object.assign(scriptedSink(answer), { serverId });
 
     test("ends the sink permanently, also after restarts", async () => {
       const sink = at("one", gone);
@@ -239,7 +239,7 @@ describe("delivery", () => {
       const sink = at("one", gone);
       const dispatcher = await started({ a: sink });
       await commit(values(0, 1), 1_000);
-      sink.answer = () => ({ rejected: [] });
+      sink.respond = () => ({ rejected: [] });
       await commit(values(1, 1), 10_000);
       expect(sink.writes).toHaveLength(1);
       const beside = await openStore({ folder: harness.folder, clock: harness.clock, locksFolder: false });
@@ -387,7 +387,7 @@ describe("stopping", () => {
 });
 
 describeService("dispatcher", async () => {
-  const own = await openDispatcherHarness();
+  const own = await openDispatcher();
   const sinks = { a: scriptedSink(), b: scriptedSink() };
   await own.store.commit({ events: values(0, 10) });
   return {

@@ -1,11 +1,11 @@
 import { expect, onTestFinished, test } from "vitest";
 import { describeLag, MIXED } from "../suites/lag-suite.ts";
-import { openDispatcherHarness, scriptedSink } from "./dispatcher-harness.ts";
+import { openDispatcher, scriptedSink } from "./dispatcher-harness.ts";
 
 describeLag("SQLite");
 
 test("the dispatcher's status counts only events that pass the filter in the lag of a sink that cannot be opened", async () => {
-  const harness = await openDispatcherHarness();
+  const harness = await openDispatcher();
   onTestFinished(() => harness.dispose());
   const sink = scriptedSink();
   sink.onOpen = () => Promise.reject(new Error("away"));

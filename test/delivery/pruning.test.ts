@@ -6,7 +6,7 @@ import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createEventLogPruning } from "#src/engine/delivery/event-log-pruning.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
-import { type DispatcherHarness, openDispatcherHarness } from "./dispatcher-harness.ts";
+import { type DispatcherHarness, openDispatcher } from "./dispatcher-harness.ts";
 import { harness, useHarness } from "./dispatcher-steps.ts";
 
 useHarness();
@@ -83,7 +83,7 @@ test("pruning continues with the next run after a failed run", async () => {
 });
 
 describeService("pruning", async () => {
-  const own = await openDispatcherHarness();
+  const own = await openDispatcher();
   metrics = createMetrics();
   return { service: pruning(own), quiet: () => expect(own.clock.sleepers()).toBe(0), dispose: own.dispose };
 });

@@ -65,8 +65,8 @@ describe("the sequence numbers of a sink", () => {
 
   test("are used once each for events accepted early and for the other events of the batch, which are retried", async () => {
     const sink = listener();
-    const take = sink.answer;
-    sink.answer = async (batch, signal, accepted, offer) => {
+    const take = sink.respond;
+    sink.respond = async (batch, signal, accepted, offer) => {
       await take(batch, signal, accepted, offer);
       if (batch.length < 4) return { rejected: [] };
       accepted?.(1);
@@ -79,8 +79,8 @@ describe("the sequence numbers of a sink", () => {
 
   test("include the number of an event that became a dead letter after its last retry", async () => {
     const sink = listener();
-    const take = sink.answer;
-    sink.answer = async (batch, ...rest) => {
+    const take = sink.respond;
+    sink.respond = async (batch, ...rest) => {
       await take(batch, ...rest);
       if (batch[0]?.id === valueEvent(0).id) throw new Rejected("not this one");
       return { rejected: [] };

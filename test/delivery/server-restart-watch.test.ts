@@ -87,10 +87,10 @@ describe("a restarted server", () => {
     const sink = mortalSink();
     await started({ a: sink }, { retry: { first: "1m", max: "1m" } });
     await minutes(0, 1);
-    sink.answer = () => Promise.reject(new Retryable("away"));
+    sink.respond = () => Promise.reject(new Retryable("away"));
     await minutes(1, 60);
     const tries = sink.writes.flat().length;
-    sink.answer = () => ({ rejected: [] });
+    sink.respond = () => ({ rejected: [] });
     await harness.clock.advance(2 * MINUTE);
     const caughtUp = since(sink, tries);
     expect(caughtUp).toEqual(ids(values(1, 60)));
@@ -162,7 +162,7 @@ describe("a restarted server", () => {
     expect(sink.looks).toBeGreaterThanOrEqual(19);
     expect(sink.looks).toBeLessThanOrEqual(21);
     const before = sink.looks;
-    sink.answer = () => Promise.reject(new Retryable("away"));
+    sink.respond = () => Promise.reject(new Retryable("away"));
     await commit(values(0, 1), 2 * SECOND);
     expect(sink.looks).toBeGreaterThan(before);
   });

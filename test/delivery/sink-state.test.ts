@@ -22,7 +22,7 @@ describe("the state of a sink", () => {
     await commit(values(0, 2));
     expect(await remembered()).toEqual({ [valueEvent(0).id]: { ticket: 1 }, [valueEvent(1).id]: { ticket: 1 } });
     expect(await lag()).toMatchObject({ remembered: 2 });
-    sink.answer = () => ({ rejected: [], stateChanges: new Map([[valueEvent(0).id, null]]) });
+    sink.respond = () => ({ rejected: [], stateChanges: new Map([[valueEvent(0).id, null]]) });
     await commit([valueEvent(7)]);
     expect(Object.keys(await remembered())).toEqual([valueEvent(1).id]);
   });
@@ -136,7 +136,7 @@ describe("the tick function of a sink", () => {
   test("is never called during a write", async () => {
     const { sink, at } = ticking(() => expect(sink.faults).toEqual([]));
     const { promise, resolve } = Promise.withResolvers<Receipt>();
-    sink.answer = () => promise;
+    sink.respond = () => promise;
     await started({ a: sink });
     await commit(values(0, 1), 25_000);
     expect(at).toEqual([0]);

@@ -3,12 +3,12 @@ import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../sample-events.ts";
 import { sized } from "../sizes.ts";
 import { describeUrgent } from "../suites/urgent-suite.ts";
-import { openDispatcherHarness } from "./dispatcher-harness.ts";
+import { openDispatcher } from "./dispatcher-harness.ts";
 
 describeUrgent("the state in a folder", 20_000, sized(100, 30));
 
 test("an event that is being sent when another process starts a replay is sent again after the older replayed events", async () => {
-  const { folder, clock, store, dispose } = await openDispatcherHarness();
+  const { folder, clock, store, dispose } = await openDispatcher();
   onTestFinished(dispose);
   const ids = async () => (await store.outbox.next("a", 10)).events.map(({ event }) => event.id);
   await store.outbox.register("a", "beginning");

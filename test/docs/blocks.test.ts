@@ -7,7 +7,7 @@ import { Config } from "#src/app/config/config.ts";
 import { listOptionPaths } from "#src/app/config/schema-lookup.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { completeProgram } from "../cli/complete-program.ts";
-import { blocksIn, codeSpansIn, type Page, pages } from "./markdown.ts";
+import { blocksIn, inlineCodeIn, type Page, pages } from "./markdown.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const program = await completeProgram();
@@ -21,7 +21,7 @@ const SHELLS = new Set(["sh", "bash", "console", "shell"]);
 function commandLines(page: Page): readonly string[] {
   const blocks = blocksIn(page).filter(({ language }) => SHELLS.has(language));
   const lines = blocks.flatMap(({ text }) => text.replaceAll(/\\\n\s*/g, " ").split("\n"));
-  const spans = codeSpansIn(page).filter((span) => /^(\.\/)?(plenum|npm|npx) /.test(span));
+  const spans = inlineCodeIn(page).filter((span) => /^(\.\/)?(plenum|npm|npx) /.test(span));
   return [...lines, ...spans].map((line) => line.replace(/^\s*\$ /, "").trim());
 }
 

@@ -41,7 +41,7 @@ export function blocksIn({ file, text }: Page): readonly Block[] {
 }
 
 /** Text between single backticks, outside of blocks. */
-export function codeSpansIn({ text }: Page): readonly string[] {
+export function inlineCodeIn({ text }: Page): readonly string[] {
   return [...withoutBlocks(text).matchAll(/(?<!`)`([^`\n]+)`(?!`)/g)].map(([, code = ""]) => code);
 }
 

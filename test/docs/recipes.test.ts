@@ -36,7 +36,7 @@ const EVENTS = [...sampleOfEveryKind(), valueEvent(1, "10043", true)];
 const SAMPLES_AT = Date.parse("2026-11-02T06:20:00Z") / 1_000;
 
 /** Code spans after a mark, e.g. in a table cell. */
-function markedSpans({ text }: Page, mark: string): readonly string[] {
+function markedCode({ text }: Page, mark: string): readonly string[] {
   return [...text.matchAll(new RegExp(`<!-- ${mark} --> \`([^\`]+)\``, "g"))].map(([, code = ""]) => code);
 }
 
@@ -103,7 +103,7 @@ test.skipIf(absent("victoria-metrics"))(
     const server = stopAfterTest(await startVictoriaMetrics());
     await writeSamples("grafana-victoriametrics.md", server.url);
     await fetch(`${server.url}/internal/force_flush`);
-    const queries = markedSpans(recipe("grafana-victoriametrics"), "promql");
+    const queries = markedCode(recipe("grafana-victoriametrics"), "promql");
     expect(queries.length).toBe(7);
     for (const query of queries) {
       const search = new URLSearchParams({ query, time: String(SAMPLES_AT + 1) });
@@ -117,7 +117,7 @@ test.skipIf(absent("victoria-metrics"))(
 test.skipIf(absent("influxd"))("the InfluxDB queries in the recipe return the data that the sink wrote", async () => {
   const server = stopAfterTest(await startInflux());
   await writeSamples("grafana-influxdb.md", server.url);
-  const queries = markedSpans(recipe("grafana-influxdb"), "influxql");
+  const queries = markedCode(recipe("grafana-influxdb"), "influxql");
   expect(queries.length).toBe(5);
   for (const written of queries) {
     // Grafana replaces these variables.

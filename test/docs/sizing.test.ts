@@ -72,7 +72,7 @@ describe("the documented duration of a first start", () => {
 });
 
 /** Expects 85 to 110 % of the documented time, or up to a second less. */
-function expectAbout(ms: number, saidMs: number): void {
-  expect(ms).toBeLessThanOrEqual(saidMs * 1.1);
-  expect(ms).toBeGreaterThanOrEqual(Math.min(saidMs * 0.85, saidMs - SECOND));
+function expectAbout(ms: number, statedMs: number): void {
+  expect(ms).toBeLessThanOrEqual(statedMs * 1.1);
+  expect(ms).toBeGreaterThanOrEqual(Math.min(statedMs * 0.85, statedMs - SECOND));
 }

@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test } from "vitest";
 import { describeMetrics } from "../../tools/reference/metrics.ts";
 import { absent, startVictoriaMetrics } from "../real-servers.ts";
-import { codeSpansIn, pages } from "./markdown.ts";
+import { inlineCodeIn, pages } from "./markdown.ts";
 
 /** Metrics and expressions in the documents. */
 
@@ -24,7 +24,7 @@ test.skipIf(absent("victoria-metrics"))("VictoriaMetrics accepts the expressions
   onTestFinished(() => server.stop());
   const expressions = pages
     .filter(({ file }) => file === "docs/operations.md")
-    .flatMap(codeSpansIn)
+    .flatMap(inlineCodeIn)
     .filter((span) => span.includes("plenum_"))
     .map((span) => span.replaceAll("\\|", "|"));
   expect(expressions.length).toBeGreaterThan(8);

@@ -23,7 +23,7 @@ const holders = fc
     fc.integer({ min: 0, max: SOURCES.length }),
     fc.array(fc.option(fc.constantFrom(...NAMES, "gone")), { minLength: SOURCES.length, maxLength: SOURCES.length }),
   )
-  .map(([count, held]) => SOURCES.slice(0, count).map((source, n): SourceHolder => [source, held[n] ?? null]));
+  .map(([count, owned]) => SOURCES.slice(0, count).map((source, n): SourceHolder => [source, owned[n] ?? null]));
 
 function loadsOf(members: readonly MemberCandidate[], shares: ReadonlyMap<string, string | null>): readonly number[] {
   const taking = members.filter(({ acceptsSources }) => acceptsSources);
@@ -31,11 +31,11 @@ function loadsOf(members: readonly MemberCandidate[], shares: ReadonlyMap<string
 }
 
 /** The minimum: each member keeps up to an even share, and the members with most sources keep the larger shares. */
-function fewestMoves(members: readonly MemberCandidate[], held: readonly SourceHolder[]): number {
+function fewestMoves(members: readonly MemberCandidate[], owned: readonly SourceHolder[]): number {
   const taking = members.filter(({ acceptsSources }) => acceptsSources);
-  const counts = taking.map(({ name }) => held.filter(([, holder]) => holder === name).length);
-  const base = Math.floor(held.length / taking.length);
-  const larger = held.length % taking.length;
+  const counts = taking.map(({ name }) => owned.filter(([, holder]) => holder === name).length);
+  const base = Math.floor(owned.length / taking.length);
+  const larger = owned.length % taking.length;
   return counts
     .toSorted((a, b) => b - a)
     .reduce((sum, count, n) => sum + Math.max(0, count - (n < larger ? base + 1 : base)), 0);
@@ -44,21 +44,21 @@ function fewestMoves(members: readonly MemberCandidate[], held: readonly SourceH
 describe("assignSources", () => {
   test("assignSources assigns each source to one member, evenly, with the fewest moves", () => {
     fc.assert(
-      fc.property(sharers, holders, (members, held) => {
-        const shares = assignSources(members, held);
-        expect([...shares.keys()].toSorted()).toEqual(held.map(([source]) => source));
+      fc.property(sharers, holders, (members, owned) => {
+        const shares = assignSources(members, owned);
+        expect([...shares.keys()].toSorted()).toEqual(owned.map(([source]) => source));
         const taking = members.filter(({ acceptsSources }) => acceptsSources).map(({ name }) => name);
         if (taking.length === 0) {
-          expect(new Set(shares.values()).size).toBeLessThanOrEqual(held.length === 0 ? 0 : 1);
+          expect(new Set(shares.values()).size).toBeLessThanOrEqual(owned.length === 0 ? 0 : 1);
           return;
         }
         expect([...shares.values()].every((name) => name !== null && taking.includes(name))).toBe(true);
         const loads = loadsOf(members, shares);
         expect(Math.max(...loads) - Math.min(...loads)).toBeLessThanOrEqual(1);
-        const moved = held.filter(
+        const moved = owned.filter(
           ([source, holder]) => holder !== null && taking.includes(holder) && shares.get(source) !== holder,
         );
-        expect(moved.length).toBe(fewestMoves(members, held));
+        expect(moved.length).toBe(fewestMoves(members, owned));
       }),
       { numRuns: 500 },
     );
@@ -66,21 +66,21 @@ describe("assignSources", () => {
 
   test("assignSources returns the same assignment for any order of its input", () => {
     fc.assert(
-      fc.property(choosySharers, holders, fc.integer({ min: 1, max: 1_000 }), (members, held, stride) => {
+      fc.property(choosySharers, holders, fc.integer({ min: 1, max: 1_000 }), (members, owned, stride) => {
         const turned = <T>(list: readonly T[]) =>
           list
             .map((each, n) => ({ each, at: (n * 7_919 * stride) % 1_009 }))
             .toSorted((a, b) => a.at - b.at)
             .map(({ each }) => each);
-        expect(assignSources(turned(members), turned(held))).toEqual(assignSources(members, held));
+        expect(assignSources(turned(members), turned(owned))).toEqual(assignSources(members, owned));
       }),
     );
   });
 
   test("assignSources assigns each source to a member that can run it, and keeps an assignment that it returned before", () => {
     fc.assert(
-      fc.property(choosySharers, holders, (members, held) => {
-        const shares = assignSources(members, held);
+      fc.property(choosySharers, holders, (members, owned) => {
+        const shares = assignSources(members, owned);
         for (const [source, name] of shares) {
           const able = members.filter(({ acceptsSources, unable }) => acceptsSources && !unable.includes(source));
           if (able.length === 0) expect(name).toBeNull();
@@ -98,8 +98,8 @@ describe("assignSources", () => {
         choosySharers,
         holders,
         fc.array(fc.integer({ min: 0, max: 6 }), { minLength: 100, maxLength: 100 }),
-        (members, held, turns) => {
-          const now = new Map(held);
+        (members, owned, ticks) => {
+          const now = new Map(owned);
           const gone = [...now].filter(([, name]) => !members.some((member) => member.name === name));
           for (const [source] of gone) now.set(source, null);
           const looks = new Map(members.map(({ name }) => [name, new Map(now)]));
@@ -116,8 +116,8 @@ describe("assignSources", () => {
             );
             if (surplus !== undefined && !isAwaited) now.set(surplus[0], null);
           };
-          for (const [n, turn] of turns.entries()) {
-            const member = members[turn % Math.max(1, members.length)];
+          for (const [n, tick] of ticks.entries()) {
+            const member = members[tick % Math.max(1, members.length)];
             if (member === undefined) continue;
             act(member, n % 2 === 0 ? now : (looks.get(member.name) ?? now));
             looks.set(member.name, new Map(now));

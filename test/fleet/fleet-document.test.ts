@@ -11,7 +11,7 @@ const log = createLog({ level: "silent" });
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
 function fleet() {
-  const clock = createVirtualClock(Date.UTC(2026, 5, 1), { turns: 3 });
+  const clock = createVirtualClock(Date.UTC(2026, 5, 1), { ticks: 3 });
   const stateFolder = testFolder("machine");
   const documents = createMemoryTables();
   return {
@@ -58,10 +58,10 @@ test("a fleet document is read when it is opened, and a failed open leaves no li
   away.state = "fails";
   await expect(openFleetDocument({ database: away.database, key: "key", log })).rejects.toThrow("away");
   away.state = "well";
-  const asked = away.asked;
+  const requests = away.requests;
   await database.transact([database.notify("document key")]);
   await settled();
-  expect(away.asked).toBe(asked);
+  expect(away.requests).toBe(requests);
 });
 
 test("a fleet document has the result of its latest query, in whatever order responses arrive", async () => {
@@ -71,8 +71,8 @@ test("a fleet document has the result of its latest query, in whatever order res
   const answers: (() => void)[] = [];
   const slow = {
     ...database,
-    async query(...asked: Parameters<typeof database.query>) {
-      const answer = await database.query(...asked);
+    async query(...requests: Parameters<typeof database.query>) {
+      const answer = await database.query(...requests);
       await new Promise<void>((resolve) => answers.push(resolve));
       return answer;
     },

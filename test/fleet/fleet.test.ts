@@ -18,7 +18,7 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
     return {
       service: harness.createMember("a", database).fleet,
       async quiet() {
-        expect(harness.held()).toEqual([]);
+        expect(harness.owned()).toEqual([]);
         const { members } = await readFleetStatus(database);
         expect(members.filter(({ state }) => state !== "left")).toEqual([]);
       },
@@ -29,10 +29,10 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
   test("a fleet assigns all sources to its first member, and redistributes the sources when members join or stop", async () => {
     const harness = begin();
     const takeovers = () =>
-      harness.ask(
+      harness.query(
         "select from_member, to_member, reason, count(*)::int from takeover group by 1, 2, 3 order by 1, 2, 3",
       );
-    const count = (where: string) => harness.ask(`select count(*)::int from ${where}`);
+    const count = (where: string) => harness.query(`select count(*)::int from ${where}`);
     const a = await harness.member("a");
     await harness.settled(a);
     expect(await takeovers()).toEqual([[null, "a", "first", 9]]);
@@ -47,11 +47,11 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
     await b.stop();
     await harness.settled(a, c);
     expect(await count("takeover where reason = 'left'")).toEqual([[3]]);
-    expect(await harness.ask("select gone from member where name = 'b'")).toEqual([["left"]]);
+    expect(await harness.query("select gone from member where name = 'b'")).toEqual([["left"]]);
     await a.stop();
     await harness.settled(c);
     await c.stop();
-    expect(harness.held()).toEqual([]);
+    expect(harness.owned()).toEqual([]);
     expect(await count("source where holder is not null")).toEqual([[0]]);
   });
 
@@ -73,25 +73,25 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
     await harness.settled(again);
     await again.stop();
     await harness.settled(await harness.member("b", other));
-    expect(await harness.ask("select digest from meta")).toEqual([[other.configDigest]]);
+    expect(await harness.query("select digest from meta")).toEqual([[other.configDigest]]);
   });
 
   test("a fleet retains the newest 1,000 takeovers and deletes members that left long ago", async () => {
     const harness = begin();
     const a = await harness.member("a");
     await harness.settled(a);
-    await harness.ask(
+    await harness.query(
       "insert into takeover (source, to_member, epoch, at, reason) select 'x', 'y', n, now(), 'joined' from generate_series(1, 1200) n",
     );
-    await harness.ask(
+    await harness.query(
       `insert into member (name, incarnation, host, version, page, started_at, seen_at, gone, digest)
        select 'old', incarnation, host, version, page, started_at, now() - interval '2 days', 'lost', digest from member where name = 'a'`,
     );
     expect((await a.fleet.status()).members.map(({ name }) => name)).toEqual(["a"]);
     const b = await harness.member("b");
     await harness.settled(a, b);
-    expect(await harness.ask("select count(*)::int from takeover")).toEqual([[1_000]]);
-    expect(await harness.ask("select name from member order by name")).toEqual([["a"], ["b"]]);
+    expect(await harness.query("select count(*)::int from takeover")).toEqual([[1_000]]);
+    expect(await harness.query("select name from member order by name")).toEqual([["a"], ["b"]]);
   });
 
   test("all members read the same fleet document, and can remove only the version that they have read", async () => {
@@ -105,9 +105,9 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
     expect([first.read(), first.version()]).toEqual([{ at: 1 }, '{"at":1}']);
     await expect.poll(() => second.read(), { interval: 5 }).toEqual({ at: 1 });
     const listeners = "from pg_stat_activity where query like 'listen%'";
-    expect(await harness.ask(`select count(pg_terminate_backend(pid))::int ${listeners}`)).not.toEqual([[0]]);
-    await expect.poll(() => harness.ask(`select 1 ${listeners}`)).not.toEqual([]);
-    await harness.ask("update fleet_document set body = '{\"at\":2}'");
+    expect(await harness.query(`select count(pg_terminate_backend(pid))::int ${listeners}`)).not.toEqual([[0]]);
+    await expect.poll(() => harness.query(`select 1 ${listeners}`)).not.toEqual([]);
+    await harness.query("update fleet_document set body = '{\"at\":2}'");
     expect(await first.remove()).toBe(false);
     expect(first.read()).toEqual({ at: 2 });
     await second.refresh();

@@ -16,7 +16,7 @@ const log = createLog({ level: "silent" });
 const AT = "2026-06-01T00:00:00.000Z";
 
 describeService("the kill switch of a fleet", async () => {
-  const clock = createVirtualClock(0, { turns: 3 });
+  const clock = createVirtualClock(0, { ticks: 3 });
   const { database } = createMemoryTables().connect();
   const service = createFleetKillSwitch({ database, clock, log });
   return {
@@ -30,7 +30,7 @@ describeService("the kill switch of a fleet", async () => {
 
 describe("the kill switch of a fleet", () => {
   async function twoMembers() {
-    const clock = createVirtualClock(0, { turns: 3 });
+    const clock = createVirtualClock(0, { ticks: 3 });
     const documents = createMemoryTables();
     const connections = [documents.connect(), documents.connect()] as const;
     const switches = connections.map(({ database }) => createFleetKillSwitch({ database, clock, log }));
@@ -64,7 +64,7 @@ describe("the kill switch of a fleet", () => {
   });
 
   test("the kill switch of a fleet logs once after two seconds that the database is unavailable, and once that the database is back", async () => {
-    const clock = createVirtualClock(0, { turns: 3 });
+    const clock = createVirtualClock(0, { ticks: 3 });
     const connection = createMemoryTables().connect();
     const { log: counting, lines } = countingLog(100);
     const killSwitch = createFleetKillSwitch({ database: connection.database, clock, log: counting });
@@ -88,9 +88,9 @@ describe("the kill switch of a fleet", () => {
       connections[0].state = state;
       await clock.advance(2_001);
       expect([first.isThrown(), second.isThrown()]).toEqual([true, false]);
-      const asked = connections[0].asked;
+      const requests = connections[0].requests;
       await clock.advance(60_000);
-      expect(connections[0].asked - asked, "looks in a minute").toBeLessThan(90);
+      expect(connections[0].requests - requests, "looks in a minute").toBeLessThan(90);
       connections[0].state = "well";
       await clock.advance(2_000);
       expect(first.isThrown()).toBe(false);
@@ -135,8 +135,8 @@ describe("the kill switch of a fleet", () => {
     const query = database.query;
     const between = {
       ...database,
-      async query(...asked: Parameters<typeof query>) {
-        const answer = await query(...asked);
+      async query(...requests: Parameters<typeof query>) {
+        const answer = await query(...requests);
         await throwFleetKillSwitch(database, { by: "another", at: AT });
         return answer;
       },

@@ -4,14 +4,14 @@ import type { Clock } from "#src/core/runtime/clock.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
 /** Executes the statements of `src/scale/fleet` in memory. `fleet.test.ts` and `faults.test.ts` test the real tables. */
-export type MemoryTables = ReturnType<typeof createMemoryTables>;
+export type InMemoryTables = ReturnType<typeof createMemoryTables>;
 
 export interface MemoryLink {
   readonly database: StateDatabase;
   /** `fails`: each call is rejected at once. `stalls`: no call is answered. */
   state: "well" | "fails" | "stalls";
   hears: boolean;
-  asked: number;
+  requests: number;
 }
 
 type Member = ReturnType<typeof newMember>;
@@ -187,16 +187,16 @@ export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 })
     digest: () => digest,
     connect(): MemoryLink {
       async function reached<T>(work: () => T | Promise<T>): Promise<T> {
-        link.asked += 1;
+        link.requests += 1;
         if (link.state === "fails") throw new Retryable("The database is away.");
         if (link.state === "stalls") return new Promise(() => {});
         return work();
       }
-      const answerTo = (asked: SqlQuery): SqlResult => ({ command: "", rows: run(asked) });
-      const query = (text: string, values: SqlValues = []) => reached(() => answerTo({ text, values }));
-      const queries = (all: readonly SqlQuery[]) => reached(() => all.map(answerTo));
+      const replyTo = (requests: SqlQuery): SqlResult => ({ command: "", rows: run(requests) });
+      const query = (text: string, values: SqlValues = []) => reached(() => replyTo({ text, values }));
+      const queries = (all: readonly SqlQuery[]) => reached(() => all.map(replyTo));
       const link: MemoryLink = {
-        ...{ state: "well", hears: true, asked: 0 },
+        ...{ state: "well", hears: true, requests: 0 },
         database: {
           ...{ name: "in memory", table: (name) => name, query },
           transact: queries,

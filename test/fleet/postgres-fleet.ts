@@ -33,13 +33,13 @@ export function fleetsInPostgres(hasOwnClock = false) {
 export function createPostgresFleet(server: Pick<RealServer, "port">) {
   schemas += 1;
   const schema = `fleet_${process.pid}_${schemas}`;
-  const begun: { readonly member: string; readonly lease: Lease; isOver: boolean }[] = [];
+  const started: { readonly member: string; readonly lease: Lease; isOver: boolean }[] = [];
   const faults: string[] = [];
   const endings: (() => Promise<void>)[] = [];
   const log = createLog({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
 
   function judge(): void {
-    const valid = begun.filter(({ lease }) => lease.remainingMs() > 0);
+    const valid = started.filter(({ lease }) => lease.remainingMs() > 0);
     for (const { member, lease } of valid) {
       const other = valid.find((each) => each.lease.source === lease.source && each.lease !== lease);
       if (other !== undefined) faults.push(`${member} and ${other.member} hold ${lease.source} at once`);
@@ -49,10 +49,10 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
 
   function record(member: string, lease: Lease) {
     const { source, epoch } = lease;
-    const former = begun.filter((each) => each.lease.source === source && each.lease.epoch >= epoch);
+    const former = started.filter((each) => each.lease.source === source && each.lease.epoch >= epoch);
     if (former.length > 0) faults.push(`${member} holds ${source} with the old epoch ${epoch}`);
     const entry = { member, lease, isOver: false };
-    begun.push(entry);
+    started.push(entry);
     judge();
     return entry;
   }
@@ -63,16 +63,16 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
       ...{ clock: systemClock, log, migrate: true, connections: 3 },
     });
 
-  const heldBy = (member: string) =>
-    begun
+  const ownedBy = (member: string) =>
+    started
       .filter((each) => each.member === member && !each.isOver && each.lease.remainingMs() > 0)
       .map(({ lease }) => lease.source)
       .toSorted();
 
-  const held = () => [...new Set(begun.flatMap(({ member }) => heldBy(member)))].toSorted();
+  const owned = () => [...new Set(started.flatMap(({ member }) => ownedBy(member)))].toSorted();
 
   function createMember(name: string, database: StateDatabase, options: MemberOptions = {}) {
-    async function hold(lease: Lease): Promise<RunningSource> {
+    async function run(lease: Lease): Promise<RunningSource> {
       const entry = record(name, lease);
       const end = () => {
         entry.isOver = true;
@@ -86,7 +86,7 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
       name,
       sources: SOURCES,
       configDigest: "0123456789abcdef",
-      startSource: hold,
+      startSource: run,
       metrics,
       timing: TIMING,
       ...{ pageUrl: () => "http://127.0.0.1:8080", clock: systemClock, log: log.child({ member: name }) },
@@ -96,7 +96,7 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
   }
 
   return {
-    ...{ faults, createMember, held },
+    ...{ faults, createMember, owned },
     async member(name: string, options: MemberOptions = {}) {
       const network = await startDatabaseProxy(server.port);
       const connected = await open(network.port);
@@ -120,11 +120,11 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
       await fleet.start(killed.signal);
       return {
         ...{ name, fleet, metrics, crash },
-        holding: () => heldBy(name),
+        holding: () => ownedBy(name),
         stop: () => end(() => fleet.stop(2_000)),
       };
     },
-    ask: (text: string) => queryPostgres(server, "postgres", `set search_path = ${schema}; ${text}`),
+    query: (text: string) => queryPostgres(server, "postgres", `set search_path = ${schema}; ${text}`),
     async database() {
       const database = await open(server.port);
       endings.push(() => database.close());
@@ -135,7 +135,7 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
       const state = () => {
         const counts = members.map((member) => member.holding().length);
         const isEven = Math.max(...counts) - Math.min(...counts) <= 1;
-        return [isEven, held().length, ...members.flatMap((member) => member.holding()).toSorted()];
+        return [isEven, owned().length, ...members.flatMap((member) => member.holding()).toSorted()];
       };
       await expect.poll(state, { interval: 20 }).toEqual([true, SOURCES.length, ...SOURCES]);
     },

@@ -29,8 +29,8 @@ describe("a member without renewals", () => {
       a.link.state = state;
       await a.start();
       await clock.advance(3_600_000);
-      expect(a.link.asked).toBeGreaterThan(800);
-      expect(a.link.asked).toBeLessThan(7_200);
+      expect(a.link.requests).toBeGreaterThan(800);
+      expect(a.link.requests).toBeLessThan(7_200);
       expect(a.warnings()).toBe(1);
       expect(a.fleet.notices()).toEqual([
         `The fleet's database in memory cannot be asked: ${cause} Nothing is polled here, because nothing could be committed; it goes on by itself.`,
@@ -151,9 +151,9 @@ describe("a member without renewals", () => {
     const wellTransact = a.link.database.transact;
     let lost = 0;
     Object.assign(a.link.database, {
-      transact: (asked: Parameters<typeof wellTransact>[0]) => {
-        const isTake = asked[0]?.text.includes("with free as") === true;
-        const answer = wellTransact(asked);
+      transact: (requests: Parameters<typeof wellTransact>[0]) => {
+        const isTake = requests[0]?.text.includes("with free as") === true;
+        const answer = wellTransact(requests);
         if (!isTake || lost > 0) return answer;
         lost += 1;
         return Promise.reject(new Error("The response was lost."));

@@ -69,12 +69,12 @@ describe("members of a fleet", () => {
     const { clock } = startNewFleet();
     const [a] = await started("a");
     a.link.hears = false;
-    const asked = a.link.asked;
+    const requests = a.link.requests;
     const b = fleet.member("b");
     await b.start();
     await clock.advance(28_000);
     // Nine renewals, and one look at the heartbeats every second.
-    expect([a.link.asked - asked, a.holding().length]).toEqual([9 + 28, 9]);
+    expect([a.link.requests - requests, a.holding().length]).toEqual([9 + 28, 9]);
     await clock.advance(2_000);
     expect(a.stops.length).toBeGreaterThan(0);
   });
@@ -114,7 +114,7 @@ describe("a registration", () => {
     const fromMs = clock.monotonic();
     expect(errorText(await second.refused())).toMatch(/^Another member with the name a runs in this fleet already/);
     expect(clock.monotonic() - fromMs).toBeLessThan(4_200);
-    expect(second.link.asked).toBeLessThanOrEqual(20);
+    expect(second.link.requests).toBeLessThanOrEqual(20);
     expect(a.holding()).toHaveLength(9);
   });
 

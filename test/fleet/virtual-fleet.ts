@@ -12,7 +12,7 @@ export const START_MS = Date.UTC(2026, 5, 1);
 export const SOURCES = Array.from({ length: 9 }, (_, n) => `s${n}`);
 
 export function createVirtualFleet(sources: readonly string[]) {
-  const clock = createVirtualClock(START_MS, { turns: 12 });
+  const clock = createVirtualClock(START_MS, { ticks: 12 });
   const tables = createMemoryTables(clock);
   const all: { readonly member: string; readonly lease: Lease }[] = [];
   /** Two members that held one source at once, and epochs that did not rise. */
@@ -57,7 +57,7 @@ export function createVirtualFleet(sources: readonly string[]) {
     const leases: Lease[] = [];
     const stops: (readonly [source: string, deadlineMs: number])[] = [];
 
-    async function hold(lease: Lease): Promise<RunningSource> {
+    async function run(lease: Lease): Promise<RunningSource> {
       leases.push(lease);
       judge(name, lease);
       if (does.startMs > 0) await clock.sleep(does.startMs);
@@ -78,7 +78,7 @@ export function createVirtualFleet(sources: readonly string[]) {
       name,
       sources,
       configDigest: "0123456789abcdef",
-      startSource: hold,
+      startSource: run,
       clock,
       log,
       metrics,

@@ -48,11 +48,11 @@ describe("commands in hints", () => {
 
   test("an option that a hint names without a command exists", () => {
     const knownOptions = new Set(listAllOptions());
-    const unknown = listHints().flatMap(({ place, text }) =>
+    const unknown = listHints().flatMap(({ location, text }) =>
       [...text.matchAll(/(?<![\w-])--[a-z][a-z-]+/g)]
         .map(([option]) => option)
         .filter((option) => !knownOptions.has(option) && !FOREIGN_OPTIONS.has(option))
-        .map((option) => `${place} ${option}`),
+        .map((option) => `${location} ${option}`),
     );
     expect(unknown).toEqual([]);
     expect(lines.length).toBeGreaterThan(30);
@@ -114,11 +114,11 @@ describe("configuration keys in hints", () => {
 const VALUE = /\b([a-z][a-z_.]*): (true|false|[a-z]+\d?)\b(?! )/;
 
 test("files named in hints exist", () => {
-  const missingFiles = listHints().flatMap(({ place, text }) =>
+  const missingFiles = listHints().flatMap(({ location, text }) =>
     [...text.matchAll(/\b[\w/-]+\.(?:yaml|md|example)\b(?!\.\w)/g)]
       .map(([file]) => file)
       .filter((file) => !existsSync(join(repositoryRoot, file)))
-      .map((file) => `${place} ${file}`),
+      .map((file) => `${location} ${file}`),
   );
   expect(missingFiles).toEqual([]);
 });
@@ -126,5 +126,5 @@ test("files named in hints exist", () => {
 test("the test covers more than 150 hints, and no hint is empty", () => {
   const all = listHints();
   expect(all.length).toBeGreaterThan(150);
-  for (const { place, text } of all) expect(text.length, place).toBeGreaterThan(5);
+  for (const { location, text } of all) expect(text.length, location).toBeGreaterThan(5);
 });

@@ -2,7 +2,7 @@ import { programs, textOf } from "../structure/imports.ts";
 
 /** A text for people in the sources. A placeholder of a template becomes `…`. */
 export interface SourceText {
-  readonly place: string;
+  readonly location: string;
   readonly text: string;
 }
 
@@ -24,7 +24,7 @@ export function listHints(): readonly SourceText[] {
     const code = textOf(file);
     return [...code.matchAll(/\bhint:([^\n]*(?:\n\s+[?:"'`][^\n]*)*)/g)].flatMap((found) => {
       const line = code.slice(0, found.index).split("\n").length;
-      return listLiterals(found[1] ?? "").map((text) => ({ place: `${file}:${line}`, text }));
+      return listLiterals(found[1] ?? "").map((text) => ({ location: `${file}:${line}`, text }));
     });
   });
 }
@@ -38,7 +38,7 @@ export function listCommandLines(): readonly SourceText[] {
         /^\s*(\*|\/\/|\/\*)/.test(line)
           ? []
           : [...line.matchAll(/\\?`plenum ([a-z][^`\\]*)\\?`/g)].map((found) => ({
-              place: `${file}:${n + 1}`,
+              location: `${file}:${n + 1}`,
               text: (found[1] ?? "").replaceAll(/\$\{[^}]*\}/g, "…"),
             })),
       ),

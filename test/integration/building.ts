@@ -7,7 +7,7 @@ import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { blocksIn, pages } from "../docs/markdown.ts";
-import { runIfInstalled, say } from "../packages/real-run.ts";
+import { print, runIfInstalled } from "../packages/real-run.ts";
 import { type Running, runPlenum } from "../plenum-process.ts";
 import { programPath, startMosquitto, temporaryFolder } from "../real-servers.ts";
 
@@ -84,7 +84,7 @@ export async function watchTopics(client: MqttClient, ...filters: readonly strin
   return {
     payloads: payloads as ReadonlyMap<string, string>,
     /** Returns the seconds until `holds` returns true; rejects after `withinS`. */
-    until: (what: string, withinS: number, holds: () => boolean) =>
+    until: (what: string, withinS: number, condition: () => boolean) =>
       new Promise<number>((resolve, reject) => {
         const startMs = performance.now();
         const end = (error?: Error) => {
@@ -93,7 +93,7 @@ export async function watchTopics(client: MqttClient, ...filters: readonly strin
           if (error === undefined) resolve((performance.now() - startMs) / 1_000);
           else reject(error);
         };
-        const check = () => holds() && end();
+        const check = () => condition() && end();
         const timer = setTimeout(() => end(new Error(`Not within ${withinS} s: ${what}`)), withinS * 1_000);
         listeners.add(check);
         check();
@@ -113,6 +113,7 @@ export async function runAgainst(
   const folder = process.argv[2] ?? join(tmpdir(), name.replace(" ", "-"));
   const missing = programs.map((file) => join(folder, file)).filter((file) => !existsSync(file));
   if (programPath("mosquitto") === null) missing.push("mosquitto");
-  if (missing.length > 0) return say(`Not run: missing ${missing.join(", ")}. ${install.replaceAll("FOLDER", folder)}`);
+  if (missing.length > 0)
+    return print(`Not run: missing ${missing.join(", ")}. ${install.replaceAll("FOLDER", folder)}`);
   await runIfInstalled(name, [], () => work(folder));
 }

@@ -42,13 +42,13 @@ await runAgainst({ name: "plenum-fuxa 1.3.4", programs: [MAIN], install }, async
     if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`);
     return response;
   };
-  const shown = async (...ids: readonly string[]): Promise<readonly unknown[]> => {
+  const displayed = async (...ids: readonly string[]): Promise<readonly unknown[]> => {
     const response = await request(`getTagValue?${new URLSearchParams({ ids: JSON.stringify(ids) })}`);
     return ((await response.json()) as readonly { readonly value?: unknown }[]).map(({ value }) => value);
   };
-  const pollUntil = async (what: string, holds: () => Promise<boolean>): Promise<number> => {
+  const pollUntil = async (what: string, condition: () => Promise<boolean>): Promise<number> => {
     const startMs = performance.now();
-    while (!(await holds())) {
+    while (!(await condition())) {
       if (performance.now() - startMs > PATIENCE_S * 1_000) throw new Error(`Not within ${PATIENCE_S} s: ${what}`);
       await new Promise((resolve) => setTimeout(resolve, 200));
     }
@@ -69,34 +69,34 @@ await runAgainst({ name: "plenum-fuxa 1.3.4", programs: [MAIN], install }, async
 
     const values = TAGS.map((id) => `value-${id}`);
     await pollUntil("20 values", async () =>
-      (await shown(...values)).every((value) => value !== null && value !== undefined),
+      (await displayed(...values)).every((value) => value !== null && value !== undefined),
     );
     const published = TAGS.map((id) => payloads.get(`plenum/main/12/tag/${id}/value/plain`));
-    const shownValues = await shown(...values);
+    const displayedValues = await displayed(...values);
     report(
       "shows 20 values as published",
-      shownValues.every((value, n) => value === Number(published[n])),
+      displayedValues.every((value, n) => value === Number(published[n])),
     );
-    const qualities = await shown(...TAGS.map((id) => `quality-${id}`));
+    const qualities = await displayed(...TAGS.map((id) => `quality-${id}`));
     report(
       "shows 20 qualities",
       qualities.every((quality) => quality === "good"),
       qualities.join(),
     );
-    report("shows the worker as online", (await shown("worker"))[0] === "online");
+    report("shows the worker as online", (await displayed("worker"))[0] === "online");
 
     await request("setTagValue", { tags: [{ id: "setpoint", value: 21.5 }] });
-    const isWritten = async () => (await shown(`value-${WRITTEN_TAG}`))[0] === 21.5;
+    const isWritten = async () => (await displayed(`value-${WRITTEN_TAG}`))[0] === 21.5;
     const writtenS = await pollUntil("the written value", isWritten);
     const isInForce = building.simulator.truth.value(WRITTEN_TAG, Date.now()) === 21.5;
     report(`writes 21.5 and shows it after ${writtenS.toFixed(1)} s`, isInForce);
 
     building.changeToken({ sites: [1] });
-    const isStale = async () => (await shown(`quality-${READ_TAG}`))[0] === "stale";
+    const isStale = async () => (await displayed(`quality-${READ_TAG}`))[0] === "stale";
     report(`shows a lost site as stale after ${(await pollUntil("stale", isStale)).toFixed(1)} s`, true);
 
     await worker.end("SIGKILL");
-    const isOffline = async () => (await shown("worker"))[0] === "offline";
+    const isOffline = async () => (await displayed("worker"))[0] === "offline";
     report(`shows the killed worker as offline after ${(await pollUntil("offline", isOffline)).toFixed(1)} s`, true);
   } catch (error) {
     process.stderr.write(program.output());

@@ -45,8 +45,8 @@ await runAgainst({ name: "plenum-home-assistant 2025.4.4", programs: ["bin/hass"
   try {
     const { payloads, until } = await watchTopics(building.client, "ha/#", "plenum/#");
     let worker = await building.startWorker();
-    const isShown = () => !["unavailable", "unknown", undefined].includes(payloads.get(SENSOR));
-    const awaitValue = () => until("a value of the sensor", PATIENCE_S, isShown);
+    const isDisplayed = () => !["unavailable", "unknown", undefined].includes(payloads.get(SENSOR));
+    const awaitValue = () => until("a value of the sensor", PATIENCE_S, isDisplayed);
     await awaitValue();
     const { value } = JSON.parse(payloads.get(`plenum/main/12/tag/${READ_TAG}/value`) ?? "{}");
     report(`the sensor shows ${payloads.get(SENSOR)}`, Number(payloads.get(SENSOR)) === value, String(value));

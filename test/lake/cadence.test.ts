@@ -41,7 +41,7 @@ test("a tag that is read every N seconds has 3600 / N rows an hour in the Parque
   const rowsPerHour = `
     SELECT tag_id, is_first, hour_number, count(*) AS rows FROM (${readings})
     WHERE hour_number BETWEEN 1 AND ${HOURS - 1} GROUP BY tag_id, is_first, hour_number`;
-  const counts = await lake.ask(
+  const counts = await lake.query(
     `SELECT is_first, count(*) > 40 AND min(rows) >= if(is_first, 11, 3) AND max(rows) <= if(is_first, 13, 5) AS is_as_asked
      FROM (${rowsPerHour}) GROUP BY is_first ORDER BY is_first`,
   );

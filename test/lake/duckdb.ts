@@ -15,7 +15,7 @@ export async function openLake() {
   const instance = await DuckDBInstance.create(":memory:");
   const connection = await instance.connect();
   return {
-    async ask(sql: string): Promise<readonly Readonly<Record<string, unknown>>[]> {
+    async query(sql: string): Promise<readonly Readonly<Record<string, unknown>>[]> {
       const reader = await connection.runAndReadAll(sql);
       return reader.getRowObjectsJson();
     },

@@ -104,7 +104,7 @@ const parquet = (config: object) => (context: ConnectorContext) =>
 
 const ids = (events: readonly Event[]) => events.map(({ id }) => id);
 
-async function expectKept(delivery: Delivery, events: readonly Event[], words: RegExp): Promise<void> {
+async function expectStored(delivery: Delivery, events: readonly Event[], words: RegExp): Promise<void> {
   await delivery.commit(events);
   await delivery.says(words);
   await vi.waitFor(() => expect(delivery.otherIds).toEqual(expect.arrayContaining(ids(events))), WITHIN);
@@ -127,7 +127,7 @@ test("a wrong S3 key loses no event and delays no other sink; the right key cont
   setSecret("not-the-key");
   const delivery = await deliver(parquet(config));
   const events = values(150);
-  await expectKept(delivery, events, /does not accept the keys\. Check s3\.access_key_id/);
+  await expectStored(delivery, events, /does not accept the keys\. Check s3\.access_key_id/);
   setSecret(KEYS.secret);
   await delivery.finish();
   const lake = testFolder();
@@ -146,7 +146,7 @@ test("a full disk loses no event and delays no other sink, and delivery continue
   await delivery.settled();
   writeUntilFull(join(disk, "ballast"));
   const events = values(150, 1_000);
-  await expectKept(delivery, events, /is full \(ENOSPC\)\. Free some space; the events wait\./);
+  await expectStored(delivery, events, /is full \(ENOSPC\)\. Free some space; the events wait\./);
   rmSync(join(disk, "ballast"));
   await delivery.finish();
   await expectOnce(lake, [...before, ...events]);
@@ -198,14 +198,14 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink", () => {
     const before = values(20);
     await delivery.commit([...before, LONG_DAY]);
     await delivery.settled();
-    await database.ask("alter table plenum.value rename column quality to goodness");
+    await database.query("alter table plenum.value rename column quality to goodness");
     const events = values(150, 1_000);
-    await expectKept(delivery, events, /The table plenum\.value .*goodness|has lost its column quality/);
-    await database.ask("alter table plenum.value rename column goodness to quality");
+    await expectStored(delivery, events, /The table plenum\.value .*goodness|has lost its column quality/);
+    await database.query("alter table plenum.value rename column goodness to quality");
     await delivery.settled();
-    const rows = await database.ask("select event_id from plenum.value");
+    const rows = await database.query("select event_id from plenum.value");
     expect(rows.map(([id]) => id).sort()).toEqual(ids([...before, ...events]).toSorted());
     const hours = "select count(*)::int, count(distinct time)::int from plenum.history";
-    expect(await database.ask(hours)).toEqual([[25, 25]]);
+    expect(await database.query(hours)).toEqual([[25, 25]]);
   }, 120_000);
 });

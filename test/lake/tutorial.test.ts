@@ -67,7 +67,7 @@ test("all commands of the lake tutorial succeed, and the SQL views return the ro
 async function answersThePage(lake: Lake): Promise<void> {
   expect(queries).toHaveLength(4);
   for (const { sql, columns } of queries) {
-    const rows = await lake.ask(sql);
+    const rows = await lake.query(sql);
     expect(rows.length, sql).toBeGreaterThan(0);
     expect(Object.keys(rows[0] ?? {}), sql).toEqual(columns);
     // A missing reading of the building is a bad value, null.
@@ -79,7 +79,7 @@ async function answersThePage(lake: Lake): Promise<void> {
 async function findsConstantTags(lake: Lake): Promise<void> {
   const { sql = "" } = queries.find(({ columns }) => columns.includes("different_values")) ?? {};
   const constantTags = async (view: string) =>
-    (await lake.ask(sql.replace("history_named", view))).map((row) => `${row.tag_name}: ${row.different_values}`);
+    (await lake.query(sql.replace("history_named", view))).map((row) => `${row.tag_name}: ${row.different_values}`);
   expect(await constantTags("history_named")).toEqual(["320.001_Drift: 1", "320.001_Driftstatus: 1"]);
   expect(await constantTags("value_named")).toHaveLength(8);
   const unreadable = "SELECT * REPLACE (NULL::DOUBLE AS value_number) FROM history_named WHERE unit = 'W'";
@@ -90,20 +90,20 @@ async function findsConstantTags(lake: Lake): Promise<void> {
 
 async function namesAndCounts(lake: Lake): Promise<void> {
   const current = "SELECT count(*)::INTEGER AS tags, count(*) = count(DISTINCT tag_id) AS once FROM current_value";
-  expect(await lake.ask(current)).toEqual([{ tags: 8, once: true }]);
+  expect(await lake.query(current)).toEqual([{ tags: 8, once: true }]);
   for (const view of ["value_named", "history_named"]) {
     const named = `
       SELECT count(*) > 0 AS some, count(*) = count(tag_name) AND count(*) = count(site_name) AS named,
         count(DISTINCT (tag_id, time)) = count(*) AS once
       FROM ${view}`;
-    expect(await lake.ask(named), view).toEqual([{ some: true, named: true, once: true }]);
+    expect(await lake.query(named), view).toEqual([{ some: true, named: true, once: true }]);
   }
   const episodes = "SELECT count(*) = (SELECT count(*) FROM alarm_episode) AS same FROM alarm_duration";
-  expect(await lake.ask(episodes)).toEqual([{ same: true }]);
+  expect(await lake.query(episodes)).toEqual([{ same: true }]);
 }
 
 async function addsUp(lake: Lake): Promise<void> {
-  const days = await lake.ask(`
+  const days = await lake.query(`
     SELECT c.date, c.expected = c.had + c.nulls + c.absent + c.without_log + c.refused + c.pending AS sum,
       c.had = count(h.value_number) + count(h.value_boolean) AS had, c.series = count(DISTINCT h.tag_id) AS series
     FROM completeness c
@@ -114,5 +114,5 @@ async function addsUp(lake: Lake): Promise<void> {
   const watermark = `
     SELECT w.resolution, w.series = c.series AS series, w.waiting::INTEGER AS waiting, w.complete_until > c.last AS behind
     FROM watermark w, (SELECT max(date) AS last, any_value(series) AS series FROM completeness) c`;
-  expect(await lake.ask(watermark)).toEqual([{ resolution: "1h", series: true, waiting: 0, behind: true }]);
+  expect(await lake.query(watermark)).toEqual([{ resolution: "1h", series: true, waiting: 0, behind: true }]);
 }

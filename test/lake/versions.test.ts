@@ -3,7 +3,7 @@ import { emitEventRows } from "#connectors/shared/lake/event-rows.ts";
 import { applyRowUpdates, findColumnIndex, type LakeRow, type LakeTable } from "#connectors/shared/lake/table-model.ts";
 import { ALARM_EPISODE_TABLE, TAG_TABLE, TAG_VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
-import { openDispatcherHarness } from "../delivery/dispatcher-harness.ts";
+import { openDispatcher } from "../delivery/dispatcher-harness.ts";
 import { sampleAlarm } from "../receiver/receiver-harness.ts";
 import { replay, seed } from "../seed.ts";
 
@@ -116,7 +116,7 @@ describe("lake rows of events committed before and after the clock was set back 
   const HOUR_MS = 3_600_000;
 
   test("end the episode of an alarm that was resolved after the clock was set back", async () => {
-    const { clock, dispose, store } = await openDispatcherHarness();
+    const { clock, dispose, store } = await openDispatcher();
     onTestFinished(dispose);
     await store.outbox.register("lake", "beginning");
     clock.stepWall(HOUR_MS);

@@ -52,7 +52,7 @@ test("docs/lake/duckdb.sql has a view of every table", () => {
 describe("the DuckDB views of the lake", () => {
   test("current_value has the last value of each tag", async () => {
     await fill([value("10:00", 20), value("10:05", 21), value("10:03", 5, "other")]);
-    expect(await lake.ask("SELECT tag_id, value_number FROM current_value ORDER BY tag_id")).toEqual([
+    expect(await lake.query("SELECT tag_id, value_number FROM current_value ORDER BY tag_id")).toEqual([
       { tag_id: TAG.id, value_number: 21 },
       { tag_id: "other", value_number: 5 },
     ]);
@@ -65,7 +65,7 @@ describe("the DuckDB views of the lake", () => {
       history("08:00", "11:00", 7, true),
       history("08:00", "10:00", 3, true),
     ]);
-    expect(await lake.ask("SELECT value_number FROM history_current ORDER BY time")).toEqual([
+    expect(await lake.query("SELECT value_number FROM history_current ORDER BY time")).toEqual([
       { value_number: 7 },
       { value_number: 2 },
     ]);
@@ -81,7 +81,7 @@ describe("the DuckDB views of the lake", () => {
       { ...raised, id: "b", data: { ...raised.data, alarm: open, episode: "open" } },
       { ...resolved, time: at("09:31"), data: { ...resolved.data, alarm } },
     ]);
-    expect(await lake.ask("SELECT alarm_id, state, duration_s FROM alarm_duration ORDER BY duration_s")).toEqual([
+    expect(await lake.query("SELECT alarm_id, state, duration_s FROM alarm_duration ORDER BY duration_s")).toEqual([
       { alarm_id: ALARM.id, state: "resolved", duration_s: 5_400 },
       { alarm_id: "2", state: "active", duration_s: null },
     ]);
@@ -97,7 +97,7 @@ describe("the DuckDB views of the lake", () => {
       value("11:00", 3),
       value("11:30", 4, "nobody knows"),
     ]);
-    expect(await lake.ask("SELECT value_number, tag_name, site_name FROM value_named ORDER BY time")).toEqual([
+    expect(await lake.query("SELECT value_number, tag_name, site_name FROM value_named ORDER BY time")).toEqual([
       { value_number: 1, tag_name: "Supply", site_name: "Kvarnholmen 4" },
       { value_number: 2, tag_name: "Supply", site_name: "Kvarnholmen 4" },
       { value_number: 3, tag_name: "Return", site_name: "Kvarnholmen 4" },

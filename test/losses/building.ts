@@ -36,7 +36,7 @@ export function lossWorld(seed: number, random: SeededRandom): LossWorld {
   const gateways = new Map(siteIds.map((site) => [site, gatewaysOf(site)]));
   const all = siteIds.flatMap((site) => tags.get(site) ?? []);
   const timeZone = random.pick(["Europe/Oslo", "UTC", "America/New_York"]);
-  const often = all.filter((_, place) => place % 3 === 0);
+  const often = all.filter((_, index) => index % 3 === 0);
   const read = [
     { name: "often", every: random.pick(["30s", "1m", "2m"]), select: { ids: often } },
     { name: "seldom", every: random.pick(["3m", "5m"]), on_change: random.chance(0.5) },

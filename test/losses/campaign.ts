@@ -19,11 +19,11 @@ import { reportedGaps } from "./judge/reported-gaps.ts";
 import {
   onlyRejectedTagsAreQuarantined,
   quarantineIsEmpty,
-  quotaIsKept,
+  quotaIsMet,
   serviceIsNotFlooded,
   tokenRequestsAreRare,
 } from "./judge/requests.ts";
-import { backfillOrder, createLossHarness, type Harness, type LastingFault } from "./loss-harness.ts";
+import { createLossHarness, type Harness, type LastingFault, testBackfill } from "./loss-harness.ts";
 import { createReceivedEvents, type ReceivedEvents } from "./received-events.ts";
 
 const SECOND = 1_000;
@@ -54,11 +54,11 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
   const problems = new Map<string, Problem>();
   const story: string[] = [];
   const at = () => new Date(harness.now()).toISOString().slice(5, 19);
-  const addToStory = (text: string) => story.push(`${at()} ${text}`);
+  const logLine = (text: string) => story.push(`${at()} ${text}`);
   const note = (rule: string, texts: readonly string[]) => {
     for (const text of texts) problems.set(`${rule} ${text.split(",")[0]}`, { rule, text });
   };
-  addToStory(`sites ${world.siteIds.join()}, ${[...world.tags.values()].flat().length} tags`);
+  logLine(`sites ${world.siteIds.join()}, ${[...world.tags.values()].flat().length} tags`);
 
   async function judgeNow(): Promise<void> {
     await receivedEvents.look();
@@ -71,43 +71,43 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
   }
 
   const lastingFaults: { readonly one: LastingFault; readonly endMs: number }[] = [];
-  function beginFault(trouble: SourceFault, forMs: number): void {
-    addToStory(`${trouble.name}, for ${Math.round(forMs / SECOND)} s`);
-    lastingFaults.push({ one: harness.begin(trouble), endMs: harness.now() + forMs });
+  function beginFault(fault: SourceFault, forMs: number): void {
+    logLine(`${fault.name}, for ${Math.round(forMs / SECOND)} s`);
+    lastingFaults.push({ one: harness.begin(fault), endMs: harness.now() + forMs });
   }
-  let lookMs = harness.now() + 3 * MINUTE;
+  let checkMs = harness.now() + 3 * MINUTE;
   async function passTime(ms: number): Promise<void> {
     const untilMs = harness.now() + ms;
     while (harness.now() < untilMs) {
       const dueMs = Math.min(...lastingFaults.map(({ endMs }) => endMs));
-      await clock.advance(Math.max(0, Math.min(untilMs, dueMs, lookMs) - harness.now()));
+      await clock.advance(Math.max(0, Math.min(untilMs, dueMs, checkMs) - harness.now()));
       for (const lastingFault of lastingFaults.splice(0)) {
         if (lastingFault.endMs > harness.now()) lastingFaults.push(lastingFault);
         else {
           harness.end(lastingFault.one);
-          addToStory(`over: ${lastingFault.one.trouble.name}`);
+          logLine(`over: ${lastingFault.one.fault.name}`);
         }
       }
-      if (harness.now() >= lookMs) {
-        lookMs = harness.now() + (3 + random.below(5)) * MINUTE;
+      if (harness.now() >= checkMs) {
+        checkMs = harness.now() + (3 + random.below(5)) * MINUTE;
         await judgeNow();
       }
     }
   }
 
-  let orders = 0;
+  let backfills = 0;
   async function disturb(): Promise<void> {
     const dice = random();
     if (dice < 0.15) {
-      orders += 1;
-      const order = backfillOrder(harness, random, `order ${orders}`);
-      addToStory(
-        `${order.id}: ${order.held.resolution} ${order.held.from} to ${order.held.to}, ${order.tagIds.size} tags`,
+      backfills += 1;
+      const order = testBackfill(harness, random, `order ${backfills}`);
+      logLine(
+        `${order.id}: ${order.stored.resolution} ${order.stored.from} to ${order.stored.to}, ${order.tagIds.size} tags`,
       );
       await harness.order(order);
     } else if (dice < 0.25) {
       const how = random.chance(0.5) ? "stop" : "crash";
-      addToStory(`restart after a ${how}`);
+      logLine(`restart after a ${how}`);
       await harness.restart(how);
     } else if (dice < 0.65) {
       beginFault(anyFault(world, random), (20 + random.below(280)) * SECOND);
@@ -125,14 +125,14 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
     await passTime((10 + random.below(110)) * SECOND);
   }
   while (lastingFaults.length > 0) await passTime(MINUTE);
-  addToStory("everything is given back");
+  logLine("everything is given back");
   const quietMs = harness.now();
   for (const { stillMs, awakeMs } of QUIET_PHASES) {
     await harness.suspend(stillMs);
     await clock.advance(awakeMs);
     await receivedEvents.look();
   }
-  for (let turn = 0; turn < EXTRA_WAITS_MAX && (await isOpen(harness)); turn += 1) await clock.advance(4 * MINUTE);
+  for (let tick = 0; tick < EXTRA_WAITS_MAX && (await isOpen(harness)); tick += 1) await clock.advance(4 * MINUTE);
   await receivedEvents.look();
   const namedGaps = await reportedGaps(harness);
   note("every point is had", everyPointIsEmitted(harness, receivedEvents));
@@ -143,7 +143,7 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
   note("what has no log is named", missingLogsAreReported(harness, receivedEvents, namedGaps));
   note("nothing unanswered is had", unansweredHistoryIsNotFetched(harness, receivedEvents, namedGaps));
   note("nobody else is late", unaffectedTagsAreOnTime(harness, receivedEvents, quietMs));
-  note("the quota is kept", quotaIsKept(harness));
+  note("the quota is kept", quotaIsMet(harness));
   note("nothing is flooded", serviceIsNotFlooded(harness));
   note("the token is asked sparingly", tokenRequestsAreRare(harness));
   note("nobody is set aside", await quarantineIsEmpty(harness));
@@ -162,11 +162,9 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
 const LIST_DELAY_MS = 15 * MINUTE;
 
 /** Tags that the lists do not contain, or did not contain recently. */
-function unseen({ troubles, now }: Harness): ReadonlySet<string> {
+function unseen({ faults, now }: Harness): ReadonlySet<string> {
   return new Set(
-    troubles
-      .filter(({ toMs }) => toMs + LIST_DELAY_MS > now())
-      .flatMap(({ trouble }) => [...(trouble.hidesTags ?? [])]),
+    faults.filter(({ toMs }) => toMs + LIST_DELAY_MS > now()).flatMap(({ fault }) => [...(fault.hidesTags ?? [])]),
   );
 }
 

@@ -3,5 +3,5 @@ import { runCampaign } from "../campaign/run-campaign.ts";
 await runCampaign({
   campaign: new URL("campaign.ts", import.meta.url),
   script: "history:long",
-  kept: new URL("failed-seeds.json", import.meta.url),
+  failedSeeds: new URL("failed-seeds.json", import.meta.url),
 });

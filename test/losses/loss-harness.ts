@@ -10,12 +10,12 @@ import { ALL_RIGHTS, type SourceFault } from "./faults.ts";
 
 /** A fault and its period in milliseconds since 1970; `toMs` is infinite while it lasts. */
 export interface LastingFault {
-  readonly trouble: SourceFault;
+  readonly fault: SourceFault;
   readonly fromMs: number;
   toMs: number;
 }
 
-export interface HistoryAnswer {
+export interface HistoryReply {
   readonly tagIds: readonly string[];
   readonly resolution: string;
   readonly fromMs: number;
@@ -26,9 +26,9 @@ export interface HistoryAnswer {
 
 export interface Backfill {
   readonly id: string;
-  readonly held: StoredBackfill;
+  readonly stored: StoredBackfill;
   readonly tagIds: ReadonlySet<string>;
-  readonly placedMs: number;
+  readonly requestedMs: number;
 }
 
 export type Harness = Awaited<ReturnType<typeof createLossHarness>>;
@@ -44,8 +44,8 @@ export async function createLossHarness(seed: number, random: SeededRandom, extr
   const world = lossWorld(seed, random);
   const activeFaults: LastingFault[] = [];
   const starts: number[] = [];
-  const orders: Backfill[] = [];
-  const answers: HistoryAnswer[] = [];
+  const backfills: Backfill[] = [];
+  const replies: HistoryReply[] = [];
   let underWay = 0;
   const around = (transport: Transport, clock: VirtualClock): Transport => {
     const innerTransport = extras.around?.(transport, clock) ?? transport;
@@ -54,7 +54,7 @@ export async function createLossHarness(seed: number, random: SeededRandom, extr
       try {
         const reply = await innerTransport(request, signal);
         const historyReply = historyAnswer(request, reply);
-        if (historyReply !== null) answers.push(historyReply);
+        if (historyReply !== null) replies.push(historyReply);
         return reply;
       } finally {
         underWay -= 1;
@@ -77,7 +77,7 @@ export async function createLossHarness(seed: number, random: SeededRandom, extr
 
   /** Applies all current faults to the simulated service. */
   function apply(): void {
-    const now = activeFaults.filter(({ toMs }) => toMs === Number.POSITIVE_INFINITY).map(({ trouble }) => trouble);
+    const now = activeFaults.filter(({ toMs }) => toMs === Number.POSITIVE_INFINITY).map(({ fault }) => fault);
     const rights = now.reduce((all, { rights: change }) => change?.(all) ?? all, ALL_RIGHTS(world));
     control.changeToken(SERVICE_TOKEN, {
       ...{ sites: [...rights.sites], abilities: [...rights.abilities], permissions: [...rights.permissions] },
@@ -87,17 +87,17 @@ export async function createLossHarness(seed: number, random: SeededRandom, extr
     for (const id of simulator.world.gateways.keys()) control.setGateway(id, !offline.has(id));
     const removed = new Set(now.flatMap(({ removedTags = [] }) => removedTags));
     for (const id of simulator.world.tags.keys()) control.changeInventory("tags", id, { removed: removed.has(id) });
-    const activeRules = now.flatMap((trouble) => trouble.rules ?? []);
+    const activeRules = now.flatMap((fault) => fault.rules ?? []);
     const rulesText = JSON.stringify(activeRules);
     if (rulesText !== currentRules) control.setFaults(activeRules);
     currentRules = rulesText;
   }
 
   return {
-    ...{ world, virtual, troubles: activeFaults, starts, orders, answers },
+    ...{ world, virtual, faults: activeFaults, starts, backfills, replies },
     now: () => clock.now(),
-    begin(trouble: SourceFault) {
-      const lastingFault: LastingFault = { trouble, fromMs: clock.now(), toMs: Number.POSITIVE_INFINITY };
+    begin(fault: SourceFault) {
+      const lastingFault: LastingFault = { fault, fromMs: clock.now(), toMs: Number.POSITIVE_INFINITY };
       activeFaults.push(lastingFault);
       apply();
       return lastingFault;
@@ -106,10 +106,10 @@ export async function createLossHarness(seed: number, random: SeededRandom, extr
       lasting.toMs = clock.now();
       apply();
     },
-    async order(order: Omit<Backfill, "placedMs">) {
+    async order(order: Omit<Backfill, "requestedMs">) {
       const { store } = virtual.worker;
-      await store.commit({ documents: [{ set: syncSet("backfill", "main"), insert: [[order.id, order.held]] }] });
-      orders.push({ ...order, placedMs: clock.now() });
+      await store.commit({ documents: [{ set: syncSet("backfill", "main"), insert: [[order.id, order.stored]] }] });
+      backfills.push({ ...order, requestedMs: clock.now() });
     },
     async restart(how: "stop" | "crash") {
       await virtual.restart(how);
@@ -123,7 +123,7 @@ export async function createLossHarness(seed: number, random: SeededRandom, extr
   };
 }
 
-function historyAnswer(request: TransportRequest, reply: TransportReply): HistoryAnswer | null {
+function historyAnswer(request: TransportRequest, reply: TransportReply): HistoryReply | null {
   if (!request.path.includes("/tags/history") || reply.status !== 200) return null;
   const start = new TextDecoder().decode(reply.body.subarray(0, 8));
   if (!start.startsWith('{"data"')) return null;
@@ -146,7 +146,7 @@ function stamps(reply: TransportReply): ReadonlyMap<string, readonly number[]> {
   return new Map(data.map((log) => [log.id, log.measurements.map(({ timestamp }) => Date.parse(timestamp))]));
 }
 
-export function backfillOrder(harness: Harness, random: SeededRandom, id: string): Omit<Backfill, "placedMs"> {
+export function testBackfill(harness: Harness, random: SeededRandom, id: string): Omit<Backfill, "requestedMs"> {
   const { world } = harness;
   const site = random.pick(world.siteIds);
   const siteTags = world.tags.get(site) ?? [];
@@ -158,7 +158,7 @@ export function backfillOrder(harness: Harness, random: SeededRandom, id: string
   const resolution = random.pick(["5m", "1h", "1d"] as const);
   const lengthMs = { "5m": 6, "1h": 48, "1d": 24 * 10 }[resolution] * 3_600_000;
   const toMs = harness.now() - world.lateMs - 3_600_000 * (1 + random.below(40));
-  const held: StoredBackfill = {
+  const stored: StoredBackfill = {
     from: isoUtc(toMs - lengthMs),
     to: isoUtc(toMs),
     resolution,
@@ -166,5 +166,5 @@ export function backfillOrder(harness: Harness, random: SeededRandom, id: string
     askedAt: isoUtc(harness.now()),
     doneAt: null,
   };
-  return { id, held, tagIds: new Set(tagIds) };
+  return { id, stored, tagIds: new Set(tagIds) };
 }

@@ -1,10 +1,10 @@
 import { describeCampaign } from "../campaign/suite.ts";
-import kept from "./failed-seeds.json" with { type: "json" };
+import failedSeeds from "./failed-seeds.json" with { type: "json" };
 
 describeCampaign("random losses of permissions, tags and endpoints", {
   campaign: new URL("campaign.ts", import.meta.url),
   script: "history:long",
-  kept,
+  failedSeeds,
   seeds: 3,
   seedsInCi: 20,
   leastRequests: 200,

@@ -79,7 +79,7 @@ function memory(): QuotaStore {
     saveDeferred: save,
     async forgetSlots() {},
     loadPause: async (key) => holds.get(key),
-    savePause: async (key, hold) => void holds.set(key, hold),
+    savePause: async (key, pause) => void holds.set(key, pause),
     loadClock: async () => ({ wallMs: 0, sinceBootMs: 0 }),
     async saveClock() {},
   };
@@ -117,9 +117,9 @@ test.each([
 
     const saidAtMs = before.time.now();
     await before.quota.savePause("north/everything", { orderedAtMs: saidAtMs, untilMs: saidAtMs + 60_000 });
-    const hold = await after.quota.loadPause("north/everything");
-    expect((hold?.untilMs ?? 0) - after.time.now()).toBeGreaterThanOrEqual(60_000);
-    expect((hold?.untilMs ?? 0) - after.time.now()).toBeLessThanOrEqual(60_000 + VAGUE_MS);
+    const pause = await after.quota.loadPause("north/everything");
+    expect((pause?.untilMs ?? 0) - after.time.now()).toBeGreaterThanOrEqual(60_000);
+    expect((pause?.untilMs ?? 0) - after.time.now()).toBeLessThanOrEqual(60_000 + VAGUE_MS);
     expect(await after.quota.loadClock("north", "boot")).toBeUndefined();
     expect(before.time.notices()).toEqual([
       expect.stringMatching(

@@ -1,12 +1,12 @@
 import { expect, test } from "vitest";
 import { queryPostgres } from "../query-postgres.ts";
-import { createFleetHarness, describeWithServers, expectQuotaMet, POLL } from "./fleet-harness.ts";
+import { createFleet, describeWithServers, expectQuotaMet, POLL } from "./fleet-harness.ts";
 
 const SOURCES = ["east", "north"];
 
 describeWithServers("a fleet whose database fails over", () => {
   test("a fleet continues on the new primary database with all committed events", async () => {
-    const harness = await createFleetHarness({ sources: SOURCES, hasStandby: true });
+    const harness = await createFleet({ sources: SOURCES, hasStandby: true });
     const { standby } = harness;
     if (standby === null) throw new Error("There is no standby.");
     const observer = await harness.observe();

@@ -21,7 +21,7 @@ import {
   temporaryFolder,
 } from "../real-servers.ts";
 
-export type Harness = Awaited<ReturnType<typeof createFleetHarness>>;
+export type Harness = Awaited<ReturnType<typeof createFleet>>;
 export type Service = Omit<Awaited<ReturnType<typeof startService>>, "server">;
 
 interface HarnessOptions {
@@ -43,7 +43,7 @@ const SITE = 12;
 const READ_TAGS = 4;
 
 /** Starts services, a broker and a database. */
-export async function createFleetHarness(options: HarnessOptions) {
+export async function createFleet(options: HarnessOptions) {
   const { sources, isWritable = false, hasStandby = false, outlivesTest = false } = options;
   const folder = temporaryFolder("member");
   const closing: (() => unknown)[] = [() => rmSync(folder, { recursive: true, force: true })];
@@ -72,7 +72,7 @@ export async function createFleetHarness(options: HarnessOptions) {
   return {
     ...{ folder, database, databaseUrl, standby, services, environment, configuration, close },
     /** Runs a query as the owner of the state. */
-    ask: (text: string) => queryPostgres(database, "plenum", `set search_path = plenum_state; ${text}`),
+    query: (text: string) => queryPostgres(database, "plenum", `set search_path = plenum_state; ${text}`),
     service(source: string): Service {
       const service = services.get(source);
       if (service === undefined) throw new Error(`There is no service ${source}.`);

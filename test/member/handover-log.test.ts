@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
-import { createFleetHarness, describeWithServers, holds, POLL } from "./fleet-harness.ts";
+import { createFleet, describeWithServers, holds, POLL } from "./fleet-harness.ts";
 
 const SOURCES = ["east", "north", "south", "west"];
 const [WARN, ERROR] = [40, 50];
@@ -22,7 +22,7 @@ function captureLog() {
 
 describeWithServers("a handover", () => {
   test("a handover logs on each member one info line for all sources that move together, and no warning", async () => {
-    const harness = await createFleetHarness({ sources: SOURCES, isWritable: true });
+    const harness = await createFleet({ sources: SOURCES, isWritable: true });
     const logs = [captureLog(), captureLog(), captureLog()] as const;
     const [first, second, third] = [
       await harness.member("a", logs[0].log),
@@ -66,12 +66,12 @@ describeWithServers("a handover", () => {
   }, 180_000);
 
   test("a handover logs lost sources once without errors when another member has a later epoch", async () => {
-    const harness = await createFleetHarness({ sources: SOURCES, isWritable: true });
+    const harness = await createFleet({ sources: SOURCES, isWritable: true });
     const { lines, log } = captureLog();
     const member = await harness.member("a", log);
     await member.start();
     await holds(member, SOURCES);
-    await harness.ask("update source set epoch = epoch + 1, holder = 'x', incarnation = 'x', held_since = now()");
+    await harness.query("update source set epoch = epoch + 1, holder = 'x', incarnation = 'x', held_since = now()");
     const isLost = ({ msg }: Line) => msg === "the leases on sources were lost";
     await expect.poll(() => lines.some(isLost), POLL).toBe(true);
     await holds(member, SOURCES);

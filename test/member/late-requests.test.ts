@@ -2,7 +2,7 @@ import { setTimeout as pass } from "node:timers/promises";
 import { expect, onTestFinished, test } from "vitest";
 import { createSocketSourceReader, findWorker } from "#src/ui/operator/control-socket-client.ts";
 import { connectTo } from "../query-postgres.ts";
-import { createFleetHarness, describeWithServers, type Harness, POLL } from "./fleet-harness.ts";
+import { createFleet, describeWithServers, type Harness, POLL } from "./fleet-harness.ts";
 import { startMemberProxy } from "./member-proxy.ts";
 
 const SOURCE = "north";
@@ -16,7 +16,7 @@ function observeStage(harness: Harness) {
     requests: (endpoint: string) => simulator.truth.requests().filter((request) => request.endpoint === endpoint),
     /** Recorded times of the spent history slots. */
     async slots(): Promise<readonly number[]> {
-      const rows = await harness.ask(`select sent_ms from quota where bucket = '${SOURCE}/history'`);
+      const rows = await harness.query(`select sent_ms from quota where bucket = '${SOURCE}/history'`);
       return rows.map(([ms]) => Number(ms));
     },
     /** Requests history from the process of the member. */
@@ -34,12 +34,12 @@ function observeStage(harness: Harness) {
 describeWithServers("a request to the service", () => {
   test("a request to the service is not sent after its process was suspended, and the next request is sent", async () => {
     const ways = await startMemberProxy();
-    const harness = await createFleetHarness({ sources: [SOURCE], proxy: ways.url });
+    const harness = await createFleet({ sources: [SOURCE], proxy: ways.url });
     const { requests, requestHistory, slots } = observeStage(harness);
     const member = await harness.process("a");
     await expect.poll(() => requests("read").length, POLL).toBeGreaterThan(0);
 
-    await ways.hold("a");
+    await ways.pause("a");
     const requested = requestHistory();
     await expect.poll(slots, POLL).toHaveLength(1);
     process.kill(member.pid, "SIGSTOP");
@@ -56,7 +56,7 @@ describeWithServers("a request to the service", () => {
   }, 180_000);
 
   test("a request to the service is sent immediately after a slow database has counted it against the quota", async () => {
-    const harness = await createFleetHarness({ sources: [SOURCE] });
+    const harness = await createFleet({ sources: [SOURCE] });
     const { requests, requestHistory, slots } = observeStage(harness);
     await harness.process("a");
     await expect.poll(() => requests("read").length, POLL).toBeGreaterThan(0);

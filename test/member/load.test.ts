@@ -1,14 +1,14 @@
 import { expect, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
 import { connectTo } from "../query-postgres.ts";
-import { createFleetHarness, describeWithServers, holds, POLL } from "./fleet-harness.ts";
+import { createFleet, describeWithServers, holds, POLL } from "./fleet-harness.ts";
 
 const SOURCES = ["north", "south"];
 const CONNECTIONS = 2;
 
 describeWithServers("a member under load", () => {
   test("a member under load renews its lease and sees the kill switch while all connections of its sources are blocked", async () => {
-    const harness = await createFleetHarness({ sources: SOURCES, connections: CONNECTIONS });
+    const harness = await createFleet({ sources: SOURCES, connections: CONNECTIONS });
     const lines: string[] = [];
     const log = createLog({ level: "info", destination: { write: (line: string) => void lines.push(line) } });
     const member = await harness.member("a", log);
@@ -16,9 +16,9 @@ describeWithServers("a member under load", () => {
     await holds(member, SOURCES);
 
     const client = await connectTo(harness.database, "plenum");
-    const renewals = async () => Number((await harness.ask("select renewals::int from member"))[0]?.[0]);
+    const renewals = async () => Number((await harness.query("select renewals::int from member"))[0]?.[0]);
     const waiting = () =>
-      harness.ask("select count(*)::int from pg_stat_activity where wait_event_type = 'Lock' and datname = 'plenum'");
+      harness.query("select count(*)::int from pg_stat_activity where wait_event_type = 'Lock' and datname = 'plenum'");
     await client.query("begin; lock table plenum_state.event, plenum_state.document in access exclusive mode");
     await expect.poll(waiting, POLL).toEqual([[CONNECTIONS]]);
     // The lease would end 8 s after the last renewal.

@@ -58,7 +58,7 @@ export async function startMemberProxy() {
       for (const side of sidesOf(member)) side.pause();
     },
     /** Ends the tunnels of the member and lets new ones wait. Resolves when the member has seen the end of each tunnel. */
-    async hold(member: string) {
+    async pause(member: string) {
       states.set(member, "held");
       await Promise.all(
         tunnelsOf(member).map(({ client }) => {

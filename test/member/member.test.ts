@@ -2,12 +2,12 @@ import { spawnSync } from "node:child_process";
 import { expect, test } from "vitest";
 import { findWorker, requestStatus } from "#src/ui/operator/control-socket-client.ts";
 import { absent, programPath } from "../real-servers.ts";
-import { createFleetHarness, describeWithServers, expectQuotaMet } from "./fleet-harness.ts";
+import { createFleet, describeWithServers, expectQuotaMet } from "./fleet-harness.ts";
 
 describeWithServers("one member of a fleet", () => {
   test("one member of a fleet runs every source with separate sinks, and reports all sources together", async () => {
     const sources = ["north", "south"];
-    const harness = await createFleetHarness({ sources });
+    const harness = await createFleet({ sources });
     const observer = await harness.observe();
     const member = await harness.member("a");
     await member.start();

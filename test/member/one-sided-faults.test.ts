@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { FleetMember } from "#src/scale/fleet-member.ts";
-import { createFleetHarness, describeWithServers, expectQuotaMet, holds, POLL } from "./fleet-harness.ts";
+import { createFleet, describeWithServers, expectQuotaMet, holds, POLL } from "./fleet-harness.ts";
 import { startMemberProxy } from "./member-proxy.ts";
 
 const SOURCES = ["east", "north", "south", "west"];
@@ -10,7 +10,7 @@ describeWithServers("a fault between one member and the services", () => {
     "a network fault (%s) moves the sources of one member to the other, and back once the network is restored",
     async (how) => {
       const ways = await startMemberProxy();
-      const harness = await createFleetHarness({ sources: SOURCES, proxy: ways.url });
+      const harness = await createFleet({ sources: SOURCES, proxy: ways.url });
       const [a, b] = (await harness.started("a", "b")) as [FleetMember, FleetMember];
       const polledSince = (sinceMs: number) =>
         expect

@@ -5,7 +5,7 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { KILL_SWITCH_FILE } from "#src/engine/commands/kill-switch.ts";
 import { openWriteArming } from "#src/engine/commands/write-arming.ts";
 import { armThisMachine, DATABASE_ID_KEY, openFleetWritingGuards } from "#src/scale/fleet-tag-write-guards.ts";
-import { createMemoryTables, type MemoryTables } from "../fleet/memory-tables.ts";
+import { createMemoryTables, type InMemoryTables } from "../fleet/memory-tables.ts";
 import { closeAfterTest, testFolder } from "../test-resources.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
@@ -18,7 +18,7 @@ beforeEach(() => {
   folder = testFolder("machine");
 });
 
-async function guardsOf(documents: MemoryTables, stateFolder = folder) {
+async function guardsOf(documents: InMemoryTables, stateFolder = folder) {
   const { database } = documents.connect();
   const fleet = { remedy: "run plenum writes resume", isThrown: false };
   const openedGuards = await openFleetWritingGuards({

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { FleetMember } from "#src/scale/fleet-member.ts";
 import { sendLockChange } from "#src/ui/operator/control-socket-client.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
-import { createFleetHarness, describeWithServers, expectQuotaMet, holds, POLL, type Service } from "./fleet-harness.ts";
+import { createFleet, describeWithServers, expectQuotaMet, holds, POLL, type Service } from "./fleet-harness.ts";
 
 const SOURCES = ["east", "north", "south", "west"];
 const TWO_SOURCES = SOURCES.slice(0, 2);
@@ -13,8 +13,8 @@ async function requestedSince({ simulator }: Service, sinceMs: number): Promise<
   await expect.poll(next, POLL).toBeDefined();
 }
 
-async function begin(options: Parameters<typeof createFleetHarness>[0]) {
-  const harness = await createFleetHarness(options);
+async function begin(options: Parameters<typeof createFleet>[0]) {
+  const harness = await createFleet(options);
   const observer = await harness.observe();
   const statusOf = (source: string) =>
     observer.heard.filter(({ topic }) => topic === `plenum/status/source/${source}`).at(-1)?.json.status;
@@ -114,7 +114,7 @@ describeWithServers("two members of a fleet", () => {
   }, 240_000);
 
   test("two members of a fleet stop all tag writes within 2 s after one member activated the kill switch", async () => {
-    const harness = await createFleetHarness({ sources: TWO_SOURCES, isWritable: true });
+    const harness = await createFleet({ sources: TWO_SOURCES, isWritable: true });
     const [a, b] = (await harness.started("a", "b")) as [FleetMember, FleetMember];
     const isStopped = async (member: FleetMember) => {
       const response = await fetch(`${member.statusUrl()}/api/status`);

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { createFleetHarness, describeWithServers, POLL } from "./fleet-harness.ts";
+import { createFleet, describeWithServers, POLL } from "./fleet-harness.ts";
 
 const WRONG_MS = 300_000;
 /** Members estimate the database's clock from the duration of a query. */
@@ -8,9 +8,9 @@ const TOLERANCE_MS = WRONG_MS / 100;
 
 describeWithServers("members whose own clocks are wrong", () => {
   test("members with wrong clocks commit, store and show times of the database's clock, also after a takeover", async () => {
-    const harness = await createFleetHarness({ sources: ["north"] });
+    const harness = await createFleet({ sources: ["north"] });
     const committed = async () => {
-      const rows = await harness.ask("select committed_ms::double precision from event order by position");
+      const rows = await harness.query("select committed_ms::double precision from event order by position");
       return rows.map(([ms]) => Number(ms));
     };
     for (const [name, wrongByMs] of [

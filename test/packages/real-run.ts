@@ -3,11 +3,11 @@ import { join } from "node:path";
 
 export const ROOT = join(import.meta.dirname, "../..");
 
-export const say = (line: string): void => void process.stdout.write(`${line}\n`);
+export const print = (line: string): void => void process.stdout.write(`${line}\n`);
 
 export function report(what: string, holds: boolean, details = ""): void {
   if (!holds) throw new Error(`Failed: ${what}. ${details}`);
-  say(`  ${what}`);
+  print(`  ${what}`);
 }
 
 export function missingPrograms(...programs: readonly string[]): readonly string[] {
@@ -22,10 +22,10 @@ export async function runIfInstalled(
   work: () => Promise<void>,
 ): Promise<void> {
   process.exitCode = 1;
-  if (missing.length > 0) return say(`${what} was not tested: missing ${missing.join(", ")}.`);
+  if (missing.length > 0) return print(`${what} was not tested: missing ${missing.join(", ")}.`);
   try {
     await work();
-    say("All checks passed.");
+    print("All checks passed.");
     process.exitCode = 0;
   } catch (error) {
     process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);

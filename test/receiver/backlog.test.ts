@@ -8,7 +8,7 @@ import { globMatches } from "#src/core/values/glob.ts";
 import { lagFiltersBySink } from "#src/engine/delivery/filter.ts";
 import { configured } from "../config/configured.ts";
 import { contextFor, never } from "../connectors/context.ts";
-import { openDispatcherHarness } from "../delivery/dispatcher-harness.ts";
+import { openDispatcher } from "../delivery/dispatcher-harness.ts";
 import { SPARKLINE_TEXT, storeTagValues } from "../receivers/stored-tag-values.ts";
 import { sampleOfEveryKind } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
@@ -40,7 +40,7 @@ const raisedEvents = (count: number, priority: string, from = 0) =>
   sampleAlarms(count, priority, from).map((alarm) => alarm.raised());
 
 async function openSinkRun(stub: ReceiverStub, options: object = {}) {
-  const harness = disposeAfterTest(await openDispatcherHarness());
+  const harness = disposeAfterTest(await openDispatcher());
   const { clock, store } = harness;
   const sink = createReceiverSink(stub, ReceiverOptions.parse(options), contextFor("chat", clock, store));
   const dispatcher = harness.dispatcher({ chat: sink }, { filter: { kinds: ["alarm-*"] } });
@@ -51,10 +51,10 @@ async function openSinkRun(stub: ReceiverStub, options: object = {}) {
     commit: (...events: readonly Event[]) => store.commit({ events }),
     status: () => dispatcher.status()[0],
     failing(fails: (title: string, what: string) => Error | null) {
-      stub.failCall = (isDone, what, told) => {
+      stub.failCall = (isDone, what, message) => {
         if (isDone) return;
-        times.push({ what: `${what} ${told.text.title}`, atMs: clock.monotonic() });
-        const failure = fails(told.text.title, what);
+        times.push({ what: `${what} ${message.text.title}`, atMs: clock.monotonic() });
+        const failure = fails(message.text.title, what);
         if (failure !== null) throw failure;
       };
     },
@@ -253,7 +253,7 @@ test.each([
     whole.sinks = { people: { ...connector, ...filter } };
   });
   expect(sinks.people?.filter.kinds).toEqual(offered);
-  const harness = disposeAfterTest(await openDispatcherHarness());
+  const harness = disposeAfterTest(await openDispatcher());
   await harness.store.outbox.register("people", "beginning");
   const events = sampleOfEveryKind();
   await harness.store.commit({ events });
@@ -338,8 +338,7 @@ describe("the text of an incident", () => {
     await sinks.pass(MINUTE_MS);
     expect(textCounter.made).toBe(2);
     const status = stubs.map(
-      ({ incidents }) =>
-        incidents.find(({ message: told }) => told.alarm?.id === sampleAlarm(7).record.id)?.message.text,
+      ({ incidents }) => incidents.find(({ message }) => message.alarm?.id === sampleAlarm(7).record.id)?.message.text,
     );
     expect(status.map((text) => text?.status)).toEqual(["Kvittert", "Acknowledged", "Kvittert"]);
   });
@@ -357,7 +356,7 @@ describe("the text of an incident", () => {
     expect(textCounter.made).toBe(250);
     await sinks.pass(MINUTE_MS);
     expect(textCounter.made).toBe(600);
-    expect(stub.incidents.every(({ message: told }) => told.text.status === "Gjeldende")).toBe(true);
+    expect(stub.incidents.every(({ message }) => message.text.status === "Gjeldende")).toBe(true);
     textCounter.made = 0;
     await sinks.pass(HOUR_MS);
     expect(textCounter.made).toBe(0);

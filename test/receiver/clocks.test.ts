@@ -120,12 +120,12 @@ describe("a wall clock that is set back by a day", () => {
     const sinkTest = createHarness();
     const { find } = sinkTest.stub;
     let isSearched = false;
-    sinkTest.stub.find = async (told, sinceMs, signal) => {
-      if (isSearched && find !== undefined) return find(told, sinceMs, signal);
+    sinkTest.stub.find = async (message, sinceMs, signal) => {
+      if (isSearched && find !== undefined) return find(message, sinceMs, signal);
       isSearched = true;
       return { retryInMs: MINUTE };
     };
-    await sinkTest.offerLosingResponse(sampleAlarm(1).raised());
+    await sinkTest.offerUnanswered(sampleAlarm(1).raised());
     await sinkTest.reoffer([sampleAlarm(1).raised()]);
     sinkTest.clock.stepWall(-24 * HOUR);
     sinkTest.restart();

@@ -55,13 +55,13 @@ describe("the list of a gateway's alarms", () => {
     await sinkTest.gatewayIs(false);
     const fromOtherSource = (event: Event): Event => ({ ...event, source: sourceUri("other") });
     await sinkTest.offer(behindGateway(1).raised(), fromOtherSource(behindGateway(2).raised()));
-    expect(sinkTest.stub.incidents.map(({ message: told }) => [told.source, told.members.total])).toEqual([
+    expect(sinkTest.stub.incidents.map(({ message }) => [message.source, message.members.total])).toEqual([
       ["main", 1],
       ["other", 1],
     ]);
     await sinkTest.offer(gatewayOnline(5));
     await sinkTest.passTime(3 * MINUTE);
-    expect(sinkTest.stub.incidents.map(({ message: told, isOpen }) => [told.source, told.kind, isOpen])).toEqual([
+    expect(sinkTest.stub.incidents.map(({ message, isOpen }) => [message.source, message.kind, isOpen])).toEqual([
       ["main", "gateway", false],
       ["other", "gateway", true],
       ["main", "alarm", true],
@@ -87,8 +87,8 @@ describe("a failed incident", () => {
   test("is sent again after a rejection only when its message has changed", async () => {
     const sinkTest = createHarness(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
     let attemptCount = 0;
-    sinkTest.stub.failCall = (isDone, _, told) => {
-      if (isDone || told.kind !== "storm") return;
+    sinkTest.stub.failCall = (isDone, _, message) => {
+      if (isDone || message.kind !== "storm") return;
       attemptCount += 1;
       throw new Rejected("Too long.");
     };
@@ -108,7 +108,7 @@ describe("a failed incident", () => {
       findCount += 1;
       return { retryInMs: 5 * MINUTE };
     };
-    await sinkTest.offerLosingResponse(sampleAlarm(1).raised());
+    await sinkTest.offerUnanswered(sampleAlarm(1).raised());
     await sinkTest.reoffer([sampleAlarm(1).raised()]);
     expect(findCount).toBe(1);
     sinkTest.restart();
@@ -127,7 +127,7 @@ test("opens a returning alarm again when the preceding close request got no resp
   for (const sort of ["same", "another"] as const) {
     const sinkTest = createHarness(createReceiverStub(sort));
     await sinkTest.offer(sampleAlarm(1).raised());
-    await sinkTest.offerLosingResponse(sampleAlarm(1).resolved(3));
+    await sinkTest.offerUnanswered(sampleAlarm(1).resolved(3));
     await sinkTest.offer(sampleAlarm(1).retriggered(4));
     expect(sinkTest.stub.calls.at(-1), sort).toBe("open active Alarm 1, Building 1");
   }

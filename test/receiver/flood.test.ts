@@ -5,7 +5,7 @@ import { Throttled } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
-import { openDispatcherHarness } from "../delivery/dispatcher-harness.ts";
+import { openDispatcher } from "../delivery/dispatcher-harness.ts";
 import { seed } from "../seed.ts";
 import { sized } from "../sizes.ts";
 import { ReceiverOptions, sampleAlarm } from "./receiver-harness.ts";
@@ -18,7 +18,7 @@ const MINUTES = sized(10, 4);
 test("summarizes 2,000 simultaneous alarms in one message within a minute and ends with the correct state of each", {
   timeout: 600_000,
 }, async () => {
-  const harness = await openDispatcherHarness();
+  const harness = await openDispatcher();
   onTestFinished(() => harness.dispose());
   const { clock, store } = harness;
   const stub = createReceiverStub("findable");
@@ -46,7 +46,7 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
   }));
   await store.commit({ events: alarmCases.map(({ sample }) => sample.raised()) });
   await clock.advance(60_000);
-  const summary = stub.incidents.find(({ message: told }) => told.kind === "storm");
+  const summary = stub.incidents.find(({ message }) => message.kind === "storm");
   expect(summary?.message.members.total).toBe(ALARMS - 20);
 
   for (let change = 0; change < MINUTES * CHANGES_A_MINUTE; change += 1) {
@@ -63,9 +63,7 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
 
   const [lag] = await store.outbox.lag();
   expect(lag).toMatchObject({ depth: 0, deadLetters: 0 });
-  const own = new Map(
-    stub.incidents.filter(({ message: told }) => told.kind === "alarm").map((note) => [note.key, note]),
-  );
+  const own = new Map(stub.incidents.filter(({ message }) => message.kind === "alarm").map((note) => [note.key, note]));
   const keyOf = ({ sample }: (typeof alarmCases)[number]) => computeIncidentKey("main", "alarm", sample.episode);
   for (const alarmCase of alarmCases.filter((each) => own.has(keyOf(each))))
     expect(own.get(keyOf(alarmCase))?.isOpen, alarmCase.sample.episode).toBe(!alarmCase.isOver);

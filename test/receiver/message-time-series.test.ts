@@ -15,7 +15,7 @@ async function withValues(...how: Parameters<typeof createHarness>) {
 }
 
 const listSeries = (sinkTest: Awaited<ReturnType<typeof withValues>>) =>
-  sinkTest.stub.incidents.map(({ message: told }) => told.text.timeSeriesLines);
+  sinkTest.stub.incidents.map(({ message }) => message.text.timeSeriesLines);
 
 describe("the time series in an alarm message", () => {
   test("is sent with the first message of alarms of priority A and B only", async () => {
@@ -107,7 +107,7 @@ describe("the time series in an alarm message", () => {
     expect(emptyTest.stub.incidents[0]?.message.text.timeSeriesLines).toEqual([]);
     const sinkTest = await withValues(createReceiverStub("same"));
     await sinkTest.offer(sampleAlarm(1, { behind: "7" }).raised(), sampleAlarm(2, { behind: "7" }).raised());
-    expect(sinkTest.stub.incidents.map(({ message: told }) => [told.kind, told.text.timeSeriesLines])).toEqual([
+    expect(sinkTest.stub.incidents.map(({ message }) => [message.kind, message.text.timeSeriesLines])).toEqual([
       ["gateway", []],
     ]);
   });

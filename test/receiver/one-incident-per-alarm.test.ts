@@ -107,7 +107,7 @@ describe("a crash between a request to the receiver and the commit of the sink",
   test("does not open an incident twice while the search for an unverified opening fails", async () => {
     const sinkTest = createHarness();
     const alarm = sampleAlarm(1);
-    await sinkTest.offerLosingResponse(alarm.raised());
+    await sinkTest.offerUnanswered(alarm.raised());
     sinkTest.stub.isSearchable = false;
     await expect(sinkTest.reoffer([alarm.raised()])).rejects.toThrow("search");
     sinkTest.stub.isSearchable = true;
@@ -135,7 +135,7 @@ describe("a crash between a request to the receiver and the commit of the sink",
   test("searches for the incident after a proxy's 503, because the server may have opened it", async () => {
     const sinkTest = createHarness();
     const alarm = sampleAlarm(1);
-    await sinkTest.offerLosingResponse(alarm.raised(), new Throttled("Away.", 1_000, { scope: "everything" }));
+    await sinkTest.offerUnanswered(alarm.raised(), new Throttled("Away.", 1_000, { scope: "everything" }));
     await sinkTest.reoffer([alarm.raised()]);
     expect(sinkTest.stub.findCount()).toBe(1);
     expect(sinkTest.stub.incidents).toHaveLength(1);
@@ -146,11 +146,11 @@ describe("a crash between a request to the receiver and the commit of the sink",
     const [alarm, two] = [sampleAlarm(1), sampleAlarm(2)];
     const passedValues: number[] = [];
     const { find } = sinkTest.stub;
-    sinkTest.stub.find = (told, sinceMs, signal) => {
+    sinkTest.stub.find = (message, sinceMs, signal) => {
       passedValues.push((sinceMs - START) / 1_000);
       const leftMs = sinceMs + 60_000 - sinkTest.clock.now();
       if (leftMs > 0) return Promise.resolve({ retryInMs: leftMs });
-      return find?.(told, sinceMs, signal) ?? Promise.resolve(null);
+      return find?.(message, sinceMs, signal) ?? Promise.resolve(null);
     };
     for (const isDone of [false, true]) {
       sinkTest.stub.failCall = (done) => {
@@ -176,13 +176,13 @@ describe("a crash between a request to the receiver and the commit of the sink",
     const identify: AlarmReceiver["identify"] = ({ text }) => ({ label: text.fields[1]?.text });
     const sinkTest = createHarness(createReceiverStub("same", { identify }));
     const { open } = sinkTest.stub;
-    sinkTest.stub.open = async (told, signal, identity) => {
+    sinkTest.stub.open = async (message, signal, identity) => {
       passedValues.push(identity);
-      return { ...(await open(told, signal)), ref: identity };
+      return { ...(await open(message, signal)), ref: identity };
     };
     const alarm = sampleAlarm(1, { priority: "B" });
     const urgent = sampleAlarm(1, { priority: "A" });
-    await sinkTest.offerLosingResponse(alarm.raised(), new Crash());
+    await sinkTest.offerUnanswered(alarm.raised(), new Crash());
     sinkTest.restart();
     await sinkTest.offerEach(urgent.changed("More urgent now"), urgent.resolved(3), urgent.retriggered(4));
     expect(passedValues).toEqual(Array(3).fill({ label: "B" }));
@@ -192,8 +192,8 @@ describe("a crash between a request to the receiver and the commit of the sink",
 describe("failures of the receiver or the store", () => {
   test("do not stop other alarms from being sent when the receiver rejects one alarm", async () => {
     const sinkTest = createHarness();
-    sinkTest.stub.failCall = (isDone, _, told) => {
-      if (!isDone && told.text.title.startsWith("Alarm 2")) throw new Rejected("A field is missing.");
+    sinkTest.stub.failCall = (isDone, _, message) => {
+      if (!isDone && message.text.title.startsWith("Alarm 2")) throw new Rejected("A field is missing.");
     };
     const all = [1, 2, 3].map((n) => sampleAlarm(n));
     const receipt = await sinkTest.offer(...all.map((alarm) => alarm.raised()));
@@ -224,8 +224,8 @@ test("applies an alarm-retriggered event that is delivered twice only once", asy
   await sinkTest.offerEach(alarm.raised(), alarm.resolved(3), alarm.retriggered(4));
   await sinkTest.reoffer([alarm.retriggered(4)]);
   const changes: string[] = [];
-  sinkTest.stub.failCall = (isDone, _, told) => {
-    if (!isDone) changes.push(told.change);
+  sinkTest.stub.failCall = (isDone, _, message) => {
+    if (!isDone) changes.push(message.change);
   };
   await sinkTest.offer(alarm.acknowledged(5));
   expect(changes).toEqual(["acknowledged"]);
@@ -250,8 +250,8 @@ test("opens, changes and closes a test incident and stores nothing", async () =>
   const sinkTest = createHarness();
   const lines: string[] = [];
   const keys = new Set<string>();
-  sinkTest.stub.failCall = (isDone, _, told) => {
-    keys.add(told.key);
+  sinkTest.stub.failCall = (isDone, _, message) => {
+    keys.add(message.key);
     if (isDone) void sinkTest.clock.advance(1_000);
   };
   await sinkTest.test((line) => lines.push(line));

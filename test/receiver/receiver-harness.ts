@@ -62,7 +62,7 @@ export function createHarness(stub = createReceiverStub("findable"), options: z.
       return write(events, from);
     },
     /** Offers an event whose call at the receiver succeeds, but fails for the sink. */
-    async offerLosingResponse(event: Event, error: Error = new Retryable("The response was lost.")): Promise<void> {
+    async offerUnanswered(event: Event, error: Error = new Retryable("The response was lost.")): Promise<void> {
       stub.failCall = (isDone) => {
         if (isDone) throw error;
       };

@@ -6,7 +6,7 @@ import { createReceiverStub } from "./receiver-stub.ts";
 
 const MINUTE = 60_000;
 const listTitles = (sinkTest: ReturnType<typeof createHarness>) =>
-  sinkTest.stub.incidents.map(({ isOpen, message: told }) => `${isOpen ? "open" : "closed"}: ${told.text.title}`);
+  sinkTest.stub.incidents.map(({ isOpen, message }) => `${isOpen ? "open" : "closed"}: ${message.text.title}`);
 
 describe("alarms attributed to an offline gateway", () => {
   const behindGateway = (n: number) => sampleAlarm(n, { behind: GATEWAY.id });
@@ -325,12 +325,12 @@ describe("a silence of alarms", () => {
 test("500 alarms in one batch are applied in ten steps, between which other work runs", async () => {
   const sinkTest = createHarness(createReceiverStub("findable"), { hold: "1h" });
   await sinkTest.offer(sampleAlarm(0).raised());
-  let turns = 0;
-  let timer = setImmediate(function countTurn() {
-    turns += 1;
-    timer = setImmediate(countTurn);
+  let ticks = 0;
+  let timer = setImmediate(function countTick() {
+    ticks += 1;
+    timer = setImmediate(countTick);
   });
   await sinkTest.offer(...Array.from({ length: 500 }, (_, n) => sampleAlarm(n + 1).raised()));
   clearImmediate(timer);
-  expect(turns).toBeGreaterThanOrEqual(9);
+  expect(ticks).toBeGreaterThanOrEqual(9);
 });

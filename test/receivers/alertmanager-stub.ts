@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { ServerResponse } from "node:http";
-import type { SeenRequest, StubAnswer } from "../connectors/stub-server.ts";
+import type { SeenRequest, StubResponse } from "../connectors/stub-server.ts";
 import { jsonReply, type ReceiverIncident, startReceiverStub } from "./receiver-server.ts";
 
 export interface StoredAlert {
@@ -46,15 +46,15 @@ export async function startAlertmanagerStub(now: () => number = Date.now) {
     const fingerprint = createHash("md5").update(JSON.stringify(labels, names.toSorted())).digest("hex");
     const annotations = posted.annotations ?? {};
     const alert = { labels, annotations, startsAt, endsAt, fingerprint };
-    const thing = sentByFingerprint.get(fingerprint) ?? { key: labels.key ?? null, texts: [] };
-    thing.texts.push(Object.values(annotations).join("\n"));
-    sentByFingerprint.set(fingerprint, thing);
+    const incident = sentByFingerprint.get(fingerprint) ?? { key: labels.key ?? null, texts: [] };
+    incident.texts.push(Object.values(annotations).join("\n"));
+    sentByFingerprint.set(fingerprint, incident);
     const old = entries.get(fingerprint);
-    entries.set(fingerprint, { alert: mergeAlerts(old, alert, now()), isTimeout, texts: thing.texts });
+    entries.set(fingerprint, { alert: mergeAlerts(old, alert, now()), isTimeout, texts: incident.texts });
     return null;
   }
 
-  function post(seen: SeenRequest): StubAnswer {
+  function post(seen: SeenRequest): StubResponse {
     const posted = JSON.parse(seen.body.toString()) as Partial<StoredAlert>[];
     // Measured: the good ones of a refused request are taken.
     const errors = posted.map(storeAlert).filter((complaint) => complaint !== null);
@@ -63,7 +63,7 @@ export async function startAlertmanagerStub(now: () => number = Date.now) {
     return { status: 400, headers: { "content-type": "application/json" }, body };
   }
 
-  function answerRequest(seen: SeenRequest, response: ServerResponse): StubAnswer | null {
+  function handleRequest(seen: SeenRequest, response: ServerResponse): StubResponse | null {
     const path = seen.url.split("?")[0];
     if (seen.method === "GET" && path === "/api/v2/status") return jsonReply(200, STATUS_RESPONSE);
     if (seen.method === "GET" && path === "/api/v2/alerts") {
@@ -83,7 +83,7 @@ export async function startAlertmanagerStub(now: () => number = Date.now) {
     seen: stub.seen,
     config: { url: stub.url, allow_networks: ["127.0.0.0/8"] },
     alerts: () => [...entries.values()].map(({ alert }) => alert),
-    things: (): readonly ReceiverIncident[] =>
+    incidents: (): readonly ReceiverIncident[] =>
       [...sentByFingerprint].map(([fingerprint, { key, texts }]) => {
         const storedEntry = entries.get(fingerprint);
         return { key, texts, isOpen: storedEntry !== undefined && Date.parse(storedEntry.alert.endsAt) > now() };
@@ -93,7 +93,7 @@ export async function startAlertmanagerStub(now: () => number = Date.now) {
     },
     requests: () => requests,
   };
-  stub.answer = answerRequest;
+  stub.respond = handleRequest;
   return end;
 }
 

@@ -3,7 +3,7 @@ import { inspect } from "node:util";
 import { describe, expect, test } from "vitest";
 import type { IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";
-import { reply, type StubAnswer } from "../connectors/stub-server.ts";
+import { reply, type StubResponse } from "../connectors/stub-server.ts";
 import { ALARM } from "../sample-events.ts";
 import { disposeAfterTest, stopAfterTest } from "../test-resources.ts";
 import { startAlertmanagerStub } from "./alertmanager-stub.ts";
@@ -62,7 +62,7 @@ describe("alertmanager: sent alerts", () => {
       ],
     ]);
     expect(reference).toMatchObject({ ticket: null, link: null });
-    expect(server.things()).toMatchObject([{ key: message.key, isOpen: true }]);
+    expect(server.incidents()).toMatchObject([{ key: message.key, isOpen: true }]);
   });
 
   test("keeps the labels of an alert until its end despite changes", async () => {
@@ -84,7 +84,7 @@ describe("alertmanager: sent alerts", () => {
     expect(server.alerts()).toMatchObject([
       { startsAt: "2026-11-02T06:15:00.000Z", endsAt: "2026-11-02T06:20:00.000Z", labels: { priority: "A" } },
     ]);
-    expect(server.things()).toMatchObject([{ isOpen: false }]);
+    expect(server.incidents()).toMatchObject([{ isOpen: false }]);
     expect(new Set(posted().map(([{ labels }]) => JSON.stringify(labels))).size).toBe(1);
   });
 
@@ -101,9 +101,9 @@ describe("alertmanager: sent alerts", () => {
     const { receiver, server } = await startReceiver({ repeat: "30s" });
     const reference = await receiver.open(alarmMessage(), never());
     server.forget();
-    expect(server.things()).toMatchObject([{ isOpen: false }]);
+    expect(server.incidents()).toMatchObject([{ isOpen: false }]);
     await receiver.update(alarmMessage(), reference, never());
-    expect(server.things()).toMatchObject([{ isOpen: true }]);
+    expect(server.incidents()).toMatchObject([{ isOpen: true }]);
     expect(receiver.repeatedOpenEffect).toBe("same");
     expect(receiver.resendIntervalMs).toBe(30_000);
     expect(receiver.resendAfterCloseMs).toBe(300_000);
@@ -140,10 +140,10 @@ describe("alertmanager: times", () => {
   ])("opens and ends an alert for an alarm with %s", async (_what, startedAt, endedAt, startsAt, endsAt) => {
     const { receiver, server } = await startReceiver();
     const reference = await receiver.open(alarmMessage({ startedAt }), never());
-    expect(server.things()).toMatchObject([{ isOpen: true }]);
+    expect(server.incidents()).toMatchObject([{ isOpen: true }]);
     await receiver.close(endMessage({ startedAt, endedAt }), reference, never());
     expect(server.alerts()).toMatchObject([{ startsAt, endsAt }]);
-    expect(server.things()).toMatchObject([{ isOpen: false }]);
+    expect(server.incidents()).toMatchObject([{ isOpen: false }]);
   });
 });
 
@@ -172,13 +172,13 @@ describe("alertmanager: hostile and long texts", () => {
 });
 
 describe("alertmanager: responses", () => {
-  test.each<[StubAnswer, object, string]>([
+  test.each<[StubResponse, object, string]>([
     [{ status: 400, body: '"start time must be before end time"' }, { kind: "rejected" }, "start time must be"],
     [reply(200, "<!doctype html><title>Log in</title>"), { kind: "config", field: "url" }, "no Alertmanager"],
     [{ status: 200, body: '{"status":"error","error":"bad"}' }, { kind: "rejected" }, '"error":"bad"'],
   ])("reports the error of the response %j", async (answer, expected, expectedText) => {
     const { receiver, server } = await startReceiver();
-    server.stub.answer = () => answer;
+    server.stub.respond = () => answer;
     await expectFailure(receiver.open(alarmMessage(), never()), expected, expectedText);
   });
 
@@ -186,7 +186,7 @@ describe("alertmanager: responses", () => {
     const { receiver, server } = await startReceiver();
     await receiver.probe(never());
     expect(server.seen.map(({ method, url }) => `${method} ${url}`)).toEqual(["GET /api/v2/status"]);
-    server.stub.answer = () => ({ status: 200, body: "<html>Prometheus</html>" });
+    server.stub.respond = () => ({ status: 200, body: "<html>Prometheus</html>" });
     await expectFailure(receiver.probe(never()), {}, "is no Alertmanager. Check the address");
   });
 });
@@ -202,12 +202,12 @@ describe("alertmanager: authentication", () => {
     const { receiver, server } = await startReceiver({ [name]: ref, ...user });
     await receiver.open(alarmMessage(), never());
     expect(server.seen[0]?.headers.authorization).toBe(expected);
-    server.stub.answer = ({ headers }) => ({ status: 400, body: `I got ${headers.authorization} and ${text}` });
+    server.stub.respond = ({ headers }) => ({ status: 400, body: `I got ${headers.authorization} and ${text}` });
     const error = await catchFailure(receiver.open(alarmMessage(), never()));
     expect(inspect(error, { depth: 9 })).not.toContain(text);
     expect(inspect(error, { depth: 9 })).not.toContain(expected.split(" ")[1]);
     writeFileSync(ref.file, "another-secret-text");
-    server.stub.answer = () => ({ status: 200 });
+    server.stub.respond = () => ({ status: 200 });
     await receiver.open(alarmMessage(), never());
     expect(server.seen.at(-1)?.headers.authorization).not.toBe(expected);
   });
@@ -216,7 +216,7 @@ describe("alertmanager: authentication", () => {
     const { server } = await startReceiver();
     const options = { url: `${server.url}/alertmanager/`, headers: { "X-Scope-OrgID": "north" } };
     const receiver = disposeAfterTest(createReceiver("alertmanager", server, contextFor("am"), options));
-    server.stub.answer = () => ({ status: 200 });
+    server.stub.respond = () => ({ status: 200 });
     await receiver.open(alarmMessage(), never());
     expect(server.seen[0]).toMatchObject({ url: "/alertmanager/api/v2/alerts", headers: { "x-scope-orgid": "north" } });
   });

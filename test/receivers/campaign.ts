@@ -68,7 +68,7 @@ export async function playStorm(receiverCase: ReceiverCase, options: StormOption
     if (!random.chance(wrong)) return null;
     return random.chance(0.5) ? "lost" : "failed";
   }
-  server.troubleBy?.(drawFailure);
+  server.failBy?.(drawFailure);
   const store = createMemoryStore(clock.now);
   const context = { ...contextFor("people", clock, store), random: seededRandom(seed + 1) };
   const sink = await createSink(receiverCase, server, context, { dossier: false });
@@ -98,10 +98,10 @@ export async function playStorm(receiverCase: ReceiverCase, options: StormOption
   }
 
   const listPresentKeys = () =>
-    new Set(server.things().flatMap(({ key }) => (key !== null && keys.has(key) ? [key] : [])));
+    new Set(server.incidents().flatMap(({ key }) => (key !== null && keys.has(key) ? [key] : [])));
   try {
     nowMs += 60_000;
-    const beganMs = nowMs;
+    const startMs = nowMs;
     for (let n = 0; n < alarmCases.length; n += EVENTS_PER_BATCH) {
       await offer(
         alarmCases.slice(n, n + EVENTS_PER_BATCH).map(({ sample }) => sample.raised()),
@@ -110,7 +110,7 @@ export async function playStorm(receiverCase: ReceiverCase, options: StormOption
     }
     await until(() => requests >= alarms);
     const perSecond = Math.min((limit.count / limit.inMs) * 1_000, 1_000 / REQUEST_MS);
-    const usedRate = requests / (((lastRequestMs - beganMs) / 1_000) * perSecond);
+    const usedRate = requests / (((lastRequestMs - startMs) / 1_000) * perSecond);
     const ranks = [...listPresentKeys()].map(
       (key) => alarmCases[keys.get(key) ?? 0]?.sample.record.trigger.priority ?? "",
     );
@@ -125,7 +125,7 @@ export async function playStorm(receiverCase: ReceiverCase, options: StormOption
     await until(() => nowMs >= settledMs);
     problems.push(...judge());
     const all = requests + refused;
-    const seconds = (settledMs - 600_000 - beganMs) / 1_000;
+    const seconds = (settledMs - 600_000 - startMs) / 1_000;
     return { usedRate, refused: refused / all, inversions, seconds, requests: all, problems };
   } finally {
     await sink.close();
@@ -134,14 +134,14 @@ export async function playStorm(receiverCase: ReceiverCase, options: StormOption
   }
 
   function matchesServer(): boolean {
-    const open = new Map(server.things().map(({ key, isOpen }) => [key, isOpen]));
+    const open = new Map(server.incidents().map(({ key, isOpen }) => [key, isOpen]));
     return [...keys].every(([key, n]) => open.get(key) === (alarmCases[n]?.isOver === false));
   }
 
   function judge(): readonly string[] {
-    const things = server.things();
+    const incidents = server.incidents();
     return [...keys].flatMap(([key, n]) => {
-      const own = things.filter((thing) => thing.key === key);
+      const own = incidents.filter((incident) => incident.key === key);
       const isOver = alarmCases[n]?.isOver === true;
       const found: string[] = [];
       if (own.length === 0) found.push(`alarm ${n} is missing`);

@@ -11,7 +11,7 @@ export interface RunOutcome {
   readonly building: EventfulBuilding;
   readonly receiverIncidents: readonly ReceiverIncident[];
   readonly storedIncidents: ReadonlyMap<string, StoredIncident>;
-  readonly everHeld: ReadonlySet<string>;
+  readonly everStored: ReadonlySet<string>;
   readonly unverifiedOpenings: number;
 }
 
@@ -20,9 +20,9 @@ const MOST_SHOWN = 20;
 const getAlarmKey = ({ one }: AlarmLife) => computeIncidentKey("main", "alarm", one.episode);
 
 export function findProblems(outcome: RunOutcome): readonly string[] {
-  const { building, receiverIncidents: things, storedIncidents: book, everHeld } = outcome;
-  const groups = [...book].filter(([, { kind }]) => kind === "gateway" || kind === "storm");
-  const unknownIncidents = things.filter(({ key }) => key === null || !everHeld.has(key));
+  const { building, receiverIncidents: incidents, storedIncidents: stored, everStored } = outcome;
+  const groups = [...stored].filter(([, { kind }]) => kind === "gateway" || kind === "storm");
+  const unknownIncidents = incidents.filter(({ key }) => key === null || !everStored.has(key));
   return [
     ...building.lives.flatMap((life) => checkAlarm(life, outcome)),
     ...groups.flatMap(([key, group]) => checkGroup(key, group, outcome)),
@@ -32,17 +32,17 @@ export function findProblems(outcome: RunOutcome): readonly string[] {
 }
 
 function findIncidents(
-  { receiverIncidents: things }: RunOutcome,
+  { receiverIncidents: incidents }: RunOutcome,
   key: string | null | undefined,
 ): readonly ReceiverIncident[] {
-  return key == null ? [] : things.filter((thing) => thing.key === key);
+  return key == null ? [] : incidents.filter((incident) => incident.key === key);
 }
 
-const countOpen = (things: readonly ReceiverIncident[]): number => things.filter(({ isOpen }) => isOpen).length;
+const countOpen = (incidents: readonly ReceiverIncident[]): number => incidents.filter(({ isOpen }) => isOpen).length;
 
-function mayBeUnsent({ beganMs, endedMs, isOlder, isOver, cameBack }: AlarmLife, { holdMs }: RunSettings): boolean {
+function mayBeUnsent({ startMs, endedMs, isOlder, isOver, cameBack }: AlarmLife, { holdMs }: RunSettings): boolean {
   if (isOlder && !cameBack) return true;
-  return isOver && endedMs !== null && endedMs - beganMs < holdMs;
+  return isOver && endedMs !== null && endedMs - startMs < holdMs;
 }
 
 function checkAlarm(life: AlarmLife, outcome: RunOutcome): readonly string[] {
@@ -52,40 +52,40 @@ function checkAlarm(life: AlarmLife, outcome: RunOutcome): readonly string[] {
   const groupIncidents = findIncidents(outcome, storedIncident?.into);
   const location = `it has ${ownIncidents.length} things of its own and ${storedIncident?.into == null ? "no shared one" : `${groupIncidents.length} shared`}`;
   const problems: string[] = [];
-  const isTold = ownIncidents.length > 0 || groupIncidents.length > 0;
-  if (!isTold && !mayBeUnsent(life, outcome.settings)) problems.push(`alarm ${n} was never told`);
-  if (isTold && isOlder && !wasActive) problems.push(`alarm ${n} was over before there was the sink, and ${location}`);
+  const isSent = ownIncidents.length > 0 || groupIncidents.length > 0;
+  if (!isSent && !mayBeUnsent(life, outcome.settings)) problems.push(`alarm ${n} was never told`);
+  if (isSent && isOlder && !wasActive) problems.push(`alarm ${n} was over before there was the sink, and ${location}`);
   if (ownIncidents.length > (outcome.row.most?.(returns) ?? 1))
     problems.push(`alarm ${n}, back ${returns} times, is ${ownIncidents.length} things`);
   if (isOver && countOpen(ownIncidents) > 0)
     problems.push(`alarm ${n} is over, and ${countOpen(ownIncidents)} things are open; ${location}`);
   const openCount = countOpen(ownIncidents) + countOpen(groupIncidents);
-  if (!isOver && openCount !== 1 && (isTold || !mayBeUnsent(life, outcome.settings)))
+  if (!isOver && openCount !== 1 && (isSent || !mayBeUnsent(life, outcome.settings)))
     problems.push(`alarm ${n} is active, and told in ${openCount} open things; ${location}`);
   return problems;
 }
 
 function checkGroup(key: string, group: StoredIncident, outcome: RunOutcome): readonly string[] {
-  const { storedIncidents: book, building, settings, row } = outcome;
+  const { storedIncidents: stored, building, settings, row } = outcome;
   const groupName = `the ${group.kind} ${group.episode}`;
-  const things = findIncidents(outcome, key);
-  const members = building.lives.filter((life) => book.get(getAlarmKey(life))?.into === key);
+  const incidents = findIncidents(outcome, key);
+  const members = building.lives.filter((life) => stored.get(getAlarmKey(life))?.into === key);
   const problems: string[] = [];
-  if (things.length > (row.most?.(0) ?? 1)) problems.push(`${groupName} is ${things.length} things`);
-  const isUntold = things.length === 0 && members.every((life) => mayBeUnsent(life, settings));
-  const openCount = countOpen(things);
+  if (incidents.length > (row.most?.(0) ?? 1)) problems.push(`${groupName} is ${incidents.length} things`);
+  const isUnsent = incidents.length === 0 && members.every((life) => mayBeUnsent(life, settings));
+  const openCount = countOpen(incidents);
   const hasActive = members.some(({ isOver }) => !isOver);
   const isOpen = group.kind === "storm" ? hasActive : isStillOffline(group, openCount > 0, building);
-  if (!isUntold && openCount !== (isOpen ? 1 : 0))
-    problems.push(`${groupName} is to be ${isOpen ? "open" : "closed"}, and ${openCount} of ${things.length} are`);
-  if (things.length > 0 && endedBeforeSink(group, building))
+  if (!isUnsent && openCount !== (isOpen ? 1 : 0))
+    problems.push(`${groupName} is to be ${isOpen ? "open" : "closed"}, and ${openCount} of ${incidents.length} are`);
+  if (incidents.length > 0 && endedBeforeSink(group, building))
     problems.push(`${groupName} was over before there was the sink`);
   if (isOpen && members.length === 0) problems.push(`${groupName} stands for nobody`);
   if (!row.editsLists || members.length > MOST_SHOWN) return problems;
   for (const { n, isOver } of members) {
     const line = new RegExp(`Alarm ${n} \\((\\w+)`);
-    const listedStatus = things.flatMap(({ texts }) => texts.flatMap((text) => line.exec(text)?.[1] ?? [])).at(-1);
-    if (things.length > 0 && (listedStatus === undefined || (listedStatus === "Resolved") !== isOver))
+    const listedStatus = incidents.flatMap(({ texts }) => texts.flatMap((text) => line.exec(text)?.[1] ?? [])).at(-1);
+    if (incidents.length > 0 && (listedStatus === undefined || (listedStatus === "Resolved") !== isOver))
       problems.push(`alarm ${n} is ${isOver ? "over" : "active"}, and ${listedStatus} in the list of ${groupName}`);
   }
   return problems;
@@ -125,6 +125,6 @@ function checkRepetitions(outcome: RunOutcome): readonly string[] {
     : [];
 }
 
-export function summarizeIncidents(things: readonly ReceiverIncident[]): readonly string[] {
-  return things.map(({ key, isOpen }) => `${key} ${isOpen}`).sort();
+export function summarizeIncidents(incidents: readonly ReceiverIncident[]): readonly string[] {
+  return incidents.map(({ key, isOpen }) => `${key} ${isOpen}`).sort();
 }

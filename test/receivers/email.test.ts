@@ -74,7 +74,7 @@ describe("email: sent mails", () => {
     expect(readHeaders(ending)).not.toHaveProperty("x-priority");
     expect(ending?.mail.text).toContain("Lasted: 5 min");
     expect(ending?.mail.messageId).not.toBe(opening?.mail.messageId);
-    expect(mailServer.things()).toMatchObject([{ key: message.key, isOpen: false, texts: [{}, {}] }]);
+    expect(mailServer.incidents()).toMatchObject([{ key: message.key, isOpen: false, texts: [{}, {}] }]);
   });
 
   test("keeps the first title in all subjects of a thread", async () => {
@@ -91,7 +91,7 @@ describe("email: sent mails", () => {
       "Resolved: Gateway Basement gateway is offline: 1 of 9 alarms active",
     ]);
     expect(mailServer.mails[1]?.mail.text).toContain("0 of 9 alarms active");
-    expect(mailServer.things()).toHaveLength(1);
+    expect(mailServer.incidents()).toHaveLength(1);
   });
 
   test("derives the message id from incident and event", async () => {

@@ -13,7 +13,7 @@ export interface AlarmLife {
   readonly n: number;
   readonly one: ReturnType<typeof sampleAlarm>;
   readonly site: number;
-  readonly beganMs: number;
+  readonly startMs: number;
   readonly isOlder: boolean;
   isOver: boolean;
   wasActive: boolean;
@@ -38,12 +38,12 @@ export function createEventfulBuilding(
   const gatewayReturns: { readonly id: string; readonly atMs: number }[] = [];
   const getGatewayId = (site: number) => String(site);
 
-  function beginAlarm(site: number, minutes: number, hasSink: boolean): Event {
+  function raiseAlarm(site: number, minutes: number, hasSink: boolean): Event {
     const n = lives.length;
     const behind = offlineGateways.has(getGatewayId(site)) && random.chance(0.8) ? getGatewayId(site) : null;
     const one = sampleAlarm(n, { at: minutes, priority: n % 2 === 0 ? "A" : "C", site, behind });
     const life: AlarmLife = {
-      ...{ n, one, site, beganMs: START + minutes * 60_000, isOlder: !hasSink },
+      ...{ n, one, site, startMs: START + minutes * 60_000, isOlder: !hasSink },
       ...{ isOver: false, wasActive: hasSink, cameBack: false, endedMs: null },
       ...{ returns: 0, ends: 0, acknowledgements: 0 },
       explainedMs: behind === null ? [] : [START + minutes * 60_000],
@@ -72,7 +72,7 @@ export function createEventfulBuilding(
     }
     if (changeName === "acknowledged") life.acknowledgements += 1;
     if (changeName !== "resolved") return one[changeName](minutes);
-    const atMs = Math.max(life.beganMs, START + minutes * 60_000 - random.pick([0, 20_000, 120_000]));
+    const atMs = Math.max(life.startMs, START + minutes * 60_000 - random.pick([0, 20_000, 120_000]));
     life.isOver = true;
     life.endedMs = atMs;
     life.ends += 1;
@@ -118,7 +118,7 @@ export function createEventfulBuilding(
       const isBurst = storms && random.chance(0.08);
       const openingCount = isBurst ? 6 + random.below(12) : random.chance(0.35) ? 1 : 0;
       const site = random.pick(SITES);
-      for (let n = 0; n < openingCount; n += 1) events.push(beginAlarm(site, minutes, hasSink));
+      for (let n = 0; n < openingCount; n += 1) events.push(raiseAlarm(site, minutes, hasSink));
       for (const life of lives.slice(0, livesBefore)) {
         if (!random.chance(Math.min(0.3, 8 / livesBefore))) continue;
         const event = changeAlarm(life, minutes, hasSink);

@@ -43,19 +43,19 @@ describe.each(RECEIVERS)("the receiver $name", (row) => {
   test("keeps an incident open during all changes of its alarm until the alarm ends", async () => {
     const { server, open, receiver } = await startReceiver(row);
     let reference = asStored(await open());
-    expect(server.things()).toMatchObject([{ key: KEY, isOpen: true }]);
-    expect(server.things()[0]?.texts.join("\n")).toContain("Supply temperature low, Kvarnholmen 4");
+    expect(server.incidents()).toMatchObject([{ key: KEY, isOpen: true }]);
+    expect(server.incidents()[0]?.texts.join("\n")).toContain("Supply temperature low, Kvarnholmen 4");
     for (const incident of [
       { change: "acknowledged", status: "acknowledged" },
       { change: "vanished", status: "unknown" },
       { change: "out-of-scope", status: "unknown" },
     ] as const) {
       reference = asStored(requireReference(await receiver.update(alarmMessage(incident), reference, never())));
-      expect(server.things()).toMatchObject([{ key: KEY, isOpen: true }]);
+      expect(server.incidents()).toMatchObject([{ key: KEY, isOpen: true }]);
     }
     for (const _twice of [1, 2]) {
       reference = asStored(requireReference(await receiver.close(endMessage(), reference, never())));
-      expect(server.things()).toMatchObject([{ key: KEY, isOpen: false }]);
+      expect(server.incidents()).toMatchObject([{ key: KEY, isOpen: false }]);
     }
   });
 
@@ -63,36 +63,36 @@ describe.each(RECEIVERS)("the receiver $name", (row) => {
     const { clock, create, server, open } = await startReceiver(row);
     server.loseResponses(1);
     await expectFailure(open(), { kind: "retryable" });
-    expect(server.things()).toMatchObject([{ key: KEY, isOpen: true }]);
+    expect(server.incidents()).toMatchObject([{ key: KEY, isOpen: true }]);
     const sinceMs = clock.now();
     clock.set("2026-11-02T06:18:00.000Z");
     const restarted = create();
     const reference = restarted.find?.(alarmMessage(), sinceMs, never()) ?? restarted.open(alarmMessage(), never());
     await restarted.close(endMessage(), (await reference) as IncidentReference, never());
-    expect(server.things()).toMatchObject([{ key: KEY, isOpen: false }]);
+    expect(server.incidents()).toMatchObject([{ key: KEY, isOpen: false }]);
   });
 
   test("opens no incident while the server asks the client to wait, and opens the incident afterwards", async () => {
     const { server, open } = await startReceiver(row);
-    server.tellToWait(1);
+    server.throttle(1);
     await expectFailure(open(), { kind: "throttled", retryAfterMs: row.waitMs, scope: "allowance" });
-    expect(server.things()).toEqual([]);
+    expect(server.incidents()).toEqual([]);
     await open();
-    expect(server.things()).toHaveLength(1);
+    expect(server.incidents()).toHaveLength(1);
   });
 
   test("the connection check changes no incident", async () => {
     const { server, open, receiver } = await startReceiver(row);
     await open();
-    const incidentsBefore = structuredClone(server.things());
+    const incidentsBefore = structuredClone(server.incidents());
     await receiver.probe(never());
-    expect(server.things()).toEqual(incidentsBefore);
+    expect(server.incidents()).toEqual(incidentsBefore);
   });
 
   test("lists the alarms behind an offline gateway in the text of the gateway's incident", async () => {
     const { server, open } = await startReceiver(row);
     await open(gatewayMessage(12));
-    const text = server.things()[0]?.texts.join("\n");
+    const text = server.incidents()[0]?.texts.join("\n");
     expect(text).toContain("Gateway Basement gateway is offline: 12 of 30 alarms active");
     expect(text).toContain("Supply temperature low 19");
     expect(text).toContain("and 10 more");
@@ -108,9 +108,9 @@ describe.each(RECEIVERS)("the receiver $name", (row) => {
       const updatedReference = requireReference(await receiver.update(acknowledged, reference, never()));
       const resolved = namedMessage(name, { key, change: "resolved", status: "resolved" });
       await receiver.close(resolved, updatedReference, never());
-      const [thing, ...others] = server.things().filter((each) => each.key === key);
-      expect([others, thing?.isOpen]).toEqual([[], false]);
-      for (const text of thing?.texts ?? []) {
+      const [incident, ...others] = server.incidents().filter((each) => each.key === key);
+      expect([others, incident?.isOpen]).toEqual([[], false]);
+      for (const text of incident?.texts ?? []) {
         expect(text).not.toMatch(UNSAFE);
         expect(text.isWellFormed()).toBe(true);
       }
@@ -155,7 +155,7 @@ describe.each(RECEIVERS.filter(({ connector }) => connector !== "email"))("the r
     const stop = new AbortController();
     const reason = new Error("stopping");
     if (server.stub === null) throw new Error("no HTTP");
-    server.stub.answer = () => {
+    server.stub.respond = () => {
       stop.abort(reason);
       return null;
     };
@@ -179,7 +179,7 @@ describe.each(RECEIVERS.filter(({ connector }) => connector !== "email"))("the r
     const secrets = [...listSecrets(server.config).map(({ text }) => text), authorization.split(" ")[1] ?? ""];
     if (server.stub === null) throw new Error("no HTTP");
     const headers = { "retry-after": "5", location: "https://evil.example/" };
-    server.stub.answer = () => ({ status, headers, body: `You sent ${secrets.join(" ")}.` });
+    server.stub.respond = () => ({ status, headers, body: `You sent ${secrets.join(" ")}.` });
     const failure = await catchFailure(open());
     expect(failure).toMatchObject(expectedError);
     const failures = await Promise.allSettled([
@@ -199,7 +199,7 @@ describe.each(RECEIVERS.filter(({ connector }) => connector !== "email"))("the r
   ])("does not treat %s as the confirmation of an opened incident", async (_, body) => {
     const { server, open } = await startReceiver(row);
     if (server.stub === null) throw new Error("no HTTP");
-    server.stub.answer = () => ({ status: 200, body });
+    server.stub.respond = () => ({ status: 200, body });
     expect((await catchFailure(open())).kind).toMatch(/retryable|rejected|config/);
   });
 });
@@ -213,7 +213,7 @@ describe.each(RECEIVERS.filter(({ connector }) => /slack|jira|servicenow/.test(c
       server.clear?.();
       expect(await receiver.update(alarmMessage({ change: "changed" }), reference, never())).toBe("gone");
       expect(await receiver.close(endMessage(), reference, never())).toBe("gone");
-      expect(server.things()).toEqual([]);
+      expect(server.incidents()).toEqual([]);
     });
   },
 );
@@ -235,7 +235,7 @@ async function withValues(row: ReceiverCase, names: readonly string[]) {
     const offered = { positions: [position], committedAt: [""], isRedelivery: false };
     expect((await sink.write([event], never(), undefined, offered)).rejected).toEqual([]);
   };
-  return { offer, texts: () => server.things().flatMap(({ texts }) => texts) };
+  return { offer, texts: () => server.incidents().flatMap(({ texts }) => texts) };
 }
 
 describe.each(RECEIVERS)("the receiver $name with time series", (row) => {

@@ -1,5 +1,5 @@
 import { Ajv } from "ajv";
-import type { SeenRequest, StubAnswer } from "../connectors/stub-server.ts";
+import type { SeenRequest, StubResponse } from "../connectors/stub-server.ts";
 import { ADF_SCHEMA } from "./adf-schema.ts";
 import { jsonReply, type ReceiverIncident, startReceiverStub } from "./receiver-server.ts";
 
@@ -86,11 +86,11 @@ export async function startJiraStub(options: JiraOptions = {}) {
     /** Closed issues refuse comments. */
     refuseLateComments: false,
     token: JIRA_TOKEN,
-    things: (): readonly ReceiverIncident[] => server.issues.map(toReceiverIncident),
+    incidents: (): readonly ReceiverIncident[] => server.issues.map(toReceiverIncident),
     clear: (): void => void server.issues.splice(0),
   };
 
-  stub.answer = (seen, response) => {
+  stub.respond = (seen, response) => {
     const { path } = splitUrl(seen);
     const changes = seen.method !== "GET" && !path.startsWith("/search");
     return changes ? interrupt(() => route(seen), response) : route(seen);
@@ -101,7 +101,7 @@ export async function startJiraStub(options: JiraOptions = {}) {
     return { path: pathname.startsWith(apiRoot) ? pathname.slice(apiRoot.length) : "", query: searchParams };
   }
 
-  function route(seen: SeenRequest): StubAnswer {
+  function route(seen: SeenRequest): StubResponse {
     const { path, query } = splitUrl(seen);
     if (path === "") return { status: 404, body: "<html>Oops, you've found a dead link.</html>" };
     const expectedAuthorization = isCloud
@@ -123,7 +123,7 @@ export async function startJiraStub(options: JiraOptions = {}) {
     return handleIssue(issue, seen.method, found[2] ?? "", body);
   }
 
-  function handleIssue(issue: JiraIssue, method: string, part: string, body: Record<string, unknown>): StubAnswer {
+  function handleIssue(issue: JiraIssue, method: string, part: string, body: Record<string, unknown>): StubResponse {
     if (part === "/comment" && method === "POST") {
       if (server.refuseLateComments && issue.status.category === "done")
         return jsonReply(403, { errorMessages: ["Du kan ikke kommentere saken."], errors: {} });
@@ -156,7 +156,7 @@ export async function startJiraStub(options: JiraOptions = {}) {
     return { status: 204 };
   }
 
-  function create(body: Record<string, unknown>): StubAnswer {
+  function create(body: Record<string, unknown>): StubResponse {
     const fields = body.fields as Record<string, unknown>;
     const missingFields = [...server.screen].filter(
       ([id, { required, hasDefaultValue }]) =>
@@ -198,7 +198,7 @@ export async function startJiraStub(options: JiraOptions = {}) {
     return isAdf(value) && JSON.stringify(value).length <= 32_767;
   }
 
-  function search({ jql }: Record<string, unknown>): StubAnswer {
+  function search({ jql }: Record<string, unknown>): StubResponse {
     const [, project, label] = /^project = "(\w+)" AND labels = "([\w-]+)"/.exec(String(jql)) ?? [];
     if (project === undefined) return jsonReply(400, { errorMessages: ["Error in the JQL Query"], errors: {} });
     if (!server.mayBrowse && !server.hidesSilently)
@@ -216,12 +216,12 @@ export async function startJiraStub(options: JiraOptions = {}) {
     });
   }
 
-  function permissions(query: URLSearchParams): StubAnswer {
+  function permissions(query: URLSearchParams): StubResponse {
     if (query.get("projectKey") !== "FM") return jsonReply(404, { errorMessages: ["No project"], errors: {} });
     return jsonReply(200, { permissions: { BROWSE_PROJECTS: { id: "10", havePermission: server.mayBrowse } } });
   }
 
-  function createmeta(project: string, type: string | undefined, query: URLSearchParams): StubAnswer {
+  function createmeta(project: string, type: string | undefined, query: URLSearchParams): StubResponse {
     if (project !== "FM" || !server.mayBrowse) return jsonReply(404, { errorMessages: ["Prosjektet finnes ikke."] });
     const records =
       type === undefined
@@ -231,26 +231,27 @@ export async function startJiraStub(options: JiraOptions = {}) {
           ]
         : [...server.screen].map(([fieldId, field]) => ({ fieldId, key: fieldId, ...field }));
     const startAt = Number(query.get("startAt"));
-    const shownRecords = records.slice(startAt, startAt + Math.min(5, Number(query.get("maxResults"))));
+    const pageRecords = records.slice(startAt, startAt + Math.min(5, Number(query.get("maxResults"))));
     const name = isCloud ? (type === undefined ? "issueTypes" : "fields") : "values";
-    return jsonReply(200, { startAt, maxResults: 5, total: records.length, [name]: shownRecords });
+    return jsonReply(200, { startAt, maxResults: 5, total: records.length, [name]: pageRecords });
   }
 
   return server;
 }
 
-function anonymousReply(path: string): StubAnswer {
+function anonymousReply(path: string): StubResponse {
   const headers = { "x-seraph-loginreason": "AUTHENTICATED_FAILED" };
   if (path.startsWith("/search")) return { ...jsonReply(200, { issues: [] }), headers };
   if (path === "/myself") return { status: 401, headers, body: "Client must be authenticated." };
   return { ...missingIssueReply(), headers };
 }
 
-function missingIssueReply(): StubAnswer {
+function missingIssueReply(): StubResponse {
   return jsonReply(404, { errorMessages: ["Saken finnes ikke, eller du har ikke tilgang."], errors: {} });
 }
 
-const fieldErrorsReply = (errors: Record<string, string>): StubAnswer => jsonReply(400, { errorMessages: [], errors });
+const fieldErrorsReply = (errors: Record<string, string>): StubResponse =>
+  jsonReply(400, { errorMessages: [], errors });
 
 function formatIssue({ id, key, status }: JiraIssue) {
   return { id, key, fields: { status: { name: status.name, statusCategory: { key: status.category } } } };

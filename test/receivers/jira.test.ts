@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, test } from "vitest";
 import { WIKI_FORMAT } from "#connectors/jira/issue-text.ts";
 import type { AlarmReceiver, IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import { clockAt, never } from "../connectors/context.ts";
-import type { StubAnswer } from "../connectors/stub-server.ts";
+import type { StubResponse } from "../connectors/stub-server.ts";
 import { disposeAfterTest } from "../test-resources.ts";
 import { DONE_STATUS, type JiraStub, startJiraStub } from "./jira-stub.ts";
 import { expectFailure, loggedContext, onlyOne } from "./receiver-helpers.ts";
@@ -41,7 +41,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       expect(description).toContain("Active");
       expect(description).toMatch(/Since\*?: 2026-11-02 07:15:00 \+01:00/);
       expect(description).toContain("Open in Plenum");
-      expect(server.things()).toEqual([{ key: alarmMessage().key, isOpen: true, texts: onlyIssue().texts }]);
+      expect(server.incidents()).toEqual([{ key: alarmMessage().key, isOpen: true, texts: onlyIssue().texts }]);
     });
 
     test("sets the configured priority, labels, type and fields", async () => {
@@ -165,7 +165,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       [{ project: "valid project is required" }, { kind: "config", field: "project" }],
       [{ issuetype: "The issue type selected is invalid." }, { kind: "config", field: "issue_type" }],
     ])("maps status 400 with the field errors %j to the matching failure kind", async (errors, expectedError) => {
-      server.stub.answer = () => ({ status: 400, body: JSON.stringify({ errorMessages: [], errors }) });
+      server.stub.respond = () => ({ status: 400, body: JSON.stringify({ errorMessages: [], errors }) });
       await expectFailure(openIncident(), expectedError);
     });
 
@@ -174,19 +174,19 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       [{ status: 201, body: `{"id":"../../x","key":"FM-1"}` }, { kind: "retryable" }],
       [{ status: 201, body: `{"id":"1","key":"FM-1/../x?y"}` }, { kind: "retryable" }],
       [{ status: 200, body: `{"errorMessages":["No."],"errors":{}}` }, { kind: "rejected" }],
-    ] as [StubAnswer, object][])(
+    ] as [StubResponse, object][])(
       "when Jira responds to a new issue with %j, reports the matching failure kind",
       async (answer, expectedError) => {
-        server.stub.answer = () => answer;
+        server.stub.respond = () => answer;
         await expectFailure(openIncident(), expectedError);
       },
     );
 
     test("retries an edit whose response is an HTML page", async () => {
       const reference = await openIncident();
-      const { answer } = server.stub;
-      server.stub.answer = (seen, response) =>
-        seen.method === "PUT" ? { status: 200, body: "<html>Sign in</html>" } : answer(seen, response);
+      const { respond } = server.stub;
+      server.stub.respond = (seen, response) =>
+        seen.method === "PUT" ? { status: 200, body: "<html>Sign in</html>" } : respond(seen, response);
       await expectFailure(receiver.update(alarmMessage(), reference, never()), { kind: "retryable" });
     });
   });

@@ -14,20 +14,18 @@ const killsPerReceiver = Number(process.argv[2] ?? 1_000);
 const firstSeed = Number(process.argv[3] ?? 1);
 let failedSeeds = 0;
 for (const receiverCase of RECEIVERS.filter(({ name }) => (process.argv[4] ?? name) === name)) {
-  let killsInDoubt = 0;
+  let openKills = 0;
   let seed = firstSeed;
-  for (; killsInDoubt < killsPerReceiver; seed += 1) {
+  for (; openKills < killsPerReceiver; seed += 1) {
     const run = await playRandomCrashes(receiverCase, seed).catch((error: unknown) => ({
-      ...{ settings: "?", inDoubt: 1, problems: [String(error)] },
+      ...{ settings: "?", unverified: 1, problems: [String(error)] },
     }));
-    killsInDoubt += run.inDoubt;
+    openKills += run.unverified;
     if (run.problems.length === 0) continue;
     failedSeeds += 1;
     console.log(`${receiverCase.name}, seed ${seed} (${run.settings}):\n  ${run.problems.join("\n  ")}`);
   }
-  console.log(
-    `${receiverCase.name}: seeds ${firstSeed} to ${seed - 1}, ${killsInDoubt} kills between request and commit`,
-  );
+  console.log(`${receiverCase.name}: seeds ${firstSeed} to ${seed - 1}, ${openKills} kills between request and commit`);
 }
 for (const receiverCase of RECEIVERS.filter(({ name }) => (process.argv[4] ?? name) === name)) {
   for (const [index, wrong] of [0.02, 0.1, 0.2, 0.4].entries()) {

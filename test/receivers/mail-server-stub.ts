@@ -55,9 +55,9 @@ export async function startMailServerStub(options: SMTPServerOptions = {}): Prom
     },
     onMailFrom({ address }, session, done) {
       requests += 1;
-      const trouble = draw?.(true) ?? null;
-      isLosing = trouble === "lost";
-      if (trouble === "failed") return hangUp(session);
+      const failure = draw?.(true) ?? null;
+      isLosing = failure === "lost";
+      if (failure === "failed") return hangUp(session);
       if (waiting === 0) return done(refusal("from", address));
       waiting -= 1;
       done(Object.assign(new Error("4.2.0 Greylisted"), { responseCode: 450 }));
@@ -97,14 +97,14 @@ export async function startMailServerStub(options: SMTPServerOptions = {}): Prom
     refuse: () => undefined,
     stub: null,
     config: { host: "127.0.0.1", port, security: "none", from: "plenum@example.com", to: ["operations@example.com"] },
-    things: (): readonly ReceiverIncident[] => groupByThread(mails.map(({ mail }) => mail)),
+    incidents: (): readonly ReceiverIncident[] => groupByThread(mails.map(({ mail }) => mail)),
     loseResponses(count) {
       losing = count;
     },
-    tellToWait(count) {
+    throttle(count) {
       waiting = count;
     },
-    troubleBy(by) {
+    failBy(by) {
       draw = by;
     },
     requests: () => requests,
@@ -122,7 +122,7 @@ interface Connection {
   readonly _socket: Socket;
 }
 
-function groupByThread(mails: readonly Email[]): ReturnType<ReceiverServer["things"]> {
+function groupByThread(mails: readonly Email[]): ReturnType<ReceiverServer["incidents"]> {
   const threads = new Map<string, Email[]>();
   for (const mail of mails) {
     const root = /<([^@>]+)@/.exec(mail.references ?? "")?.[1] ?? mail.messageId ?? "";

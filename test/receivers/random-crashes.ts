@@ -58,8 +58,8 @@ async function playRun(row: ReceiverCase, seed: number) {
   function createKillableStore() {
     let killIn = Number.POSITIVE_INFINITY;
     let requestsBefore = 0;
-    const counts = { kills: 0, inDoubt: 0 };
-    const everHeld = new Set<string>();
+    const counts = { kills: 0, unverified: 0 };
+    const everStored = new Set<string>();
 
     async function write(writeNow: () => Promise<void>): Promise<void> {
       const isAfterRequest = server.requests() > requestsBefore;
@@ -72,13 +72,13 @@ async function playRun(row: ReceiverCase, seed: number) {
       counts.kills += 1;
       const isDone = random.chance(0.25);
       if (isDone) await writeNow();
-      else if (isAfterRequest) counts.inDoubt += 1;
+      else if (isAfterRequest) counts.unverified += 1;
       throw new Kill("killed");
     }
 
     return {
       counts,
-      everHeld,
+      everStored,
       killAfter(writes: number) {
         killIn = writes;
       },
@@ -87,7 +87,7 @@ async function playRun(row: ReceiverCase, seed: number) {
       store: {
         ...store,
         async commit(change) {
-          for (const { put = [] } of change.documents ?? []) for (const [key] of put) everHeld.add(key);
+          for (const { put = [] } of change.documents ?? []) for (const [key] of put) everStored.add(key);
           await write(async () => void (await store.commit(change)));
           return { lastPosition: 0, repeated: [] };
         },
@@ -132,7 +132,7 @@ async function playRun(row: ReceiverCase, seed: number) {
         !(settings.filtersReturns && type === "gateway-online");
       const isDelivered = await attempt((signal) => deliverBatch(takeBatch(offer, isOffered, settings.batch), signal));
       if (isDelivered || isCalm) continue;
-      if (random.chance(0.15)) makeTrouble();
+      if (random.chance(0.15)) injectFailure();
       if (random.chance(0.2)) await building.happen(nowMs, true);
     }
   }
@@ -180,17 +180,17 @@ async function playRun(row: ReceiverCase, seed: number) {
     return !isCalm;
   }
 
-  function makeTrouble(): void {
+  function injectFailure(): void {
     if (random.chance(0.6)) killableStore.killAfter(random.below(4));
     if (random.chance(0.25)) {
       const count = settings.storms ? 1 + random.below(3) : 1;
       server.loseResponses(count);
       lost += count;
     }
-    if (random.chance(settings.storms ? 0.3 : 0.1)) server.tellToWait(settings.storms ? 1 + random.below(6) : 1);
+    if (random.chance(settings.storms ? 0.3 : 0.1)) server.throttle(settings.storms ? 1 + random.below(6) : 1);
   }
 
-  async function orderReplay(): Promise<void> {
+  async function requestReplay(): Promise<void> {
     const last = (await store.outbox.latest(1))[0]?.position ?? 0;
     if (random.chance(0.5)) {
       const sinceMs = nowMs - random.pick([60_000, 600_000, 86_400_000]);
@@ -206,7 +206,7 @@ async function playRun(row: ReceiverCase, seed: number) {
     slowMs = 0;
     isCalm = true;
     server.loseResponses(0);
-    server.tellToWait(0);
+    server.throttle(0);
     await deliver();
     for (let turn = 0; turn < 10; turn += 1) {
       nowMs += 60_000;
@@ -215,11 +215,11 @@ async function playRun(row: ReceiverCase, seed: number) {
   }
 
   async function collectOutcome(): Promise<RunOutcome> {
-    const book = await createSinkState(SINK, store).all<StoredIncident>();
+    const stored = await createSinkState(SINK, store).all<StoredIncident>();
     return {
-      ...{ row, settings, building, storedIncidents: book },
-      receiverIncidents: server.things(),
-      everHeld: killableStore.everHeld,
+      ...{ row, settings, building, storedIncidents: stored },
+      receiverIncidents: server.incidents(),
+      everStored: killableStore.everStored,
       unverifiedOpenings: killableStore.counts.kills + lost,
     };
   }
@@ -238,12 +238,12 @@ async function playRun(row: ReceiverCase, seed: number) {
   }
 
   async function replayLater(): Promise<readonly string[]> {
-    const incidentsBefore = summarizeIncidents(server.things());
+    const incidentsBefore = summarizeIncidents(server.incidents());
     nowMs += 31 * 86_400_000;
     await settleSink();
     await store.outbox.replay(SINK, new Date(START).toISOString());
     await settleSink();
-    const incidentsAfter = summarizeIncidents(server.things());
+    const incidentsAfter = summarizeIncidents(server.incidents());
     return incidentsBefore.join() === incidentsAfter.join() ? [] : ["a replay a month later changed what is there"];
   }
 
@@ -257,8 +257,8 @@ async function playRun(row: ReceiverCase, seed: number) {
     for (let step = 0; step < STEPS; step += 1) {
       nowMs += random.pick([1_000, 20_000, 120_000]);
       await building.happen(nowMs, true);
-      if (settings.replays && random.chance(0.15)) await orderReplay();
-      makeTrouble();
+      if (settings.replays && random.chance(0.15)) await requestReplay();
+      injectFailure();
       if (random.chance(0.8)) await deliver(random.chance(0.2) ? 1 + random.below(5) : MOST_TRIES);
       await tick();
     }
@@ -270,7 +270,11 @@ async function playRun(row: ReceiverCase, seed: number) {
       for (const problem of findProblems(await collectOutcome())) problems.add(`after a replay: ${problem}`);
       for (const problem of await replayLater()) problems.add(problem);
     }
-    return { settings: describeSettings(settings), inDoubt: killableStore.counts.inDoubt, problems: [...problems] };
+    return {
+      settings: describeSettings(settings),
+      unverified: killableStore.counts.unverified,
+      problems: [...problems],
+    };
   } finally {
     await sink.close();
     await server.stop();

@@ -41,9 +41,9 @@ export function requireReference(reference: IncidentReference | "gone"): Inciden
   return reference;
 }
 
-export async function startStubInTest(answer?: StubServer["answer"]): Promise<StubServer> {
+export async function startStubInTest(answer?: StubServer["respond"]): Promise<StubServer> {
   const stub = stopAfterTest(await startStub());
-  if (answer !== undefined) stub.answer = answer;
+  if (answer !== undefined) stub.respond = answer;
   return stub;
 }
 

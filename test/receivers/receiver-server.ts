@@ -1,19 +1,19 @@
 import { rmSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import { join } from "node:path";
-import { type StubAnswer, type StubServer, startStub } from "../connectors/stub-server.ts";
+import { type StubResponse, type StubServer, startStub } from "../connectors/stub-server.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 /** The server of a receiver, simulated in this process with the rules of the real one. */
 export interface ReceiverServer {
   readonly config: Readonly<Record<string, unknown>>;
   readonly stub: StubServer | null;
-  things(): readonly ReceiverIncident[];
+  incidents(): readonly ReceiverIncident[];
   /** Carries out the next `count` changing requests and then breaks the connection instead of answering. */
   loseResponses(count: number): void;
   /** Answers the next `count` requests with 429, or what the server has instead, and does not carry them out. */
-  tellToWait(count: number): void;
-  troubleBy?(draw: DrawFailure | null): void;
+  throttle(count: number): void;
+  failBy?(draw: DrawFailure | null): void;
   clear?(): void;
   requests(): number;
   stop(): Promise<void>;
@@ -31,7 +31,7 @@ export interface ReceiverIncident {
   readonly messages?: number;
 }
 
-export async function startReceiverStub(busy: StubAnswer) {
+export async function startReceiverStub(busy: StubResponse) {
   const stub = await startStub();
   const folder = temporaryFolder("receiver");
   let secrets = 0;
@@ -46,17 +46,17 @@ export async function startReceiverStub(busy: StubAnswer) {
       return { file };
     },
 
-    interrupt(carryOut: () => StubAnswer, response: ServerResponse, isLimited = true): StubAnswer | null {
+    interrupt(carryOut: () => StubResponse, response: ServerResponse, isLimited = true): StubResponse | null {
       if (toWait > 0) {
         toWait -= 1;
         return busy;
       }
-      const trouble = draw?.(isLimited) ?? null;
-      if (trouble === "failed") return { status: 500 };
-      if (trouble !== null && trouble !== "lost")
-        return { ...busy, headers: { ...busy.headers, "retry-after": String(trouble.waitSeconds) } };
+      const failure = draw?.(isLimited) ?? null;
+      if (failure === "failed") return { status: 500 };
+      if (failure !== null && failure !== "lost")
+        return { ...busy, headers: { ...busy.headers, "retry-after": String(failure.waitSeconds) } };
       const reply = carryOut();
-      if (toLose === 0 && trouble !== "lost") return reply;
+      if (toLose === 0 && failure !== "lost") return reply;
       toLose = Math.max(0, toLose - 1);
       response.destroy();
       return null;
@@ -67,10 +67,10 @@ export async function startReceiverStub(busy: StubAnswer) {
       loseResponses(count: number) {
         toLose = count;
       },
-      tellToWait(count: number) {
+      throttle(count: number) {
         toWait = count;
       },
-      troubleBy(by: DrawFailure | null) {
+      failBy(by: DrawFailure | null) {
         draw = by;
       },
       requests: () => stub.seen.length,
@@ -82,6 +82,6 @@ export async function startReceiverStub(busy: StubAnswer) {
   };
 }
 
-export function jsonReply(status: number, body: unknown, headers: Readonly<Record<string, string>> = {}): StubAnswer {
+export function jsonReply(status: number, body: unknown, headers: Readonly<Record<string, string>> = {}): StubResponse {
   return { status, headers: { "content-type": "application/json", ...headers }, body: JSON.stringify(body) };
 }

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import type { SeenRequest, StubAnswer } from "../connectors/stub-server.ts";
+import type { SeenRequest, StubResponse } from "../connectors/stub-server.ts";
 import { jsonReply, type ReceiverIncident, startReceiverStub } from "./receiver-server.ts";
 
 export const SERVICENOW_USER = "plenum.integration";
@@ -58,13 +58,13 @@ export async function startServiceNowStub() {
     ruleRefuses: false,
     mayRead: true,
     password: SERVICENOW_PASSWORD,
-    things: (): readonly ReceiverIncident[] => server.records.map(toReceiverIncident),
+    incidents: (): readonly ReceiverIncident[] => server.records.map(toReceiverIncident),
     clear: (): void => void server.records.splice(0),
   };
 
-  stub.answer = (seen, response) => (seen.method === "GET" ? route(seen) : interrupt(() => route(seen), response));
+  stub.respond = (seen, response) => (seen.method === "GET" ? route(seen) : interrupt(() => route(seen), response));
 
-  function route(seen: SeenRequest): StubAnswer {
+  function route(seen: SeenRequest): StubResponse {
     const { pathname, searchParams: query } = new URL(seen.url, stub.url);
     const expectedCredentials = Buffer.from(`${SERVICENOW_USER}:${server.password}`).toString("base64");
     if (seen.headers.authorization !== `Basic ${expectedCredentials}`)
@@ -79,7 +79,7 @@ export async function startServiceNowStub() {
     return seen.method === "PATCH" ? changeRecord(record, seen) : jsonReply(200, { result: formatRecord(record) });
   }
 
-  function create(seen: SeenRequest): StubAnswer {
+  function create(seen: SeenRequest): StubResponse {
     const number = server.records.length + 1;
     const record: SnowRecord = {
       sys_id: createHash("md5").update(`incident ${number}`).digest("hex"),
@@ -94,11 +94,11 @@ export async function startServiceNowStub() {
     return jsonReply(201, { result: formatRecord(record) });
   }
 
-  function changeRecord(record: SnowRecord, seen: SeenRequest): StubAnswer {
+  function changeRecord(record: SnowRecord, seen: SeenRequest): StubResponse {
     return write(record, seen, false) ?? jsonReply(200, { result: formatRecord(record) });
   }
 
-  function write(record: SnowRecord, seen: SeenRequest, isNew: boolean): StubAnswer | null {
+  function write(record: SnowRecord, seen: SeenRequest, isNew: boolean): StubResponse | null {
     if (server.ruleRefuses)
       return refusal("Operation against file 'incident' was aborted by Business Rule 'Only in office hours^0a1b'.");
     const givenFields = JSON.parse(seen.body.toString()) as Record<string, unknown>;
@@ -119,7 +119,7 @@ export async function startServiceNowStub() {
     return null;
   }
 
-  function search(query: URLSearchParams): StubAnswer {
+  function search(query: URLSearchParams): StubResponse {
     const conditions = (query.get("sysparm_query") ?? "").split("^").filter((each) => each.includes("="));
     const matchingRecords = server.records.filter((record) =>
       conditions.every((condition) => {
@@ -155,8 +155,8 @@ function toReceiverIncident(record: SnowRecord): ReceiverIncident {
   return { key: fields.correlation_id ?? null, isOpen: !isClosed(record) && fields.state !== "6", texts };
 }
 
-const refusal = (detail: string): StubAnswer => errorReply(403, "Operation Failed", detail);
+const refusal = (detail: string): StubResponse => errorReply(403, "Operation Failed", detail);
 
-function errorReply(status: number, message: string, detail: string | null): StubAnswer {
+function errorReply(status: number, message: string, detail: string | null): StubResponse {
   return { status, body: JSON.stringify({ error: { message, detail }, status: "failure" }) };
 }

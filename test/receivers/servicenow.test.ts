@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import type { AlarmReceiver, IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import { clockAt, never } from "../connectors/context.ts";
-import { reply, type StubAnswer } from "../connectors/stub-server.ts";
+import { reply, type StubResponse } from "../connectors/stub-server.ts";
 import { disposeAfterTest } from "../test-resources.ts";
 import { catchFailure, expectFailure, loggedContext, onlyOne, secretFile } from "./receiver-helpers.ts";
 import { createReceiver } from "./receivers.ts";
@@ -56,7 +56,7 @@ describe("servicenow: opening an incident", () => {
       correlation_id: KEY,
       correlation_display: "plenum",
     });
-    expect(server.things()).toEqual([{ key: KEY, isOpen: true, texts: onlyRecord().texts }]);
+    expect(server.incidents()).toEqual([{ key: KEY, isOpen: true, texts: onlyRecord().texts }]);
     expect(lines).toEqual([]);
   });
 
@@ -121,7 +121,7 @@ describe("servicenow: closing an incident", () => {
       close_notes: "Resolved\nEnded: 2026-11-02 07:20:00 +01:00\nLasted: 5 min",
     });
     expect(onlyRecord().fields.description).toMatch(/^Resolved\n/);
-    expect(server.things()[0]?.isOpen).toBe(false);
+    expect(server.incidents()[0]?.isOpen).toBe(false);
     expect(lines).toEqual([]);
   });
 
@@ -184,10 +184,10 @@ describe("servicenow: error responses", () => {
     [{ status: 200, body: "<html>Your instance is hibernating</html>" }, { kind: "retryable" }],
     [{ status: 201, body: '{"result":{"sys_id":"../x"}}' }, { kind: "retryable" }],
     [{ status: 200, body: error("Insert failed", "no") }, { kind: "rejected" }],
-  ] as [StubAnswer, object][])(
+  ] as [StubResponse, object][])(
     "reports the matching failure kind when ServiceNow responds to a new incident with %j",
     async (answer, expectedError) => {
-      server.stub.answer = () => answer;
+      server.stub.respond = () => answer;
       await expectFailure(openIncident(), expectedError);
     },
   );

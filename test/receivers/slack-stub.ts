@@ -1,5 +1,5 @@
 import type { ServerResponse } from "node:http";
-import type { SeenRequest, StubAnswer } from "../connectors/stub-server.ts";
+import type { SeenRequest, StubResponse } from "../connectors/stub-server.ts";
 import { jsonReply, type ReceiverIncident, startReceiverStub } from "./receiver-server.ts";
 import { findBlockError, findMarkup, listBlockTexts } from "./slack-rules.ts";
 
@@ -23,7 +23,7 @@ export interface SlackCall {
   readonly seen: SeenRequest;
 }
 
-type ScriptedAnswer = (call: SlackCall, response: ServerResponse) => StubAnswer | null | undefined;
+type ScriptedReply = (call: SlackCall, response: ServerResponse) => StubResponse | null | undefined;
 export type SlackStub = Awaited<ReturnType<typeof startSlackStub>>;
 
 interface Workspace {
@@ -59,7 +59,7 @@ export async function startSlackStub(now: () => number = Date.now) {
   const { stub } = common;
   const messages: { -readonly [K in keyof SlackMessage]: SlackMessage[K] }[] = [];
   const calls: SlackCall[] = [];
-  const scriptedAnswers = new Map<string, ScriptedAnswer>();
+  const scriptedReplies = new Map<string, ScriptedReply>();
   const deleted = new Set<string>();
   let lastTs = 0;
   const workspace: Workspace = {
@@ -219,11 +219,11 @@ export async function startSlackStub(now: () => number = Date.now) {
     return { method, args, seen };
   }
 
-  stub.answer = (seen, response) => {
+  stub.respond = (seen, response) => {
     const call = parseCall(seen);
     calls.push(call);
-    const scriptedAnswer = scriptedAnswers.get(call.method)?.(call, response);
-    if (scriptedAnswer !== null && scriptedAnswer !== undefined) return scriptedAnswer;
+    const scriptedReply = scriptedReplies.get(call.method)?.(call, response);
+    if (scriptedReply !== null && scriptedReply !== undefined) return scriptedReply;
     if (response.destroyed) return null;
     const padding = workspace.padding === 0 ? {} : { padding: "x".repeat(workspace.padding) };
     const scopes = { "x-oauth-scopes": workspace.scopes.join(",") };
@@ -248,7 +248,7 @@ export async function startSlackStub(now: () => number = Date.now) {
     calls,
     messages,
     workspace,
-    things(): readonly ReceiverIncident[] {
+    incidents(): readonly ReceiverIncident[] {
       return messages
         .filter(({ threadTs, metadata, ts }) => threadTs === null && metadata !== null && !deleted.has(ts))
         .map((message) => {
@@ -257,9 +257,9 @@ export async function startSlackStub(now: () => number = Date.now) {
           return { key: key ?? null, isOpen: !lastText.startsWith("🟢"), texts: listTexts(message) };
         });
     },
-    answer(method: string, by: ScriptedAnswer | null) {
-      if (by === null) scriptedAnswers.delete(method);
-      else scriptedAnswers.set(method, by);
+    answer(method: string, by: ScriptedReply | null) {
+      if (by === null) scriptedReplies.delete(method);
+      else scriptedReplies.set(method, by);
     },
     remove(ts: string) {
       deleted.add(ts);
@@ -281,6 +281,6 @@ export async function startSlackStub(now: () => number = Date.now) {
   };
 }
 
-export function slackReply(body: unknown, status = 200, headers: Readonly<Record<string, string>> = {}): StubAnswer {
+export function slackReply(body: unknown, status = 200, headers: Readonly<Record<string, string>> = {}): StubResponse {
   return jsonReply(status, body, { "content-type": "application/json; charset=utf-8", ...headers });
 }

@@ -10,7 +10,7 @@ import {
 import { buildMessage, FULL_TEXT_LENGTHS, SHORT_TEXT_LENGTHS } from "#connectors/slack/receiver.ts";
 import type { ConfigError } from "#src/core/errors/errors.ts";
 import { never } from "../connectors/context.ts";
-import type { StubAnswer } from "../connectors/stub-server.ts";
+import type { StubResponse } from "../connectors/stub-server.ts";
 import { ALARM, SITE } from "../sample-events.ts";
 import { disposeAfterTest, stopAfterTest } from "../test-resources.ts";
 import { catchFailure, expectFailure, loggedContext, requireReference, secretFile } from "./receiver-helpers.ts";
@@ -96,7 +96,7 @@ describe("slack: the message of an alarm", () => {
     expect(reply).toMatchObject({ threadTs: message?.ts, isBroadcast: true, channel: SLACK_CHANNEL });
     const text = "🟢 Resolved: Supply temperature low, Kvarnholmen 4";
     expect(reply?.versions).toEqual([{ text, blocks: [{ type: "section", text: plainText(text) }] }]);
-    expect(server.things()).toMatchObject([{ key: linkedMessage().key, isOpen: false }]);
+    expect(server.incidents()).toMatchObject([{ key: linkedMessage().key, isOpen: false }]);
   });
 
   test.each([
@@ -423,7 +423,7 @@ describe("slack: error responses", () => {
   });
 });
 
-test.each<[string, StubAnswer | null | "stop"]>([
+test.each<[string, StubResponse | null | "stop"]>([
   ["an error response", slackReply({ ok: false, error: "message_not_found" })],
   ["a broken connection", null],
   ["another kind of address", slackReply({ ok: true, permalink: "javascript:alert(1)" })],

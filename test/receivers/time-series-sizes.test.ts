@@ -54,9 +54,9 @@ test.each<[string, number, IncidentMessage, (incident: IncidentMessage) => strin
   const text = textOf(withSeries(incident, all));
   const countParts = (each: string) => each.split("x".repeat(150)).length;
   expect(countParts(text)).toBe(countParts(textOf(incident)));
-  const shownCount = text.split("VS1-GT1 ").length - 1;
-  expect(shownCount).toBeGreaterThan(0);
-  expect(shownCount).toBeLessThan(all.length - 1);
+  const listedCount = text.split("VS1-GT1 ").length - 1;
+  expect(listedCount).toBeGreaterThan(0);
+  expect(listedCount).toBeLessThan(all.length - 1);
 });
 
 test.each(FORMAT_NAMES)("a message in the format %s has the time series after the fields", (name) => {

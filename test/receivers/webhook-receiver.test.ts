@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import type { AlarmReceiver, IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import { contextFor, never } from "../connectors/context.ts";
-import { reply, type StubAnswer } from "../connectors/stub-server.ts";
+import { reply, type StubResponse } from "../connectors/stub-server.ts";
 import { disposeAfterTest, stopAfterTest } from "../test-resources.ts";
 import { catchFailure, expectFailure, secretFile, startStubInTest } from "./receiver-helpers.ts";
 import type { ReceiverServer } from "./receiver-server.ts";
@@ -33,7 +33,7 @@ describe("the webhook format slack", () => {
     await receiver.update(alarmMessage({ change: "acknowledged" }), reference, never());
     await receiver.update(alarmMessage({ change: "vanished", status: "unknown" }), reference, never());
     await receiver.close(endMessage(), reference, never());
-    expect(server.things().map(({ texts }) => texts[0])).toEqual([
+    expect(server.incidents().map(({ texts }) => texts[0])).toEqual([
       "Active: Supply temperature low, Kvarnholmen 4",
       "State unknown: Supply temperature low, Kvarnholmen 4",
       "Resolved: Supply temperature low, Kvarnholmen 4",
@@ -51,11 +51,11 @@ describe("the webhook format slack", () => {
     await receiver.open(alarmMessage(), never());
     writeFileSync(url.file, readAddress(secondServer.server));
     await receiver.close(endMessage(), NO_REFERENCE, never());
-    expect([firstServer.server.things().length, secondServer.server.things().length]).toEqual([1, 1]);
+    expect([firstServer.server.incidents().length, secondServer.server.incidents().length]).toEqual([1, 1]);
     expect(receiver.serverId).not.toBe(before);
   });
 
-  test.each<[StubAnswer, object]>([
+  test.each<[StubResponse, object]>([
     [{ status: 200, body: "no_text" }, { kind: "rejected" }],
     [{ status: 200, body: "<html>sign in</html>" }, { kind: "retryable" }],
     [{ status: 425 }, { kind: "retryable" }],
@@ -76,30 +76,31 @@ describe("the webhook format slack", () => {
   });
 });
 
-const RESPONSES: Readonly<Record<string, readonly [confirmation: StubAnswer, failure: StubAnswer, kind: string]>> = {
-  pagerduty: [reply(202, '{"status":"success","dedup_key":"x"}'), reply(202, '{"status":"failure"}'), "rejected"],
-  jsm: [reply(202, '{"result":"x","requestId":"r"}'), reply(422, '{"message":"Key format is not valid!"}'), "config"],
-  "servicenow-event": [
-    reply(200, '{"result":{"x":"1 events"}}'),
-    reply(200, "<html>Your instance is hibernating</html>"),
-    "retryable",
-  ],
-  incidentio: [reply(202, '{"status":"success","deduplication_key":"x"}'), reply(200, "<html>"), "retryable"],
-  "splunk-oncall": [
-    reply(200, '{"result":"success"}'),
-    reply(200, '{"result":"failure","messages":["bad route"]}'),
-    "rejected",
-  ],
-  ntfy: [reply(200, '{"id":"abc"}'), reply(200, "<html>"), "retryable"],
-  teams: [
-    reply(202, ""),
-    reply(200, "failed with error: endpoint returned HTTP error 429 with ContextId x"),
-    "throttled",
-  ],
-  googlechat: [reply(200, '{"name":"spaces/A/messages/B"}'), reply(200, "{}"), "rejected"],
-  mattermost: [reply(200, "ok"), reply(200, "<html>"), "retryable"],
-  discord: [reply(200, '{"id":"4711"}'), reply(204, ""), "rejected"],
-};
+const RESPONSES: Readonly<Record<string, readonly [confirmation: StubResponse, failure: StubResponse, kind: string]>> =
+  {
+    pagerduty: [reply(202, '{"status":"success","dedup_key":"x"}'), reply(202, '{"status":"failure"}'), "rejected"],
+    jsm: [reply(202, '{"result":"x","requestId":"r"}'), reply(422, '{"message":"Key format is not valid!"}'), "config"],
+    "servicenow-event": [
+      reply(200, '{"result":{"x":"1 events"}}'),
+      reply(200, "<html>Your instance is hibernating</html>"),
+      "retryable",
+    ],
+    incidentio: [reply(202, '{"status":"success","deduplication_key":"x"}'), reply(200, "<html>"), "retryable"],
+    "splunk-oncall": [
+      reply(200, '{"result":"success"}'),
+      reply(200, '{"result":"failure","messages":["bad route"]}'),
+      "rejected",
+    ],
+    ntfy: [reply(200, '{"id":"abc"}'), reply(200, "<html>"), "retryable"],
+    teams: [
+      reply(202, ""),
+      reply(200, "failed with error: endpoint returned HTTP error 429 with ContextId x"),
+      "throttled",
+    ],
+    googlechat: [reply(200, '{"name":"spaces/A/messages/B"}'), reply(200, "{}"), "rejected"],
+    mattermost: [reply(200, "ok"), reply(200, "<html>"), "retryable"],
+    discord: [reply(200, '{"id":"4711"}'), reply(204, ""), "rejected"],
+  };
 
 function createConfig(format: string, address: string) {
   const needsKey = ["pagerduty", "jsm", "incidentio"].includes(format);
@@ -118,7 +119,7 @@ describe.each(Object.entries(RESPONSES))("the webhook format %s", (format, [conf
     const reference = await receiver.open(alarmMessage(), never());
     expect(await receiver.close(endMessage(), reference, never())).toEqual(reference);
     expect(stub.seen).toHaveLength(2);
-    stub.answer = () => failure;
+    stub.respond = () => failure;
     await expectFailure(receiver.open(alarmMessage(), never()), { kind });
   });
 
@@ -171,9 +172,9 @@ test("the webhook format discord edits the message and reports a deleted message
     "POST /api/webhooks/1/t?thread_id=5&wait=true",
     "PATCH /api/webhooks/1/t/messages/4711?thread_id=5",
   ]);
-  stub.answer = () => reply(404, '{"code":10008,"message":"Unknown Message"}');
+  stub.respond = () => reply(404, '{"code":10008,"message":"Unknown Message"}');
   expect(await receiver.close(endMessage(), reference, never())).toBe("gone");
-  stub.answer = () => reply(404, '{"code":10015,"message":"Unknown Webhook"}');
+  stub.respond = () => reply(404, '{"code":10015,"message":"Unknown Webhook"}');
   await expectFailure(receiver.close(endMessage(), reference, never()), { kind: "config" });
   await expectFailure(receiver.probe(never()), { kind: "config" });
 });

@@ -3,22 +3,22 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Ajv } from "ajv";
 import addFormats from "ajv-formats";
-import type { SeenRequest, StubAnswer } from "../connectors/stub-server.ts";
+import type { SeenRequest, StubResponse } from "../connectors/stub-server.ts";
 import { type ReceiverIncident, type ReceiverServer, startReceiverStub } from "./receiver-server.ts";
 import { findBlockError } from "./slack-rules.ts";
 
 interface WebhookStubRules {
   readonly config: (url: string, secret: (text: string) => { readonly file: string }) => object;
-  readonly carryOut: (seen: SeenRequest) => StubAnswer;
-  readonly things: () => readonly ReceiverIncident[];
+  readonly carryOut: (seen: SeenRequest) => StubResponse;
+  readonly incidents: () => readonly ReceiverIncident[];
 }
 
-async function startWebhookStub({ carryOut, config, things }: WebhookStubRules): Promise<ReceiverServer> {
+async function startWebhookStub({ carryOut, config, incidents }: WebhookStubRules): Promise<ReceiverServer> {
   const busy = { status: 429, headers: { "retry-after": "1" }, body: "slow down" };
   const { common, interrupt, secret } = await startReceiverStub(busy);
   const { stub } = common;
-  stub.answer = (seen, response) => interrupt(() => carryOut(seen), response);
-  return { ...common, config: { allow_networks: ["127.0.0.0/8"], ...config(stub.url, secret) }, things };
+  stub.respond = (seen, response) => interrupt(() => carryOut(seen), response);
+  return { ...common, config: { allow_networks: ["127.0.0.0/8"], ...config(stub.url, secret) }, incidents };
 }
 
 const schema = JSON.parse(readFileSync(join(import.meta.dirname, "pagerduty-events-v2.json"), "utf8")) as object;
@@ -54,7 +54,7 @@ export function startPagerdutyStub(): Promise<ReceiverServer> {
 
   return startWebhookStub({
     config: (url, secret) => ({ format: "pagerduty", url: `${url}/v2/enqueue`, key: secret(routingKey) }),
-    things: (): readonly ReceiverIncident[] => alerts,
+    incidents: (): readonly ReceiverIncident[] => alerts,
     carryOut({ url, body }) {
       if (url !== "/v2/enqueue") return { status: 404, body: "not found" };
       const event = JSON.parse(body.toString()) as Event;
@@ -84,7 +84,7 @@ export function startSlackWebhookStub(): Promise<ReceiverServer> {
   const messages: ReceiverIncident[] = [];
   return startWebhookStub({
     config: (url, secret) => ({ format: "slack", url: secret(`${url}${path}`) }),
-    things: (): readonly ReceiverIncident[] => messages,
+    incidents: (): readonly ReceiverIncident[] => messages,
     carryOut({ url, body }) {
       if (url !== path) return { status: 404, body: "no_service" };
       const { text, blocks } = JSON.parse(body.toString()) as { text: string; blocks: readonly Block[] };

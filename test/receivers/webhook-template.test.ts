@@ -2,7 +2,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { TEMPLATE_FIELDS } from "#connectors/webhook/formats/template.ts";
 import { contextFor, never } from "../connectors/context.ts";
-import { reply, type StubAnswer } from "../connectors/stub-server.ts";
+import { reply, type StubResponse } from "../connectors/stub-server.ts";
 import { AWKWARD_TEXTS, SITE } from "../sample-events.ts";
 import { disposeAfterTest } from "../test-resources.ts";
 import { expectFailure, startStubInTest } from "./receiver-helpers.ts";
@@ -140,18 +140,18 @@ describe("requests of a webhook template", () => {
 describe("responses to a request of a webhook template", () => {
   test("provide ticket and link, except a link without https", async () => {
     const { receiver, stub } = await withTemplate({ open: {}, id: "$[0].id", ticket: "$[0].number", link: "$[0].url" });
-    const answer = (body: unknown): StubAnswer => ({ status: 201, body: JSON.stringify(body) });
-    stub.answer = () => answer([{ id: "a b", number: 12, url: "https://x.example/12" }]);
+    const answer = (body: unknown): StubResponse => ({ status: 201, body: JSON.stringify(body) });
+    stub.respond = () => answer([{ id: "a b", number: 12, url: "https://x.example/12" }]);
     expect(await receiver.open(alarmMessage(), never())).toEqual({
       ref: { id: "a b" },
       ticket: "12",
       link: "https://x.example/12",
     });
-    stub.answer = () => answer([{ id: 1, url: "javascript:alert(1)" }]);
+    stub.respond = () => answer([{ id: 1, url: "javascript:alert(1)" }]);
     expect(await receiver.open(alarmMessage(), never())).toEqual({ ref: { id: 1 }, ticket: null, link: null });
   });
 
-  test.each<[StubAnswer, object | null]>([
+  test.each<[StubResponse, object | null]>([
     [{ status: 200, body: '{"ok":true,"data":{"id":7}}' }, null],
     [{ status: 200, body: '{"ok":false,"error":"full"}' }, { kind: "rejected" }],
     [{ status: 200, body: "<html>" }, { kind: "retryable" }],
@@ -165,7 +165,7 @@ describe("responses to a request of a webhook template", () => {
       success: { status: [200, 201, 409], body: { path: "$.ok", equals: true } },
       id: "$.data.id",
     });
-    stub.answer = () => answer;
+    stub.respond = () => answer;
     const opening = receiver.open(alarmMessage(), never());
     await (expected === null ? opening : expectFailure(opening, expected));
     expect(stub.seen).toHaveLength(1);
@@ -181,7 +181,7 @@ describe("responses to a request of a webhook template", () => {
         id: "$.data.id",
       });
       const reference = await receiver.open(alarmMessage(), never());
-      stub.answer = () => ({ status });
+      stub.respond = () => ({ status });
       expect(await receiver.update(alarmMessage({ change: "changed" }), reference, never())).toBe("gone");
       const kind = status === 409 ? "rejected" : "config";
       await expectFailure(receiver.close(endMessage(), reference, never()), { kind });

@@ -56,7 +56,7 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
     await pause(AFTER_KILL_MS - 8_000);
     await harness.postControl("alarms/resolve", { id });
 
-    const { now_ms: endMs } = await harness.ask<{ now_ms: number }>("now");
+    const { now_ms: endMs } = await harness.query<{ now_ms: number }>("now");
     await pause(LAST_POLLS_MS);
     await waitUntil("the past", async () => historyPoints(harness) > POINTS_AT_END);
     await waitUntil("the sinks", async () => {
@@ -64,7 +64,7 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
       return lags.every((sink: { depth: number; again: number }) => sink.depth + sink.again < 50);
     });
     expect(await worker.end("SIGTERM")).toBe(0);
-    everTransitions = await harness.ask<Transition[]>("truth/transitions?from_ms=0");
+    everTransitions = await harness.query<Transition[]>("truth/transitions?from_ms=0");
 
     const store = await openStore({ folder: harness.stateFolder, clock: systemClock, readOnly: true });
     committed = (await store.outbox.latest(1_000_000)).map(({ event }) => event as AnyEvent).reverse();
@@ -175,7 +175,7 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
       if (ownPoints.length === 0 || held.state !== "following") continue;
       const from = ownPoints.map((each) => each.split(" ")[1] ?? "").toSorted()[0] ?? "";
       const query = new URLSearchParams({ tag, from, to: held.watermark, resolution: "5m", tz: "Europe/Helsinki" });
-      const truePoints = await harness.ask<{ startMs: number; value: number | boolean | null }[]>(
+      const truePoints = await harness.query<{ startMs: number; value: number | boolean | null }[]>(
         `truth/history?${query}`,
       );
       for (const { startMs, value } of truePoints) {
@@ -193,12 +193,12 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
     expect(results.map((e) => [e.data.commandId, e.data.outcome, e.data.readBack])).toEqual([
       [setPoint.id, "confirmed", setPoint.value],
     ]);
-    const writes = await harness.ask<{ tagId: string; value: number }[]>("truth/writes");
+    const writes = await harness.query<{ tagId: string; value: number }[]>("truth/writes");
     expect(writes.map(({ tagId, value }) => [tagId, value])).toEqual([["10169", setPoint.value]]);
   });
 
   test("the service rejects no request because of the quota, not even after the kill", async () => {
-    const { totals, busiest_minute } = await harness.ask<{
+    const { totals, busiest_minute } = await harness.query<{
       totals: Record<string, number>;
       busiest_minute: number;
     }>("truth/totals");
@@ -259,7 +259,7 @@ async function victoriaPoints(harness: Harness, name: string): Promise<Map<strin
   return points;
 }
 
-interface InfluxAnswer {
+interface InfluxResponse {
   readonly results: readonly {
     readonly series?: readonly {
       readonly tags: { readonly tag_id: string };
@@ -270,9 +270,9 @@ interface InfluxAnswer {
 
 async function influxPoints(harness: Harness, query: string): Promise<Map<string, number>> {
   const parameters = new URLSearchParams({ db: "plenum", epoch: "ms", q: query });
-  const answer = (await (await fetch(`${harness.influx.url}/query?${parameters}`)).json()) as InfluxAnswer;
+  const body = (await (await fetch(`${harness.influx.url}/query?${parameters}`)).json()) as InfluxResponse;
   const points = new Map<string, number>();
-  for (const { tags, values } of answer.results[0]?.series ?? []) {
+  for (const { tags, values } of body.results[0]?.series ?? []) {
     for (const [time, value] of values) if (value !== null) points.set(`${tags.tag_id} ${time}`, value);
   }
   return points;

@@ -67,7 +67,7 @@ export async function createRunHarness() {
 
   return {
     ...{ folder, stateFolder, eventFolder, mosquitto, victoriaMetrics, influx, mqtt, webhooks },
-    ask: <T>(path: string) => control<T>(path),
+    query: <T>(path: string) => control<T>(path),
     postControl: <T>(path: string, body: unknown) => control<T>(path, body),
     async startWorker() {
       const worker = runPlenum(["run", "--arm-writing"], { cwd: folder, environment });

@@ -44,14 +44,14 @@ function partsOfSecret(secret: string): ReadonlySet<string> {
   );
 }
 
-export function findLeaks(all: Canaries, textsByPlace: Readonly<Record<string, string>>): readonly string[] {
+export function findLeaks(all: Canaries, textsByLocation: Readonly<Record<string, string>>): readonly string[] {
   return SLOTS.flatMap((slot) => {
     const secretParts = partsOfSecret(all[slot]);
-    return Object.entries(textsByPlace).flatMap(([place, text]) => {
+    return Object.entries(textsByLocation).flatMap(([location, text]) => {
       for (const searchedText of [text, text.replaceAll("\\", "")]) {
         for (let at = 0; at + LENGTH <= searchedText.length; at += 1) {
           if (secretParts.has(searchedText.slice(at, at + LENGTH)))
-            return [`${slot} in ${place}: …${searchedText.slice(Math.max(0, at - 80), at + 40)}…`];
+            return [`${slot} in ${location}: …${searchedText.slice(Math.max(0, at - 80), at + 40)}…`];
         }
       }
       return [];

@@ -19,11 +19,11 @@ interface EchoResponse {
 }
 
 async function startEchoServer(
-  answer: (request: IncomingMessage, body: string) => Promise<EchoResponse> | EchoResponse,
+  respond: (request: IncomingMessage, body: string) => Promise<EchoResponse> | EchoResponse,
 ): Promise<string> {
   const server = createServer((request, response: ServerResponse) => {
     void text(request).then(async (body) => {
-      const { status, headers = {}, body: said = "" } = await answer(request, body);
+      const { status, headers = {}, body: said = "" } = await respond(request, body);
       response.writeHead(status, { "content-type": "application/json", ...headers }).end(said);
     });
   });

@@ -14,9 +14,9 @@ const READ_QUERY = { tags: "10001,10168" };
 
 describe("injected faults", () => {
   test("respond with 429 in the form of the limit options", () => {
-    const answer = serviceWithFaults({ fault: { kind: "throttled", retry_after_s: 17 } }).get("alarms");
-    expect(answer.status).toBe(429);
-    expect(answer.body.errors[0].meta.retry_after).toBe(17);
+    const reply = serviceWithFaults({ fault: { kind: "throttled", retry_after_s: 17 } }).get("alarms");
+    expect(reply.status).toBe(429);
+    expect(reply.body.errors[0].meta.retry_after).toBe(17);
   });
 
   test("respond with 503 as JSON, HTML, empty, or a page inside 200, and any form of Retry-After", () => {
@@ -74,8 +74,8 @@ describe("injected faults", () => {
 
   test("redirect with the given status and location", () => {
     const location = "http://elsewhere.test/";
-    const answer = serviceWithFaults({ fault: { kind: "redirect", status: 307, location } }).get("me");
-    expect(answer).toMatchObject({ status: 307, headers: { location } });
+    const reply = serviceWithFaults({ fault: { kind: "redirect", status: 307, location } }).get("me");
+    expect(reply).toMatchObject({ status: 307, headers: { location } });
   });
 
   test("return null values for all tags, for some tags, or behind a gateway", () => {
@@ -111,10 +111,10 @@ describe("injected faults", () => {
       { fault: { kind: "cut", after_bytes: 40 } },
       { fault: { kind: "reset", effect: "applied" } },
     );
-    const answer = service.get("tags/read", READ_QUERY);
+    const reply = service.get("tags/read", READ_QUERY);
     const pace = { delayMs: 3000, dripBytes: 5, dripEveryMs: 100 };
-    expect(answer.transport).toEqual({ ...pace, cutAfterBytes: 40, reset: true });
-    expect(answer.body.data).toHaveLength(2);
+    expect(reply.transport).toEqual({ ...pace, cutAfterBytes: 40, reset: true });
+    expect(reply.body.data).toHaveLength(2);
   });
 
   test.each([
@@ -154,7 +154,7 @@ describe("the conditions of an injected fault", () => {
         service.get("tags/read", { tags: "10001,10002" }),
         service.post("tags/write", { tags: [{ tag_id: "10168", value: 1 }] }),
       ]
-        .map((answer) => (errorStatuses(answer).length > 0 ? "x" : "."))
+        .map((reply) => (errorStatuses(reply).length > 0 ? "x" : "."))
         .join("");
     };
     expect(traceMatches({ endpoints: ["read"] })).toBe("..xx.");

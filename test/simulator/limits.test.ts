@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { RateLimitOptions, SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createRateLimiter } from "#src/simulator/rate-limiters.ts";
-import { type Answer, simulatedService } from "./simulated-service.ts";
+import { type Reply, simulatedService } from "./simulated-service.ts";
 
 const SECOND_MS = 1000;
 /** 250 ms past a whole second, 20.25 s into a calendar minute. */
@@ -103,14 +103,14 @@ describe("request counters", () => {
     });
   const write = (service: ReturnType<typeof simulatedService>) =>
     service.post("tags/write", { tags: [{ tag_id: "10169", value: 1 }] });
-  const isRefused = (answer: Answer) => answer.status === 429;
+  const isRefused = (reply: Reply) => reply.status === 429;
 
   test("read, write and history share one counter, or have one each, as configured", () => {
     const shared = simulatedService();
-    for (let turn = 0; turn < 10; turn += 1) expect([read(shared), history(shared)].some(isRefused)).toBe(false);
+    for (let tick = 0; tick < 10; tick += 1) expect([read(shared), history(shared)].some(isRefused)).toBe(false);
     expect([read(shared), history(shared), write(shared)].map(isRefused)).toEqual([true, true, true]);
     const own = simulatedService({ limits: { scope: "per_endpoint" } });
-    for (let turn = 0; turn < 20; turn += 1) expect([read(own), history(own), write(own)].some(isRefused)).toBe(false);
+    for (let tick = 0; tick < 20; tick += 1) expect([read(own), history(own), write(own)].some(isRefused)).toBe(false);
     expect([read(own), history(own), write(own)].map(isRefused)).toEqual([true, true, true]);
     expect(own.simulator.truth.busiestMinute()).toBe(63);
   });
@@ -119,7 +119,7 @@ describe("request counters", () => {
     const tokens = [{ token: "a" }, { token: "b" }, { token: "c", user_id: 2 }];
     const refusals = (key: "user" | "token") => {
       const service = simulatedService({ tokens, limits: { key } });
-      for (let turn = 0; turn < 20; turn += 1) read(service, { authorization: "Bearer a" });
+      for (let tick = 0; tick < 20; tick += 1) read(service, { authorization: "Bearer a" });
       return ["a", "b", "c"].map((token) => isRefused(read(service, { authorization: `Bearer ${token}` })));
     };
     expect(refusals("user")).toEqual([true, true, false]);
@@ -128,12 +128,12 @@ describe("request counters", () => {
 
   test("failed requests are counted; requests without a valid token and list requests are not", () => {
     const service = simulatedService();
-    for (let turn = 0; turn < 30; turn += 1) {
+    for (let tick = 0; tick < 30; tick += 1) {
       read(service, { authorization: "Bearer wrong" });
       service.get("alarms");
       service.get("healthcheck");
     }
-    for (let turn = 0; turn < 20; turn += 1) expect(isRefused(service.get("tags/read"))).toBe(false);
+    for (let tick = 0; tick < 20; tick += 1) expect(isRefused(service.get("tags/read"))).toBe(false);
     expect(isRefused(service.get("tags/read"))).toBe(true);
   });
 

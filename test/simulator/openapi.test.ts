@@ -3,22 +3,22 @@ import { Ajv2020 } from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
-import { type Answer, errorStatuses, type SimulatedService, simulatedService } from "./simulated-service.ts";
+import { errorStatuses, type Reply, type SimulatedService, simulatedService } from "./simulated-service.ts";
 
 const document = parse(readFileSync(new URL("../../src/simulator/openapi.yaml", import.meta.url), "utf8"));
 const ajv = new Ajv2020({ allErrors: true, strict: false });
 addFormats.default(ajv);
 ajv.addSchema(document, "service");
 
-function findViolations(method: string, path: string, answer: Answer): string[] {
+function findViolations(method: string, path: string, reply: Reply): string[] {
   const operation = document.paths[`/api/v1/${path}`][method.toLowerCase()];
-  const response = operation.responses[String(answer.status)];
-  if (response === undefined) return [`${path} must not respond with HTTP ${answer.status}`];
+  const response = operation.responses[String(reply.status)];
+  if (response === undefined) return [`${path} must not respond with HTTP ${reply.status}`];
   const pointer =
     response.$ref ??
-    `#/paths/~1api~1v1~1${path.replaceAll("/", "~1")}/${method.toLowerCase()}/responses/${answer.status}`;
+    `#/paths/~1api~1v1~1${path.replaceAll("/", "~1")}/${method.toLowerCase()}/responses/${reply.status}`;
   const validate = ajv.compile({ $ref: `service${pointer}/content/application~1json/schema` });
-  validate(answer.body);
+  validate(reply.body);
   return (validate.errors ?? []).map((error) => `${path} ${error.instancePath} ${error.message}`);
 }
 
@@ -42,30 +42,30 @@ const SUCCESSES: readonly [string, Record<string, string | number>][] = [
 
 describe("the OpenAPI document of the simulator", () => {
   test.each(SUCCESSES)("matches the response to GET %s %j", (path, query) => {
-    const answer = simulatedService().get(path, query);
-    expect(findViolations("GET", path, answer)).toEqual([]);
-    expect(errorStatuses(answer)).toEqual([]);
+    const reply = simulatedService().get(path, query);
+    expect(findViolations("GET", path, reply)).toEqual([]);
+    expect(errorStatuses(reply)).toEqual([]);
   });
 
   test("does not match a wrong response", () => {
-    const answer = simulatedService().get("tags/read", { tags: "10001" });
-    const wrongAnswer = { ...answer, body: { data: [{ ...answer.body.data[0], value: "21.5" }] } };
-    expect(findViolations("GET", "tags/read", wrongAnswer)).not.toEqual([]);
+    const reply = simulatedService().get("tags/read", { tags: "10001" });
+    const wrongReply = { ...reply, body: { data: [{ ...reply.body.data[0], value: "21.5" }] } };
+    expect(findViolations("GET", "tags/read", wrongReply)).not.toEqual([]);
   });
 
   test("matches the responses to a write", () => {
     const service = simulatedService();
     const accepted = service.post("tags/write", { tags: [{ tag_id: "10169", value: 55.5 }] });
     expect(findViolations("POST", "tags/write", accepted)).toEqual([]);
-    const rejectedAnswer = service.post("tags/write", { tags: [{ tag_id: 10169 }] });
-    expect(findViolations("POST", "tags/write", rejectedAnswer)).toEqual([]);
-    expect(errorStatuses(rejectedAnswer)).toEqual([422, 422]);
+    const rejectedReply = service.post("tags/write", { tags: [{ tag_id: 10169 }] });
+    expect(findViolations("POST", "tags/write", rejectedReply)).toEqual([]);
+    expect(errorStatuses(rejectedReply)).toEqual([422, 422]);
   });
 
   test.each(["value", "both", "measurements"] as const)("matches totals of history in the form %s", (scalar_form) => {
     const query = { tags: "10002,10192", resolution: "1d", scalar: "true", ...RANGE };
-    const answer = simulatedService({ history: { scalar_form } }).get("tags/history", query);
-    expect(findViolations("GET", "tags/history", answer)).toEqual([]);
+    const reply = simulatedService({ history: { scalar_form } }).get("tags/history", query);
+    expect(findViolations("GET", "tags/history", reply)).toEqual([]);
   });
 
   test("matches the health check of a service that fails", () => {
@@ -91,7 +91,7 @@ describe("the OpenAPI document of the simulator", () => {
     service.simulator.control.setFaults([{ fault }]);
     return service.get(path, QUERY);
   };
-  const failures: readonly [string, (service: SimulatedService, path: string) => Answer][] = [
+  const failures: readonly [string, (service: SimulatedService, path: string) => Reply][] = [
     ["without a token", (service, path) => service.get(path, QUERY, { authorization: "" })],
     ["without parameters", (service, path) => service.get(path, {})],
     ["failing with 500", withFault({ kind: "error", status: 500 })],

@@ -18,11 +18,9 @@ describe("tokens of the simulator", () => {
     const shortToken = { authorization: "Bearer short" };
     for (const path of ALL_PATHS) {
       for (const headers of [{ authorization: "" }, { authorization: "Bearer other" }, { authorization: "short" }]) {
-        const answer = service.get(path, QUERY, headers);
-        expect(answer.status).toBe(200);
-        expect(answer.body.errors).toMatchObject([
-          { status: 401, message: expect.stringContaining("Unauthenticated") },
-        ]);
+        const reply = service.get(path, QUERY, headers);
+        expect(reply.status).toBe(200);
+        expect(reply.body.errors).toMatchObject([{ status: 401, message: expect.stringContaining("Unauthenticated") }]);
       }
       expect(errorStatuses(service.get(path, QUERY, shortToken))).toEqual([]);
     }

@@ -6,7 +6,7 @@ import { createSimulator } from "#src/simulator/simulator.ts";
 /** A Saturday, not aligned to the recording. */
 export const START_MS = Date.parse("2026-11-21T10:00:00Z");
 
-export type Answer = ReturnType<SimulatedService["get"]>;
+export type Reply = ReturnType<SimulatedService["get"]>;
 export type SimulatedService = ReturnType<typeof simulatedService>;
 type Parameters = Readonly<Record<string, string | number>>;
 type Headers = Readonly<Record<string, string>>;
@@ -45,6 +45,6 @@ export function simulatedService(options: SimulatorOptionsInput = {}, startMs = 
   };
 }
 
-export function errorStatuses(answer: Answer): number[] {
-  return (answer.body?.errors ?? []).map((error: { status: number }) => error.status);
+export function errorStatuses(reply: Reply): number[] {
+  return (reply.body?.errors ?? []).map((error: { status: number }) => error.status);
 }

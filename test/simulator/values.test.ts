@@ -1,9 +1,9 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { type Answer, errorStatuses, START_MS, simulatedService } from "./simulated-service.ts";
+import { errorStatuses, type Reply, START_MS, simulatedService } from "./simulated-service.ts";
 
-const readValues = (answer: Answer) =>
-  Object.fromEntries(answer.body.data.map((tag: { id: string; value: unknown }) => [tag.id, tag.value]));
+const readValues = (reply: Reply) =>
+  Object.fromEntries(reply.body.data.map((tag: { id: string; value: unknown }) => [tag.id, tag.value]));
 
 describe("reading values", () => {
   test("returns the recorded sample at or before the present, shifted by whole weeks", () => {
@@ -28,7 +28,7 @@ describe("reading values", () => {
   });
 
   test("returns each tag once, in order of id or as requested", () => {
-    const ids = (answer: Answer) => answer.body.data.map((tag: { id: string }) => tag.id);
+    const ids = (reply: Reply) => reply.body.data.map((tag: { id: string }) => tag.id);
     const readInOrder = (order: "id" | "asked") =>
       ids(simulatedService({ reads: { order } }).get("tags/read", { tags: "10168,10001,10168" }));
     expect([readInOrder("id"), readInOrder("asked")]).toEqual([
@@ -51,9 +51,9 @@ describe("reading values", () => {
     ["403", [403]],
     ["omit", []],
   ] as const)("responds to an unknown tag as configured: %s", (unknown_tag, statuses) => {
-    const answer = simulatedService({ reads: { unknown_tag } }).get("tags/read", { tags: "10001,99" });
-    expect(errorStatuses(answer)).toEqual(statuses);
-    if (unknown_tag === "omit") expect(answer.body.data).toHaveLength(1);
+    const reply = simulatedService({ reads: { unknown_tag } }).get("tags/read", { tags: "10001,99" });
+    expect(errorStatuses(reply)).toEqual(statuses);
+    if (unknown_tag === "omit") expect(reply.body.data).toHaveLength(1);
   });
 
   test("returns null for a tag behind an offline gateway and delays the response", () => {
@@ -62,9 +62,9 @@ describe("reading values", () => {
     service.simulator.control.setGateway(109, false);
     const gateway = service.get("gateways", { site_id: 6 }).body.data[0];
     expect(gateway).toMatchObject({ id: "109", attributes: { online: false } });
-    const answer = service.get("tags/read", { tags: "10001,10168,10310" });
-    expect(readValues(answer)).toEqual({ ...valuesBefore, 10168: null });
-    expect(answer.transport?.delayMs).toBe(9050);
+    const reply = service.get("tags/read", { tags: "10001,10168,10310" });
+    expect(readValues(reply)).toEqual({ ...valuesBefore, 10168: null });
+    expect(reply.transport?.delayMs).toBe(9050);
     service.advance(10);
     service.simulator.control.setGateway(109, true);
     expect(service.get("tags/read", { tags: "10168" }).transport?.delayMs).toBe(50);
@@ -145,8 +145,8 @@ describe("writing values", () => {
     "follows the option when_offline for a tag behind an offline gateway: %s",
     (when_offline) => {
       const service = simulatedService({ writes: { when_offline }, offline_gateways: ["109"] });
-      const answer = service.post("tags/write", buildWrite("10169", 61));
-      expect(errorStatuses(answer)).toEqual(when_offline === "refuse" ? [500] : []);
+      const reply = service.post("tags/write", buildWrite("10169", 61));
+      expect(errorStatuses(reply)).toEqual(when_offline === "refuse" ? [500] : []);
       service.advance(60);
       service.simulator.control.setGateway(109, true);
       const value = readValues(service.get("tags/read", { tags: "10169" }))[10169];

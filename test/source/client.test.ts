@@ -124,10 +124,10 @@ describe("the health check", () => {
     ["errors", () => reply(200, { errors: [{ status: 500, message: "no" }] })],
     ["a redirect", () => reply(302, "", { location: "https://login.example" })],
     ["a time-out", () => Promise.reject(new Error("late"))],
-  ])("reports unhealthy for %s and pauses no request", async (_name, answer) => {
-    const harness = openHarness(answer);
+  ])("reports unhealthy for %s and pauses no request", async (_name, respond) => {
+    const harness = openHarness(respond);
     expect(await harness.source.health(never())).toEqual(unhealthy);
-    expect(harness.holds).toEqual([]);
+    expect(harness.pauses).toEqual([]);
   });
 });
 
@@ -138,7 +138,7 @@ describe("pauses that the service requests", () => {
     );
     const failure = await failureOf(harness.source.read(["1"], "live", never()));
     expect(failure).toBeInstanceOf(Throttled);
-    expect(harness.holds).toEqual([{ forMs: 13_000, scope: "read" }]);
+    expect(harness.pauses).toEqual([{ forMs: 13_000, scope: "read" }]);
   });
 
   it("a 503 pauses every lane, with growing back-off if no time is stated", async () => {
@@ -150,7 +150,7 @@ describe("pauses that the service requests", () => {
     const harness = openHarness(() => reply(503, "<html>maintenance</html>"), { clock });
     for (let i = 0; i < 7; i++)
       expect(await failureOf(harness.source.me(never()))).toMatchObject({ kind: "throttled", retryAfterMs: null });
-    expect(harness.holds.map((hold) => [hold.forMs, hold.scope])).toEqual(
+    expect(harness.pauses.map((pause) => [pause.forMs, pause.scope])).toEqual(
       [22_500, 45_000, 90_000, 180_000, 360_000, 675_000, 675_000].map((ms) => [ms, "everything"]),
     );
     expect(now).toBeGreaterThanOrEqual(22_500 + 45_000 + 90_000 + 180_000 + 360_000 + 675_000);
@@ -160,7 +160,7 @@ describe("pauses that the service requests", () => {
     const order: string[] = [];
     const harness = openHarness(() => reply(429, { errors: [{ status: 429 }] }), {
       limiter: {
-        ...passThrough({ holds: [], runs: [], observed: [] }),
+        ...passThrough({ pauses: [], runs: [], observed: [] }),
         async run(_lane, _endpoint, task) {
           await task(readClocks(systemClock)).catch((error: unknown) => {
             order.push("place given up");

@@ -134,10 +134,10 @@ describe("the rate limit of lists", () => {
       }
     };
     let running = true;
-    const keepAsking = async () => {
+    const keepRequesting = async () => {
       while (running) await pace.run(ask, never(), "urgent");
     };
-    const askers = [keepAsking(), keepAsking(), keepAsking()];
+    const askers = [keepRequesting(), keepRequesting(), keepRequesting()];
     await clock.run(20 * 3_600_000);
     running = false;
     await clock.run(20 * 3_600_000 + 300_000);

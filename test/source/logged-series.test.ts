@@ -60,14 +60,14 @@ test("parseLogged yields to the event loop while it parses 250,000 measurements 
     return entry(`"${stamp}"`, `"${n / 4}"`);
   });
   const reading = parseHistoryJson(bytesOf(reply(`[${entries.join()}]`)));
-  let turns = 0;
+  let ticks = 0;
   let isRead = false;
   const parsed = reading.finally(() => (isRead = true));
   while (!isRead) {
     await new Promise(setImmediate);
-    turns++;
+    ticks++;
   }
-  expect(turns).toBeGreaterThan(50);
+  expect(ticks).toBeGreaterThan(50);
   const [log] = ((await parsed) as unknown as { value: { data: [{ measurements: LoggedSeries }] } }).value.data;
   expect([log.measurements.points.length, log.measurements.textValueCount]).toEqual([250_000, 250_000]);
   expect(log.measurements.points.value(249_999)).toBe(249_999 / 4);

@@ -6,7 +6,7 @@ import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { Source } from "#src/engine/source/source.ts";
 import { closeAfterTest } from "../test-resources.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
-import { createVolatileMemory, START_MS, usedBefore, type VolatileMemory } from "./quota-harness.ts";
+import { createVolatileStore, START_MS, usedBefore, type VolatileStore } from "./quota-harness.ts";
 import { failureOf, never, reply, TOKEN, testConfig } from "./source-harness.ts";
 
 const MINUTE = 60_000;
@@ -17,11 +17,11 @@ interface Rig {
   readonly clock: VirtualClock;
   readonly source: Source;
   readonly sent: { readonly path: string; readonly method: string; readonly atMs: number }[];
-  readonly memory: VolatileMemory;
+  readonly memory: VolatileStore;
   service: { refusal: (() => ReturnType<typeof reply>) | null; healthy: boolean };
 }
 
-function openHarness(memory = usedBefore(createVolatileMemory(), "trial"), clock = createVirtualClock(START_MS)): Rig {
+function openHarness(memory = usedBefore(createVolatileStore(), "trial"), clock = createVirtualClock(START_MS)): Rig {
   const sent: Rig["sent"] = [];
   const service: Rig["service"] = { refusal: null, healthy: true };
   const source = createSource({

@@ -6,9 +6,9 @@ import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 export interface Harness {
   readonly clock: VirtualClock;
   readonly quota: Quota;
-  readonly store: VolatileMemory;
+  readonly store: VolatileStore;
   readonly left: { readonly name: string; readonly at: number }[];
-  ask(lane: QueueLane, name?: string, ask?: QuotaRequest): Promise<string>;
+  request(lane: QueueLane, name?: string, request?: QuotaRequest): Promise<string>;
 }
 
 export interface QuotaRequest {
@@ -20,21 +20,21 @@ export interface QuotaRequest {
   readonly remaining?: number;
 }
 
-export interface VolatileMemory extends QuotaStore {
+export interface VolatileStore extends QuotaStore {
   readonly slots: Map<string, Map<number, QuotaSlot>>;
-  readonly holds: Map<string, QuotaPause>;
+  readonly pauses: Map<string, QuotaPause>;
 }
 
 export const START_MS = Date.UTC(2024, 0, 1);
 
-export function createVolatileMemory(beforeCommit: () => Promise<void> = async () => undefined): VolatileMemory {
+export function createVolatileStore(beforeCommit: () => Promise<void> = async () => undefined): VolatileStore {
   const slots = new Map<string, Map<number, QuotaSlot>>();
   const of = (key: string) => {
     const known = slots.get(key) ?? new Map<number, QuotaSlot>();
     slots.set(key, known);
     return known;
   };
-  const holds = new Map<string, QuotaPause>();
+  const pauses = new Map<string, QuotaPause>();
   const clocks = new Map<string, BootClockMark>();
   const save = async (key: string, slot: QuotaSlot) => {
     await beforeCommit();
@@ -42,9 +42,9 @@ export function createVolatileMemory(beforeCommit: () => Promise<void> = async (
   };
   return {
     slots,
-    holds,
-    loadPause: async (key) => holds.get(key),
-    savePause: async (key, hold) => void holds.set(key, hold),
+    pauses,
+    loadPause: async (key) => pauses.get(key),
+    savePause: async (key, pause) => void pauses.set(key, pause),
     load: async (key) => [...of(key).values()],
     save,
     saveDeferred: save,
@@ -57,13 +57,13 @@ export function createVolatileMemory(beforeCommit: () => Promise<void> = async (
 }
 
 /** Adds the record of a request long ago, so that the quota counts as used before. */
-export function usedBefore(log: VolatileMemory = createVolatileMemory(), source = "test"): VolatileMemory {
+export function usedBefore(log: VolatileStore = createVolatileStore(), source = "test"): VolatileStore {
   log.slots.set(`${source}/read`, new Map([[1, { id: 1, sentAtMs: 0, countedByMs: 0 }]]));
   return log;
 }
 
 export function createHarness(
-  options: Partial<QuotaOptions> & { readonly store?: VolatileMemory; readonly clock?: VirtualClock } = {},
+  options: Partial<QuotaOptions> & { readonly store?: VolatileStore; readonly clock?: VirtualClock } = {},
 ): Harness {
   const clock = options.clock ?? createVirtualClock(START_MS);
   const store = options.store ?? usedBefore();
@@ -75,7 +75,7 @@ export function createHarness(
     quota,
     store,
     left,
-    ask(lane, name = lane, { endpoint = "read", signal = never, latencyMs = 100, fails, remaining, choose } = {}) {
+    request(lane, name = lane, { endpoint = "read", signal = never, latencyMs = 100, fails, remaining, choose } = {}) {
       const task = async () => {
         const sentMs = clock.monotonic();
         left.push({ name, at: sentMs });

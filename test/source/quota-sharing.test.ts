@@ -13,7 +13,7 @@ function separateAfterMs(
   limiter: LimiterName,
   separate: boolean,
   seed: number,
-  { longestGapMs = 20_000, longestWayMs = 0 } = {},
+  { longestGapMs = 20_000, longestTripMs = 0 } = {},
 ): number | null {
   const random = createRandom(seed);
   const evidence = createQuotaSharingEvidence();
@@ -23,20 +23,18 @@ function separateAfterMs(
     : { read: shared, history: shared };
   const historyShare = random.between(0.05, 0.5);
   const gapMs = random.between(3_000, longestGapMs);
-  const requests: { endpoint: "read" | "history"; sentMs: number; countedMs: number; answeredMs: number }[] = [];
+  const requests: { endpoint: "read" | "history"; sentMs: number; countedMs: number; repliedMs: number }[] = [];
   for (let now = random.between(0, 60_000); now < 7_200_000; now += Math.max(50, random.after(gapMs))) {
     const endpoint = random.next() < historyShare ? "history" : "read";
-    const countedMs = now + random.between(0, longestWayMs);
-    requests.push({ endpoint, sentMs: now, countedMs, answeredMs: countedMs + random.between(0, longestWayMs) });
+    const countedMs = now + random.between(0, longestTripMs);
+    requests.push({ endpoint, sentMs: now, countedMs, repliedMs: countedMs + random.between(0, longestTripMs) });
   }
   const answers = requests
     .toSorted((a, b) => a.countedMs - b.countedMs)
     .map((request) => ({ ...request, ...limiters[request.endpoint].arrive(request.countedMs) }));
-  for (const { endpoint, sentMs, answeredMs, ok, remaining } of answers.toSorted(
-    (a, b) => a.answeredMs - b.answeredMs,
-  )) {
-    if (ok && remaining !== null && evidence.areCountsSeparate(endpoint, 20 - remaining, sentMs, answeredMs))
-      return answeredMs;
+  for (const { endpoint, sentMs, repliedMs, ok, remaining } of answers.toSorted((a, b) => a.repliedMs - b.repliedMs)) {
+    if (ok && remaining !== null && evidence.areCountsSeparate(endpoint, 20 - remaining, sentMs, repliedMs))
+      return repliedMs;
   }
   return null;
 }
@@ -45,8 +43,8 @@ test.each(COUNTING)(
   "limiter %s: one count for all endpoints is never taken for separate counts when replies arrive out of order",
   (limiter) => {
     for (let seed = 1; seed <= 40; seed += 1) {
-      const longestWayMs = (seed % 8) * 1_000;
-      const found = separateAfterMs(limiter, false, seed, { longestGapMs: 4_000, longestWayMs });
+      const longestTripMs = (seed % 8) * 1_000;
+      const found = separateAfterMs(limiter, false, seed, { longestGapMs: 4_000, longestTripMs });
       expect(found, `seed ${seed}`).toBeNull();
     }
   },

@@ -29,7 +29,7 @@ describe(`two hours against limiters unknown to the client (${replay})`, () => {
     async (limiter) => {
       const outcome = await simulate({ limiter, hours: 2, seed });
       expect(outcome.refused, replay).toBeLessThanOrEqual(3);
-      expect(outcome.foreignReportedMs, replay).toBeNull();
+      expect(outcome.otherReportedMs, replay).toBeNull();
       expect(outcome.utilisation, replay).toBeGreaterThanOrEqual(0.88);
     },
   );
@@ -50,9 +50,9 @@ describe(`two hours against limiters unknown to the client (${replay})`, () => {
   });
 
   test("reports another client within ten minutes", async () => {
-    const scenario = { foreignPerMinute: 6, foreignFromMs: 600_000 };
+    const scenario = { otherPerMinute: 6, otherFromMs: 600_000 };
     const outcome = await simulate({ limiter: "first-hit window", hours: 1, seed, ...scenario });
-    expect(outcome.foreignReportedMs, replay).toBeGreaterThan(600_000);
-    expect(outcome.foreignReportedMs, replay).toBeLessThan(1_200_000);
+    expect(outcome.otherReportedMs, replay).toBeGreaterThan(600_000);
+    expect(outcome.otherReportedMs, replay).toBeLessThan(1_200_000);
   });
 });

@@ -194,27 +194,27 @@ describe("limits and pauses stated by the service", () => {
   });
 
   test("a stated limit is dropped after ten minutes and ten replies without it", async () => {
-    const { ask, clock, state, limits } = await ready();
+    const { request, clock, state, limits } = await ready();
     state(2);
-    for (let n = 0; n < 9; n++) void ask("live");
+    for (let n = 0; n < 9; n++) void request("live");
     await clock.advance(600_000);
     expect(limits()).toEqual([2]);
-    void ask("live");
+    void request("live");
     await clock.advance(60_000);
     expect(limits()).toEqual([20]);
   });
 
   test("keeps a limit that the service states again every five minutes, and if only nine replies follow in nine hours", async () => {
-    const { ask, clock, state, limits } = await ready();
+    const { request, clock, state, limits } = await ready();
     for (let minute = 0; minute < 30; minute++) {
       state(minute % 5 === 0 ? 2 : 15);
-      void ask("live");
+      void request("live");
       await clock.advance(60_000);
     }
     expect(limits()).toEqual([2]);
     state(2);
     for (let hour = 0; hour < 9; hour++) {
-      void ask("live");
+      void request("live");
       await clock.advance(3_600_000);
     }
     expect(limits()).toEqual([2]);
@@ -234,10 +234,10 @@ describe("limits and pauses stated by the service", () => {
     const store = usedBefore();
     let isBroken = true;
     const load = async (key: string) => (isBroken ? Promise.reject(new Error("The disk is broken.")) : store.load(key));
-    const { ask, clock } = createHarness({ store: { ...store, load } });
-    await expect(ask("write")).rejects.toThrow("The disk is broken.");
+    const { request, clock } = createHarness({ store: { ...store, load } });
+    await expect(request("write")).rejects.toThrow("The disk is broken.");
     isBroken = false;
-    const asked = ask("write");
+    const asked = request("write");
     await clock.run(1_000);
     expect(await asked).toBe("write");
   });
@@ -253,8 +253,8 @@ describe("limits and pauses stated by the service", () => {
     const log = { warn: (_facts: object, text: string) => told.push(text) } as never;
     const { save, saveDeferred, savePause } = store;
     const saves = { save: failing(save), saveDeferred: failing(saveDeferred), savePause: failing(savePause) };
-    const { ask, clock, quota } = createHarness({ log, store: { ...store, ...saves } });
-    const asked = ask("write", "asked", { latencyMs: 500 });
+    const { request, clock, quota } = createHarness({ log, store: { ...store, ...saves } });
+    const asked = request("write", "asked", { latencyMs: 500 });
     await clock.run(100);
     isBroken = true;
     await clock.run(1_000);

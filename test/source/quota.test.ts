@@ -5,13 +5,13 @@ import type { QuotaSlot } from "#src/engine/store/store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import {
   createHarness,
-  createVolatileMemory,
+  createVolatileStore,
   type Harness,
   mostInAMinute,
   type QuotaRequest,
   START_MS,
   usedBefore,
-  type VolatileMemory,
+  type VolatileStore,
 } from "./quota-harness.ts";
 
 const asked = (
@@ -21,7 +21,7 @@ const asked = (
   name: string = lane,
   more: QuotaRequest = {},
 ) => {
-  for (let i = 0; i < count; i += 1) void harness.ask(lane, name, more);
+  for (let i = 0; i < count; i += 1) void harness.request(lane, name, more);
 };
 /** Number of requests that have left at a time. */
 async function sentUntil(harness: Harness, atMs: number): Promise<number> {
@@ -55,8 +55,8 @@ describe("the rate of requests and the limit of 20 a minute", () => {
     ["for 3 s longer without a response", { latencyMs: 10, fails: new Retryable("cut") }, 63_000],
   ])("keeps the slot of a request in use %s", async (_until, request, freeMs) => {
     const harness = createHarness({ concurrency: 40 });
-    const first = Promise.allSettled(Array.from({ length: 20 }, () => harness.ask("on-demand", "first", request)));
-    void harness.ask("on-demand", "next");
+    const first = Promise.allSettled(Array.from({ length: 20 }, () => harness.request("on-demand", "first", request)));
+    void harness.request("on-demand", "next");
     await harness.clock.run(freeMs - 100);
     expect(names(harness)).not.toContain("next");
     await harness.clock.run(freeMs + 100);
@@ -77,7 +77,7 @@ describe("lanes", () => {
     const harness = createHarness({ perMinute: 4 });
     asked(harness, 4, "on-demand", "filler");
     await harness.clock.run(1_000);
-    for (const lane of ["history", "live", "on-demand", "write"] as const) void harness.ask(lane);
+    for (const lane of ["history", "live", "on-demand", "write"] as const) void harness.request(lane);
     await harness.clock.run(90_000);
     expect(names(harness).slice(4)).toEqual(["write", "on-demand", "live", "history"]);
   });
@@ -98,9 +98,9 @@ describe("lanes", () => {
     const harness = createHarness();
     asked(harness, 20, "on-demand");
     const caller = new AbortController();
-    const waiting = harness.ask("on-demand", "aborted", { signal: caller.signal });
+    const waiting = harness.request("on-demand", "aborted", { signal: caller.signal });
     const rejection = expect(waiting).rejects.toThrow("enough");
-    void harness.ask("on-demand", "next");
+    void harness.request("on-demand", "next");
     await harness.clock.run(10_000);
     expect(harness.quota.status().buckets[0]?.waiting["on-demand"]).toBe(2);
     caller.abort(new Error("enough"));
@@ -116,10 +116,10 @@ describe("pauses after a refusal", () => {
   test("a pause after a 429 or a 503 applies to all lanes, and the status states its end", async () => {
     for (const scope of ["read", "everything"] as const) {
       const harness = createHarness();
-      void harness.ask("live");
+      void harness.request("live");
       await harness.clock.run(500);
       harness.quota.pauseRequests(31_000, scope);
-      for (const lane of ["write", "live"] as const) void harness.ask(lane);
+      for (const lane of ["write", "live"] as const) void harness.request(lane);
       expect(await sentUntil(harness, 31_400)).toBe(1);
       const status = harness.quota.status();
       expect(status.buckets[0]?.heldUntilMs).toBe(START_MS + 31_500);
@@ -134,7 +134,7 @@ describe("pauses after a refusal", () => {
     const harness = createHarness();
     await harness.quota.start();
     harness.quota.pauseRequests(0, "read");
-    void harness.ask("write");
+    void harness.request("write");
     expect(await sentUntil(harness, 900)).toBe(0);
     expect(await sentUntil(harness, 1_100)).toBe(1);
   });
@@ -143,7 +143,7 @@ describe("pauses after a refusal", () => {
     const told: string[] = [];
     const harness = createHarness({ onOtherClient: ({ evidence }) => told.push(evidence) });
     const refuse = async () => {
-      const request = harness.ask("live", "refused", { fails: new Throttled("refused", 2_000) });
+      const request = harness.request("live", "refused", { fails: new Throttled("refused", 2_000) });
       const outcome = expect(request).rejects.toThrow("refused");
       await harness.clock.advance(5_000);
       harness.quota.pauseRequests(2_000, "read");
@@ -167,7 +167,7 @@ describe("one request counter for all endpoints, or three separate counters", ()
       const endpoint = i % 5 === 4 ? "history" : "read";
       taken[endpoint] += 1;
       const remaining = 20 - Math.min(20, taken[endpoint]);
-      void harness.ask("live", endpoint, { endpoint, remaining });
+      void harness.request("live", endpoint, { endpoint, remaining });
       await harness.clock.advance(3_100);
       if (harness.clock.monotonic() % 60_000 < 3_100) Object.assign(taken, { read: 0, history: 0 });
     }
@@ -185,7 +185,7 @@ describe("one request counter for all endpoints, or three separate counters", ()
 
   test("moves waiting requests to the new counters when one counter becomes three", async () => {
     const harness = createHarness();
-    const waiting = Array.from({ length: 30 }, () => harness.ask("history", "waiting"));
+    const waiting = Array.from({ length: 30 }, () => harness.request("history", "waiting"));
     const answers = Promise.all(waiting);
     await useSeparateCounters(harness);
     expect(harness.quota.status().buckets).toHaveLength(3);
@@ -206,9 +206,9 @@ describe("the stored quota after restarts", () => {
 
   test("stores a slot, with the latest time at which the service can count it, before the request is sent", async () => {
     const clock = createVirtualClock(START_MS);
-    const store = usedBefore(createVolatileMemory(() => clock.sleep(50)));
+    const store = usedBefore(createVolatileStore(() => clock.sleep(50)));
     const harness = createHarness({ clock, store });
-    void harness.ask("write", "write", { latencyMs: 1_000 });
+    void harness.request("write", "write", { latencyMs: 1_000 });
     await clock.run(40);
     expect(harness.left).toHaveLength(0);
     await clock.run(60);
@@ -222,9 +222,9 @@ describe("the stored quota after restarts", () => {
   test("stores a slot again when storing it took longer than assumed", async () => {
     const clock = createVirtualClock(START_MS);
     let commitMs = 5_000;
-    const store = usedBefore(createVolatileMemory(() => clock.sleep(commitMs)));
+    const store = usedBefore(createVolatileStore(() => clock.sleep(commitMs)));
     const harness = createHarness({ clock, store });
-    void harness.ask("write");
+    void harness.request("write");
     await clock.run(4_000);
     commitMs = 10;
     await clock.run(6_000);
@@ -234,14 +234,14 @@ describe("the stored quota after restarts", () => {
   });
 
   test("sends no request when the slot cannot be stored", async () => {
-    const store = usedBefore(createVolatileMemory(() => Promise.reject(new Error("disk full"))));
+    const store = usedBefore(createVolatileStore(() => Promise.reject(new Error("disk full"))));
     const harness = createHarness({ store });
-    await expect(harness.ask("write")).rejects.toThrow("disk full");
+    await expect(harness.request("write")).rejects.toThrow("disk full");
     expect(harness.left).toHaveLength(0);
     expect(harness.quota.status().buckets[0]?.used).toBe(0);
   });
 
-  function countingSaves(more: Partial<VolatileMemory> = {}) {
+  function countingSaves(more: Partial<VolatileStore> = {}) {
     const clock = createVirtualClock(START_MS);
     const memory = usedBefore();
     const savedAtMs: number[] = [];
@@ -252,16 +252,16 @@ describe("the stored quota after restarts", () => {
     return { clock, savedAtMs, harness: createHarness({ clock, store: { ...memory, save, ...more } }) };
   }
 
-  async function askEvery3s(harness: Harness, times: number): Promise<void> {
+  async function requestEvery3s(harness: Harness, times: number): Promise<void> {
     for (let n = 0; n < times; n += 1) {
-      void harness.ask("on-demand");
+      void harness.request("on-demand");
       await harness.clock.advance(3_000);
     }
   }
 
   test("with a request every 3 s, stores the slot of the next request in advance, in the transaction of a reply", async () => {
     const { harness, savedAtMs } = countingSaves();
-    await askEvery3s(harness, 10);
+    await requestEvery3s(harness, 10);
     expect(harness.left.map(({ at }) => at)).toEqual([0, 3, 6, 9, 12, 15, 18, 21, 24, 27].map((s) => s * 1_000));
     expect(savedAtMs).toEqual([0, 3_000]);
     for (const { at } of harness.left)
@@ -270,9 +270,9 @@ describe("the stored quota after restarts", () => {
 
   test("stores a slot again that was stored in advance more than 10 s before its use", async () => {
     const { clock, harness, savedAtMs } = countingSaves();
-    await askEvery3s(harness, 3);
+    await requestEvery3s(harness, 3);
     await clock.advance(11_000);
-    void harness.ask("on-demand");
+    void harness.request("on-demand");
     await clock.advance(50);
     expect(savedAtMs).toEqual([0, 3_000, 20_000]);
     expect(stored(harness).at(-1)?.countedByMs).toBeGreaterThanOrEqual(START_MS + 23_000);
@@ -281,10 +281,10 @@ describe("the stored quota after restarts", () => {
   test("stores a slot again that was stored in advance before the clock was set", async () => {
     for (const stepMs of [-3_600_000, 3_600_000]) {
       const { clock, harness, savedAtMs } = countingSaves();
-      await askEvery3s(harness, 3);
+      await requestEvery3s(harness, 3);
       const before = savedAtMs.length;
       clock.stepWall(stepMs);
-      void harness.ask("on-demand", "stepped", { latencyMs: 1_000_000 });
+      void harness.request("on-demand", "stepped", { latencyMs: 1_000_000 });
       await clock.advance(50);
       expect(savedAtMs.length).toBeGreaterThan(before);
       const late = stored(harness).filter(({ countedByMs }) => countedByMs >= START_MS + 9_000 + stepMs + 3_000);
@@ -295,16 +295,16 @@ describe("the stored quota after restarts", () => {
   test("does not use a slot stored in advance before that write is durable", async () => {
     const never = new Promise<void>(() => undefined);
     const { harness, savedAtMs } = countingSaves({ saveDeferred: () => never });
-    await askEvery3s(harness, 4);
+    await requestEvery3s(harness, 4);
     expect(savedAtMs).toEqual([0, 3_000, 6_000, 9_000]);
   });
 
   test("after a kill, counts only the slot stored in advance as used in addition to the sent requests", async () => {
     const before = createHarness();
-    await askEvery3s(before, 18);
+    await requestEvery3s(before, 18);
     const clock = createVirtualClock(before.clock.now());
     const after = createHarness({ clock, store: before.store });
-    for (let n = 0; n < 3; n += 1) void after.ask("on-demand");
+    for (let n = 0; n < 3; n += 1) void after.request("on-demand");
     await clock.run(100);
     expect(after.left).toHaveLength(1);
     await clock.run(60_000);
@@ -320,7 +320,7 @@ describe("the stored quota after restarts", () => {
     const clock = isSameMachine ? first : createVirtualClock(first.now());
     const startedMs = clock.monotonic();
     const after = createHarness({ clock, store: before.store });
-    void after.ask("write");
+    void after.request("write");
     await clock.advance(120_000);
     return (after.left[0]?.at ?? Number.NaN) - startedMs;
   };
@@ -353,7 +353,7 @@ describe("the stored quota after restarts", () => {
       await clock.advance(1_000);
     }
     const last = createHarness({ clock, store });
-    void last.ask("write");
+    void last.request("write");
     await clock.advance(120_000);
     expect(last.left[0]?.at).toBeGreaterThanOrEqual(60_000);
     expect(last.left[0]?.at).toBeLessThan(61_000);
@@ -368,7 +368,7 @@ describe("the stored quota after restarts", () => {
       await clock.advance(10_000);
       clock.stepWall(stepMs);
       const after = createHarness({ clock, store: before.store });
-      void after.ask("write");
+      void after.request("write");
       await clock.advance(400_000);
       expect(after.left.map(({ at }) => Math.round(at / 1_000))).toEqual([300]);
     }
@@ -379,7 +379,7 @@ describe("the stored quota after restarts", () => {
     await store.savePause("test/read", { orderedAtMs: START_MS - 60_000, untilMs: START_MS - 1_000 });
     await store.savePause("test/everything", { orderedAtMs: START_MS + 3_600_000, untilMs: START_MS + 3_620_000 });
     const harness = createHarness({ store });
-    void harness.ask("on-demand");
+    void harness.request("on-demand");
     expect(await sentUntil(harness, 19_000)).toBe(0);
     expect(await sentUntil(harness, 21_000)).toBe(1);
   });
@@ -390,11 +390,11 @@ describe("the stored quota after restarts", () => {
       asked(before, 19, "on-demand");
       await before.clock.run(10_000);
       before.clock.stepWall(stepMs);
-      void before.ask("on-demand");
+      void before.request("on-demand");
       await before.clock.run(11_000);
       const clock = createVirtualClock(before.clock.now());
       const after = createHarness({ clock, store: before.store });
-      void after.ask("write");
+      void after.request("write");
       await clock.run(120_000);
       const waited = after.left[0]?.at ?? Number.NaN;
       expect(waited).toBeGreaterThanOrEqual(49_000);
@@ -403,7 +403,7 @@ describe("the stored quota after restarts", () => {
   });
 
   test("without a stored quota, allows at most 17 requests in the first minute", async () => {
-    const first = createHarness({ store: createVolatileMemory() });
+    const first = createHarness({ store: createVolatileStore() });
     asked(first, 40, "on-demand");
     await first.clock.run(60_000);
     expect(first.left[0]?.at).toBe(0);
@@ -411,7 +411,7 @@ describe("the stored quota after restarts", () => {
   });
 
   test("the status states the reduced rate of the first minute and the lasting rate", async () => {
-    const harness = createHarness({ store: createVolatileMemory() });
+    const harness = createHarness({ store: createVolatileStore() });
     asked(harness, 40, "live");
     await harness.clock.run(30_000);
     const [first, second] = harness.left.map(({ at }) => at);
@@ -429,13 +429,13 @@ describe("requests that choose their content when a slot is free", () => {
     const decidedAt: string[] = [];
     const wants = { live: false, history: false };
     const stand = (lane: "live" | "history" | "spare") =>
-      harness.ask(lane, lane, {
+      harness.request(lane, lane, {
         choose() {
           decidedAt.push(`${lane} ${Math.round(harness.clock.monotonic() / 100) / 10}`);
           return lane === "spare" || wants[lane] ? null : 10_000;
         },
       });
-    void harness.ask("live", "filler");
+    void harness.request("live", "filler");
     await harness.clock.run(1_000);
     void stand("live");
     void stand("history");
@@ -464,7 +464,7 @@ describe("requests that choose their content when a slot is free", () => {
       offers.push(isLaneOverdue);
       return isLaneOverdue ? null : 1_000;
     };
-    void harness.ask("history", "history", { choose });
+    void harness.request("history", "history", { choose });
     asked(harness, 12, "live");
     await harness.clock.run(40_000);
     expect(names(harness).indexOf("history")).toBe(9);
@@ -476,8 +476,8 @@ describe("requests that choose their content when a slot is free", () => {
     const choose = () => {
       throw new Error("cannot decide");
     };
-    await expect(harness.ask("live", "failing", { choose })).rejects.toThrow("cannot decide");
-    void harness.ask("live");
+    await expect(harness.request("live", "failing", { choose })).rejects.toThrow("cannot decide");
+    void harness.request("live");
     await harness.clock.run(100);
     expect(names(harness)).toEqual(["live"]);
     expect(harness.quota.status().buckets[0]?.used).toBe(1);
@@ -491,7 +491,7 @@ describe("the option polite", () => {
     [0.83, 16.6],
   ])("polite %d allows %d requests a minute, including urgent requests", async (polite, perMinute) => {
     const harness = createHarness({ polite });
-    for (let i = 0; i < 300; i += 1) void harness.ask(i % 5 === 0 ? "on-demand" : "live");
+    for (let i = 0; i < 300; i += 1) void harness.request(i % 5 === 0 ? "on-demand" : "live");
     await harness.clock.run(600_000);
     expect(mostInAMinute(harness.left)).toBeLessThanOrEqual(Math.ceil(perMinute));
     expect(harness.left.length / 10).toBeGreaterThan(perMinute * 0.97);
@@ -530,13 +530,13 @@ describe("a changed share of the quota", () => {
   test("a changed share keeps the reserve for writes free, unless writes have a separate request counter", async () => {
     for (const separateEndpoints of [false, true]) {
       const harness = createHarness({ separateEndpoints });
-      const first = harness.ask("live");
+      const first = harness.request("live");
       await harness.clock.run(1_000);
       await first;
       harness.quota.setShare({ perMinute: 20, polite: 1, reserve: 5 });
       asked(harness, 25);
       expect(await sentUntil(harness, 30_000)).toBe(separateEndpoints ? 20 : 15);
-      void harness.ask("write", "write", { endpoint: "write" });
+      void harness.request("write", "write", { endpoint: "write" });
       await harness.clock.run(31_000);
       expect(names(harness)).toContain("write");
     }

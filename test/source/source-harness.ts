@@ -14,7 +14,7 @@ export interface Harness {
   readonly source: Source;
   readonly metrics: ReturnType<typeof createMetrics>;
   readonly requests: TransportRequest[];
-  readonly holds: { readonly forMs: number; readonly scope: string }[];
+  readonly pauses: { readonly forMs: number; readonly scope: string }[];
   readonly runs: { readonly lane: QueueLane; readonly endpoint: string }[];
   readonly observed: { readonly limit: number | null; readonly remaining: number | null }[];
 }
@@ -24,17 +24,17 @@ export type ReplyFunction = (
   signal: AbortSignal,
 ) => TransportReply | Promise<TransportReply>;
 
-export function openHarness(answer: ReplyFunction, more: Partial<SourceOptions> = {}): Harness {
+export function openHarness(respond: ReplyFunction, more: Partial<SourceOptions> = {}): Harness {
   const requests: TransportRequest[] = [];
-  const holds: Harness["holds"] = [];
+  const pauses: Harness["pauses"] = [];
   const runs: Harness["runs"] = [];
   const observed: Harness["observed"] = [];
   const metrics = createMetrics();
   const transport: Transport = async (request, signal) => {
     requests.push(request);
-    return answer(request, signal);
+    return respond(request, signal);
   };
-  const limiter = passThrough({ holds, runs, observed });
+  const limiter = passThrough({ pauses, runs, observed });
   const source = createSource({
     name: "trial",
     config: testConfig("https://service.example/base"),
@@ -47,7 +47,7 @@ export function openHarness(answer: ReplyFunction, more: Partial<SourceOptions> 
     random: () => 0.5,
     ...more,
   });
-  return { source, metrics, requests, holds, runs, observed };
+  return { source, metrics, requests, pauses, runs, observed };
 }
 
 export function testConfig(baseUrl: string, more: object = {}): SourceConfig {
@@ -60,14 +60,14 @@ export function testConfig(baseUrl: string, more: object = {}): SourceConfig {
   });
 }
 
-export function passThrough(seen: Pick<Harness, "holds" | "runs" | "observed">): QuotaLimiter {
+export function passThrough(seen: Pick<Harness, "pauses" | "runs" | "observed">): QuotaLimiter {
   return {
     run(lane, endpoint, task) {
       seen.runs.push({ lane, endpoint });
       return task(readClocks(systemClock));
     },
     pauseRequests(forMs, scope) {
-      seen.holds.push({ forMs, scope });
+      seen.pauses.push({ forMs, scope });
     },
     endPause() {},
     permitTrial() {},

@@ -116,8 +116,8 @@ describe("a 429 or 503 whose body is lost", () => {
       [429, 41_000],
       [503, 40_000],
     ] as const) {
-      const answer = `HTTP/1.1 ${status} Wait\r\nRetry-After: 40\r\n${rest}`;
-      const url = await raw(() => Buffer.from(answer, "latin1"));
+      const respond = `HTTP/1.1 ${status} Wait\r\nRetry-After: 40\r\n${rest}`;
+      const url = await raw(() => Buffer.from(respond, "latin1"));
       const transport = transportTo(url, { max_body_bytes: 65_536 });
       const failure = await failureOf(openHarness(transport.send).source.read(["1"], "live", never()));
       expect(failure).toMatchObject({ kind: "throttled", retryAfterMs });
@@ -134,9 +134,9 @@ describe("a 429 or 503 whose body is lost", () => {
 
   it("when the request is aborted, rejects with the reason of the abort instead of the service's requested wait", async () => {
     const stop = new AbortController();
-    const answer = `HTTP/1.1 503 Wait\r\nRetry-After: 40\r\n${LOST["cut off"]}`;
+    const respond = `HTTP/1.1 503 Wait\r\nRetry-After: 40\r\n${LOST["cut off"]}`;
     const url = await raw(
-      () => answer,
+      () => respond,
       () => setTimeout(() => stop.abort(new Error("stopping")), 50),
     );
     const failure = await failureOf(transportTo(url).send(GET, stop.signal));
@@ -239,18 +239,18 @@ describe("slow responses", () => {
     await setImmediate();
     abort.abort(new Error("given up"));
     expect(await waiting).toMatchObject({ message: "given up" });
-    for (const answer of answers.splice(0)) answer();
+    for (const respond of answers.splice(0)) respond();
     await Promise.all(busy);
     const last = transport.send({ ...GET, path: "/last" }, never());
     await expect.poll(() => asked.length).toBe(13);
-    for (const answer of answers) answer();
+    for (const respond of answers) respond();
     await last;
     expect(asked.at(-1)).toBe("/last");
   });
 });
 
 describe("broken connections", () => {
-  const answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+  const respond = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 
   it("a refused connection and an unknown host name are retryable errors", async () => {
     const server = createTcpServer();
@@ -277,7 +277,7 @@ describe("broken connections", () => {
             if (data[0] === 0x16) return void socket.destroy();
             requests++;
             onThisSocket++;
-            if (onThisSocket === 1 && requests !== 3) socket.write(answer);
+            if (onThisSocket === 1 && requests !== 3) socket.write(respond);
             else breakIt(socket);
           });
         }),

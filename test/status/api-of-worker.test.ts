@@ -19,17 +19,17 @@ const SIMULATOR = { sites: [4], alarms: { recorded: false } };
 async function followSimulator(more: Partial<VirtualWorkerOptions> = {}) {
   const source = { read: [{ name: "all", every: "2m", fresher: true }] };
   const worker = await workerOverHttp({ simulator: SIMULATOR, source, ...more });
-  const ask = async (...request: Parameters<typeof worker.ask>) => {
+  const request = async (...request: Parameters<typeof worker.ask>) => {
     const { status, text } = await worker.ask(...request);
     return { status, body: JSON.parse(text) };
   };
-  const answer = async <T>(path: string): Promise<T> => {
-    const { body, status } = await ask(path);
+  const response = async <T>(path: string): Promise<T> => {
+    const { body, status } = await request(path);
     expect([path, status, status === 200 ? null : body]).toEqual([path, 200, null]);
     return body as T;
   };
-  const firstTag = async () => (await answer<TagListResponse>("/api/tags?limit=1&sort=-value")).rows[0]?.tag.id ?? "";
-  return { ...worker, ask, answer, firstTag };
+  const firstTag = async () => (await response<TagListResponse>("/api/tags?limit=1&sort=-value")).rows[0]?.tag.id ?? "";
+  return { ...worker, request, response, firstTag };
 }
 
 const knownCount = ({ value }: Pick<PlotResponse, "value">) => value.filter((each) => each !== null).length;
@@ -38,12 +38,12 @@ describe("a worker that has run for a while", () => {
   test("returns all stored readings for a plot, also after a stop and after a crash", {
     timeout: 120_000,
   }, async () => {
-    const { answer, clock, firstTag, virtual } = await followSimulator({
+    const { response, clock, firstTag, virtual } = await followSimulator({
       source: { quota: { requests_per_minute: 2 }, read: [{ name: "all", every: "2m", fresher: true }] },
     });
     await clock.advance(65 * MINUTE);
     const id = await firstTag();
-    const plot = () => answer<PlotResponse>(`/api/plot?source=main&tag=${id}&span=6h`);
+    const plot = () => response<PlotResponse>(`/api/plot?source=main&tag=${id}&span=6h`);
     const plotBefore = await plot();
     expect(plotBefore).toMatchObject({ origin: "read", history: { state: "idle", why: null } });
     expect(knownCount(plotBefore)).toBeGreaterThanOrEqual(30);
@@ -58,24 +58,24 @@ describe("a worker that has run for a while", () => {
     await virtual.restart("stop");
     await clock.advance(1 * MINUTE);
     expect(knownCount(await plot())).toBeGreaterThanOrEqual(knownCount(plotAfter));
-    const month = await answer<PlotResponse>(`/api/plot?source=main&tag=${id}&span=30d`);
+    const month = await response<PlotResponse>(`/api/plot?source=main&tag=${id}&span=30d`);
     expect(month).toMatchObject({ stepSeconds: 3_600, origin: "read" });
     expect(month.low?.length).toBe(month.t.length);
     for (const [n, low] of (month.low ?? []).entries()) expect(low ?? 0).toBeLessThanOrEqual(month.high?.[n] ?? 0);
   });
 
   test("fetches the history of a plotted tag once, with spare requests", { timeout: 120_000 }, async () => {
-    const { answer, clock, simulator } = await followSimulator();
+    const { response, clock, simulator } = await followSimulator();
     await clock.advance(5 * MINUTE);
     const { hasLog } = simulator.truth;
     const ids = [...simulator.world.tags.keys()];
     const path = `/api/plot?source=main&tag=${ids.find(hasLog)}&span=24h`;
-    expect((await answer<PlotResponse>(path)).history.state).toBe("idle");
+    expect((await response<PlotResponse>(path)).history.state).toBe("idle");
     const requests = () => simulator.truth.requests().filter(({ endpoint }) => endpoint === "history").length;
-    expect((await answer<PlotResponse>(`${path}&fetch=1`)).history.state).toBe("asked");
-    expect((await answer<PlotResponse>(`${path}&fetch=1`)).history.state).toBe("asked");
+    expect((await response<PlotResponse>(`${path}&fetch=1`)).history.state).toBe("asked");
+    expect((await response<PlotResponse>(`${path}&fetch=1`)).history.state).toBe("asked");
     await clock.advance(2 * MINUTE);
-    const filledPlot = await answer<PlotResponse>(`${path}&fetch=1`);
+    const filledPlot = await response<PlotResponse>(`${path}&fetch=1`);
     expect(filledPlot.history).toEqual({ state: "idle", why: null });
     expect(["both", "logged"]).toContain(filledPlot.origin);
     expect(knownCount(filledPlot)).toBeGreaterThan(100);
@@ -83,14 +83,14 @@ describe("a worker that has run for a while", () => {
   });
 
   test("counts requests by purpose, deliveries by sink, and rejected requests", { timeout: 120_000 }, async () => {
-    const { answer, clock } = await followSimulator({
+    const { response, clock } = await followSimulator({
       simulator: {
         ...SIMULATOR,
         faults: [{ match: { endpoints: ["read"] }, when: { skip: 20, count: 2 }, fault: { kind: "throttled" } }],
       },
     });
     await clock.advance(12 * MINUTE);
-    const source = await answer<SourceResponse>("/api/source?name=main");
+    const source = await response<SourceResponse>("/api/source?name=main");
     const sum = (column: readonly (number | null)[]) => column.reduce<number>((all, each) => all + (each ?? 0), 0);
     expect(source.t).toHaveLength(1_440);
     expect(source.allowed).toBe(20);
@@ -98,22 +98,20 @@ describe("a worker that has run for a while", () => {
     expect(source.lanes.write.at(-1)).toBe(0);
     expect(source.lanes.write[0]).toBeNull();
     expect(source.refused.length).toBeGreaterThan(0);
-    const sink = await answer<SinkResponse>("/api/sink?name=files");
+    const sink = await response<SinkResponse>("/api/sink?name=files");
     expect(sink).toMatchObject({ sink: "files", connector: "file", dead: [], deadTotal: 0 });
     expect(sum(sink.rate.value)).toBeGreaterThan(100);
     expect(sink.lag.value.at(-1)).not.toBeNull();
   });
 
-  test("stores no time series and deletes earlier ones when plots are switched off", {
-    timeout: 120_000,
-  }, async () => {
-    const { answer, clock, firstTag, virtual } = await followSimulator({ state: { plots: false } });
+  test("stores no time series and deletes earlier ones when plots are switched off", { timeout: 120_000 }, async () => {
+    const { response, clock, firstTag, virtual } = await followSimulator({ state: { plots: false } });
     await clock.advance(12 * MINUTE);
     const id = await firstTag();
-    const plot = await answer<PlotResponse>(`/api/plot?source=main&tag=${id}&span=6h`);
+    const plot = await response<PlotResponse>(`/api/plot?source=main&tag=${id}&span=6h`);
     expect(plot).toMatchObject({ origin: "none", t: [] });
     expect((await virtual.worker.store.documents("plot/main")).size).toBe(0);
-    expect((await answer<SinkResponse>("/api/sink?name=files")).rate.value.every((each) => each === null)).toBe(true);
+    expect((await response<SinkResponse>("/api/sink?name=files")).rate.value.every((each) => each === null)).toBe(true);
   });
 });
 
@@ -126,15 +124,15 @@ test("a write from the status page passes the write checks, reaches the service 
   const { world } = createSimulator({ ...SIMULATOR, epoch: START_MS }, { now: () => START_MS });
   const analog = [...world.tags.values()].filter(({ kind }) => kind === "analog");
   const [tag, other] = analog.map(({ id }) => id);
-  const { ask, clock } = await followSimulator({
+  const { request, clock } = await followSimulator({
     status: { password: { file: passwordFile } },
     commands: { enabled: true, allow: [{ tag_id: tag, site_id: 4, type: "number", min: 0, max: 100 }] },
   });
   await clock.advance(3 * MINUTE);
   const headers = { ...JSON_TYPE, authorization: basic("plenum:a long password"), "x-plenum": "status-page" };
-  const { body } = await ask(`/api/tag?source=main&id=${tag}`, { headers });
+  const { body } = await request(`/api/tag?source=main&id=${tag}`, { headers });
   expect((body as TagResponse).writable).toEqual({ type: "number", min: 0, max: 100, step: null, closed: null });
-  const postWrite = (wish: object) => ask("/api/write", { method: "POST", headers, body: JSON.stringify(wish) });
+  const postWrite = (wish: object) => request("/api/write", { method: "POST", headers, body: JSON.stringify(wish) });
   expect(await postWrite({ source: "main", tag: other, value: 50 })).toMatchObject({
     status: 409,
     body: { message: expect.stringMatching(/not on the list/) },
@@ -143,7 +141,7 @@ test("a write from the status page passes the write checks, reaches the service 
   const { id } = acceptedWrite.body as { readonly id: string };
   expect(acceptedWrite).toMatchObject({ status: 202 });
   await clock.advance(1 * MINUTE);
-  expect((await ask("/api/commands", { headers })).body).toMatchObject([
+  expect((await request("/api/commands", { headers })).body).toMatchObject([
     { id, tagId: tag, requested: 50, state: "confirmed", by: "operator status page" },
     { tagId: other, state: "rejected", by: "operator status page" },
   ]);

@@ -147,12 +147,12 @@ describe("the connection limits", () => {
       });
       server.emit("connection", socket);
       /** Sends a request; `ends` is the end of its response by the worker, `read` that the client has it. */
-      const ask = (complete = true) => {
+      const request = (complete = true) => {
         const response = Object.assign(new EventEmitter(), { writableEnded: false });
         server.emit("request", { socket, complete }, response);
         return { ends: () => Object.assign(response, { writableEnded: true }), read: () => response.emit("close") };
       };
-      return { closed: () => closed, leave: () => socket.emit("close"), ask };
+      return { closed: () => closed, leave: () => socket.emit("close"), request };
     };
     const closed = (all: readonly { closed(): boolean }[]) => all.map((each) => each.closed());
     return { arrive, closed };
@@ -170,7 +170,7 @@ describe("the connection limits", () => {
   test("reject a new connection while all other connections wait for a response", () => {
     const { arrive, closed } = limitedServer();
     const [first, second] = [arrive("192.0.2.1"), arrive("192.0.2.1")];
-    const [answered] = [first.ask(), second.ask()];
+    const [answered] = [first.request(), second.request()];
     expect(closed([first, second, arrive("192.0.2.1")])).toEqual([false, false, true]);
     answered.ends();
     answered.read();
@@ -180,11 +180,11 @@ describe("the connection limits", () => {
   test("close an incomplete request before a connection that is receiving its response", () => {
     const { arrive, closed } = limitedServer();
     const [sending, half] = [arrive("192.0.2.1"), arrive("192.0.2.1")];
-    sending.ask().ends();
-    half.ask(false);
+    sending.request().ends();
+    half.request(false);
     expect(closed([sending, half, arrive("192.0.2.1")])).toEqual([false, true, false]);
     const third = arrive("192.0.2.1");
-    third.ask();
+    third.request();
     expect(closed([sending, third, arrive("192.0.2.1")])).toEqual([true, false, false]);
   });
 

@@ -51,7 +51,7 @@ describe.skipIf(absent("chromium"))("the status page", () => {
   });
 
   test("uses at most 1 % of a core while it is open, and sends no requests while it is hidden", async () => {
-    const { page, url, asked, clock } = await openPage();
+    const { page, url, requests, clock } = await openPage();
     await page.goto(url);
     await page.locator(".values tbody tr").nth(99).waitFor();
     await page.waitForLoadState("networkidle");
@@ -71,8 +71,8 @@ describe.skipIf(absent("chromium"))("the status page", () => {
     expect((await layouts()) - layoutsBefore).toBeLessThanOrEqual(WATCHED_MS / BEAT_MS + LATE_DRAWINGS);
     await page.evaluate("Object.defineProperty(document, 'hidden', { value: true })");
     await page.evaluate("new Promise((done) => setTimeout(done, 100))");
-    asked.length = 0;
+    requests.length = 0;
     await page.evaluate("new Promise((done) => setTimeout(done, 9000))");
-    expect(asked).toEqual([]);
+    expect(requests).toEqual([]);
   });
 });

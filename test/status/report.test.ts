@@ -138,7 +138,7 @@ describe("the status report", () => {
 
 describe("the warnings of a source", () => {
   /** The notices of a worker that follows north and knows this of it. */
-  async function noticesWith(known: Partial<RunningSource>): Promise<readonly string[]> {
+  async function warningsWith(known: Partial<RunningSource>): Promise<readonly string[]> {
     const { store, clock } = await statusBuilding();
     const live = { ...WORKER, source: (name: string) => (name === "north" ? { ...LIVE_SOURCE, ...known } : null) };
     return (await statusOver(store, clock, live).report()).notices;
@@ -160,7 +160,7 @@ describe("the warnings of a source", () => {
       { what: "types", siteIds: [3, 4], since: NOW, tags: 1 } as const,
     ];
     const known = { quota: { ...quota, buckets: allowances }, historyStarvesSince: () => NOW, suddenChanges };
-    expect((await noticesWith(known)).toSorted()).toEqual([
+    expect((await warningsWith(known)).toSorted()).toEqual([
       `Another program seems to spend the quota of north, up to 6 requests a minute, since ${NOW}. Give it a token of another user, or leave it a share with quota.polite.`,
       `History of north has been due since ${NOW} and got no request: live reads and writes take the quota. \`plenum plan\` names the cheapest change.`,
       `north, site 3, 4: more than a third of the values of a reply changed between number and boolean at ${NOW}. 1 tag is uncertain until a further reading confirms the type.`,
@@ -179,13 +179,13 @@ describe("the warnings of a source", () => {
       "The clock of this machine is 3600 s behind the clock of north. Until you correct it, times are uncertain and Plenum rejects commands.",
     ],
   ])("report a clock difference of %i ms if it exceeds 30 s", async (clockSkewMs, notice) => {
-    expect(await noticesWith({ clockSkewMs })).toEqual(notice === null ? [] : [notice]);
+    expect(await warningsWith({ clockSkewMs })).toEqual(notice === null ? [] : [notice]);
   });
 
   test("report an overloaded read plan once for all read classes", async () => {
     const classes = PLAN_FACTS.classes.map((each) => ({ ...each, tags: 900, allTagCount: 900 }));
     const plan = async () => reportPlan({ ...PLAN_FACTS, classes });
-    expect(await noticesWith({ plan })).toEqual([
+    expect(await warningsWith({ plan })).toEqual([
       expect.stringMatching(
         /^Values of north \(comfort, meters\) become up to 2\.\d times older than configured, because the intervals need \d{3} % .*`plenum plan`/,
       ),

@@ -15,14 +15,14 @@ export type ResponsesByPath = Readonly<Record<string, (query: URLSearchParams) =
 
 export const DEFAULT_RESPONSES: ResponsesByPath = {
   "/api/tags": (query) => samples.tagList(query, 3_000),
-  "/api/tag": (query) => samples.tagAnswer(query.get("id") ?? "10001"),
-  "/api/plot": samples.plotAnswer,
-  "/api/alarm": () => samples.alarmAnswer(),
-  "/api/site": () => samples.siteAnswer(),
-  "/api/sink": (query) => samples.sinkAnswer(query.get("name") ?? "lake"),
-  "/api/source": (query) => samples.sourceAnswer(query.get("name") ?? "north"),
+  "/api/tag": (query) => samples.tagResponse(query.get("id") ?? "10001"),
+  "/api/plot": samples.plotResponse,
+  "/api/alarm": () => samples.alarmResponse(),
+  "/api/site": () => samples.siteResponse(),
+  "/api/sink": (query) => samples.sinkResponse(query.get("name") ?? "lake"),
+  "/api/source": (query) => samples.sourceResponse(query.get("name") ?? "north"),
   "/api/commands": () => Array.from({ length: 12 }, (_, n) => samples.commandRow(n)),
-  "/api/fleet": () => samples.fleetAnswer(),
+  "/api/fleet": () => samples.fleetResponse(),
   "/api/alarm-days": () => samples.dayBars(),
 };
 
@@ -30,20 +30,20 @@ export const DEFAULT_RESPONSES: ResponsesByPath = {
 export function samplePages() {
   const openView = browserOfTests();
   type Respond = (path: string, body: unknown) => object;
-  return async (width = 1280, answers: ResponsesByPath = {}, orders: Respond = () => ({}), hasPassword = true) => {
+  return async (width = 1280, responses: ResponsesByPath = {}, orders: Respond = () => ({}), hasPassword = true) => {
     const building = await statusBuilding();
     const trigger = { id: 89, displayName: "Fan stopped", description: null, priority: "B", enabled: true };
     await fillSource(building.store, "north", { tagNames: ["Supply", "Return", "Outdoor"], alarms: [{}, { trigger }] });
     await fillSource(building.store, "south", { tagNames: ["Supply"] });
     // Requested paths with their queries.
-    const asked: string[] = [];
+    const requests: string[] = [];
     const ordered: { path: string; body: unknown }[] = [];
     const app = new Hono();
-    for (const [path, answer] of Object.entries({ ...DEFAULT_RESPONSES, ...answers })) {
+    for (const [path, response] of Object.entries({ ...DEFAULT_RESPONSES, ...responses })) {
       app.get(path, (context) => {
         const { pathname, search, searchParams } = new URL(context.req.url);
-        asked.push(pathname + search);
-        const body = answer(searchParams);
+        requests.push(pathname + search);
+        const body = response(searchParams);
         return body === null ? context.json({ message: "Nothing of this kind is known." }, 404) : context.json(body);
       });
     }
@@ -66,6 +66,6 @@ export function samplePages() {
     await listen(server, { port: 0, host: "127.0.0.1" }, (error) => error);
     onTestFinished(() => void server.close().closeAllConnections());
     const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
-    return { ...building, ...(await openView(url, width, false)), url, asked, ordered };
+    return { ...building, ...(await openView(url, width, false)), url, requests, ordered };
   };
 }

@@ -49,9 +49,9 @@ export function tagList(query: URLSearchParams, size: number, names?: readonly s
     stale: (row: TagRow) => row.quality === "stale",
     unread: (row: TagRow) => row.time === null,
   };
-  const shownFilter = (query.get("show") ?? "all") as keyof typeof filters;
+  const filterName = (query.get("show") ?? "all") as keyof typeof filters;
   const sort = query.get("sort") ?? "name";
-  const rows = all.filter(filters[shownFilter]);
+  const rows = all.filter(filters[filterName]);
   const key = (row: TagRow) => (sort.endsWith("value") ? Number(row.value) : row.tag.displayName);
   const sign = sort.startsWith("-") ? -1 : 1;
   const sortedRows = rows.toSorted((a, b) => (key(a) < key(b) ? -sign : key(a) > key(b) ? sign : 0));
@@ -84,7 +84,7 @@ export function commandRow(n: number, text = "The tag holds the value."): Comman
   };
 }
 
-export function tagAnswer(id: string, more: Partial<TagResponse> = {}): TagResponse {
+export function tagResponse(id: string, more: Partial<TagResponse> = {}): TagResponse {
   const row = tagRow(Number(id) - 10_001);
   return {
     ...row,
@@ -116,14 +116,14 @@ const SPAN_STEPS: Readonly<Record<string, readonly [span: number, step: number]>
 };
 
 /** A day's curve with a hole, and a spread where a step holds several values. */
-export function plotAnswer(query: URLSearchParams): PlotResponse {
+export function plotResponse(query: URLSearchParams): PlotResponse {
   const [span, step] = SPAN_STEPS[query.get("span") ?? "24h"] ?? [DAY, MINUTE];
   const fromMs = NOW_MS - span;
   const t = Array.from({ length: span / step }, (_, n) => (fromMs + n * step) / 1000);
-  const isHole = (n: number) => n > t.length * 0.45 && n < t.length * 0.52;
-  const curve = (seconds: number, n: number) =>
+  const isGap = (n: number) => n > t.length * 0.45 && n < t.length * 0.52;
+  const waveAt = (seconds: number, n: number) =>
     20 + 2.5 * Math.sin((seconds / 86_400) * 2 * Math.PI) + 0.3 * Math.sin(n * 1.7) + 0.15 * Math.sin(n * 0.31);
-  const value = t.map((seconds, n) => (isHole(n) ? null : Math.round(100 * curve(seconds, n)) / 100));
+  const value = t.map((seconds, n) => (isGap(n) ? null : Math.round(100 * waveAt(seconds, n)) / 100));
   const spread = (by: number) => value.map((each) => (each === null ? null : Math.round(100 * (each + by)) / 100));
   const isWide = step >= 30 * MINUTE;
   return {
@@ -146,7 +146,7 @@ export function dayBars(): AlarmDayCounts {
   return { days, byPriority: { A: countsBy(0.6), B: countsBy(2.1), C: countsBy(1.3) } };
 }
 
-export function alarmAnswer(more: Partial<AlarmResponse> = {}): AlarmResponse {
+export function alarmResponse(more: Partial<AlarmResponse> = {}): AlarmResponse {
   const at = (hours: number) => iso(NOW_MS - hours * HOUR);
   return {
     brief: alarmBrief(0),
@@ -168,7 +168,7 @@ export function alarmAnswer(more: Partial<AlarmResponse> = {}): AlarmResponse {
   };
 }
 
-export function siteAnswer(more: Partial<SiteResponse> = {}): SiteResponse {
+export function siteResponse(more: Partial<SiteResponse> = {}): SiteResponse {
   return {
     source: "north",
     id: 1,
@@ -184,7 +184,7 @@ export function siteAnswer(more: Partial<SiteResponse> = {}): SiteResponse {
 
 const MINUTES = Array.from({ length: 1_440 }, (_, n) => (NOW_MS - (1_440 - n) * MINUTE) / 1000);
 
-export function sinkAnswer(name: string, more: Partial<SinkResponse> = {}): SinkResponse {
+export function sinkResponse(name: string, more: Partial<SinkResponse> = {}): SinkResponse {
   return {
     sink: name,
     connector: "influxdb",
@@ -201,7 +201,7 @@ export function sinkAnswer(name: string, more: Partial<SinkResponse> = {}): Sink
   };
 }
 
-export function sourceAnswer(name: string, more: Partial<SourceResponse> = {}): SourceResponse {
+export function sourceResponse(name: string, more: Partial<SourceResponse> = {}): SourceResponse {
   const minuteCounts = (of: (n: number) => number) => MINUTES.map((_, n) => Math.max(0, Math.round(of(n))));
   return {
     source: name,
@@ -222,7 +222,7 @@ export function sourceAnswer(name: string, more: Partial<SourceResponse> = {}): 
   };
 }
 
-export function fleetAnswer(): FleetStatus {
+export function fleetResponse(): FleetStatus {
   const at = "2026-11-23T08:40:00.000Z";
   const reason = "lease-ran-out";
   const member = (name: string, more: Partial<MemberStatus> = {}): MemberStatus => ({

@@ -109,8 +109,8 @@ describe("the silences of the status page", () => {
 
   test("cover a single alarm until the silence expires", async () => {
     const { begin, rows, alarms, clock } = await silencing();
-    const { site: _, ...asked } = REQUEST;
-    expect((await begin({ ...asked, alarm: "500002", minutes: 60, reason: "  Known  " })).status).toBe(201);
+    const { site: _, ...requests } = REQUEST;
+    expect((await begin({ ...requests, alarm: "500002", minutes: 60, reason: "  Known  " })).status).toBe(201);
     expect(await rows()).toMatchObject([
       { alarms: `alarm ${ALARM.trigger.displayName}, Skolen of source north`, reason: "Known" },
     ]);
@@ -251,41 +251,47 @@ describe("the roles of visitors", () => {
       stopWrites: (by) => void stopped.push(by),
     });
     const body = JSON.stringify({ source: "north", site: 1, minutes: 60, reason: "Repair" });
-    const ask = async (method: string, path: string, authorization: string, more = {}, remoteAddress = "192.0.2.9") => {
+    const request = async (
+      method: string,
+      path: string,
+      authorization: string,
+      more = {},
+      remoteAddress = "192.0.2.9",
+    ) => {
       const headers = { ...FROM_PAGE, ...JSON_TYPE, authorization, ...more };
       const request = { method, headers, ...(method === "POST" && { body }) };
       return (await app.request(path, request, { incoming: { socket: { remoteAddress } } })).status;
     };
-    return { store, ask, stopped };
+    return { store, request, stopped };
   }
 
   test("open only the routes of their role", async () => {
-    const { ask, stopped } = await visited();
+    const { request, stopped } = await visited();
     for (const path of READ_PATHS) {
       const scraped = path === "/metrics" ? 200 : 403;
-      expect(await ask("GET", path, OPERATOR), path).toBe(200);
-      expect(await ask("GET", path, VIEWER), path).toBe(200);
-      expect(await ask("GET", path, SCRAPER), path).toBe(scraped);
+      expect(await request("GET", path, OPERATOR), path).toBe(200);
+      expect(await request("GET", path, VIEWER), path).toBe(200);
+      expect(await request("GET", path, SCRAPER), path).toBe(scraped);
     }
-    expect(await ask("POST", "/api/writes/stop", VIEWER)).toBe(403);
-    expect(await ask("POST", "/api/writes/stop", SCRAPER)).toBe(403);
+    expect(await request("POST", "/api/writes/stop", VIEWER)).toBe(403);
+    expect(await request("POST", "/api/writes/stop", SCRAPER)).toBe(403);
     expect(stopped).toEqual([]);
-    expect(await ask("POST", "/api/writes/stop", OPERATOR)).toBe(200);
+    expect(await request("POST", "/api/writes/stop", OPERATOR)).toBe(200);
     expect(stopped).toEqual(["the status page"]);
   });
 
   test("let only an operator start and end silences, recorded with the user name from the proxy", async () => {
-    const { ask, store } = await visited();
+    const { request, store } = await visited();
     await fillSource(store, "north", { tagNames: [], alarms: [{}] });
-    for (const role of [VIEWER, SCRAPER]) expect(await ask("POST", SILENCES, role)).toBe(403);
+    for (const role of [VIEWER, SCRAPER]) expect(await request("POST", SILENCES, role)).toBe(403);
     expect(await getSilences(store)).toEqual([]);
-    expect(await ask("POST", SILENCES, OPERATOR, { "x-forwarded-user": "ola" })).toBe(201);
+    expect(await request("POST", SILENCES, OPERATOR, { "x-forwarded-user": "ola" })).toBe(201);
     const [madeSilence] = await getSilences(store);
     expect(madeSilence?.madeBy).toBe("ola via proxy");
     const end = `${SILENCES}/${madeSilence?.id}/end`;
-    for (const role of [VIEWER, SCRAPER]) expect(await ask("POST", end, role)).toBe(403);
+    for (const role of [VIEWER, SCRAPER]) expect(await request("POST", end, role)).toBe(403);
     await startSilence(store, madeSilence as Silence, NOW);
-    expect(await ask("POST", end, OPERATOR)).toBe(200);
+    expect(await request("POST", end, OPERATOR)).toBe(200);
     expect(await getSilences(store)).toEqual([]);
     const latestEvents = (await store.outbox.latest(10)).map(({ event }) => event as AnyEvent);
     expect(latestEvents[0]).toMatchObject({ type: "silence-ended", data: { by: "the status page" } });
@@ -298,8 +304,8 @@ describe("the roles of visitors", () => {
     "Bearer battery staple",
     basic("plenum:metrics-token-1"),
   ])("do not accept a secret of another role: %s", async (authorization) => {
-    const { ask } = await visited();
-    expect(await ask("GET", "/metrics", authorization)).toBe(401);
+    const { request } = await visited();
+    expect(await request("GET", "/metrics", authorization)).toBe(401);
   });
 
   test("do not accept a secret of a role that is not configured", async () => {
@@ -309,13 +315,13 @@ describe("the roles of visitors", () => {
   });
 
   test("use the name of a visitor only from the trusted proxy", async () => {
-    const { ask, stopped } = await visited();
+    const { request, stopped } = await visited();
     const stopAs = (name: string, from: string) =>
-      ask("POST", "/api/writes/stop", OPERATOR, { "x-forwarded-user": name }, from);
+      request("POST", "/api/writes/stop", OPERATOR, { "x-forwarded-user": name }, from);
     await stopAs("ola", "::ffff:192.0.2.9");
     await stopAs("ola", "192.0.2.10");
     await stopAs("x".repeat(101), "192.0.2.9");
-    expect(await ask("POST", "/api/writes/stop", "", { "x-forwarded-user": "ola" })).toBe(401);
+    expect(await request("POST", "/api/writes/stop", "", { "x-forwarded-user": "ola" })).toBe(401);
     expect(stopped).toEqual(["ola via proxy", "the status page", "the status page"]);
   });
 
@@ -493,10 +499,10 @@ describe("access to the status server", () => {
         return app.request(path, request, { incoming: { socket: { remoteAddress } } });
       };
       /** The status, and the seconds until it came. */
-      const from = async (...asked: Parameters<typeof ask>) => {
+      const from = async (...requests: Parameters<typeof ask>) => {
         const startedMs = clock.monotonic();
         let status = 0;
-        const request = ask(...asked).then((response) => {
+        const request = ask(...requests).then((response) => {
           status = response.status;
         });
         await eventLoop();
@@ -566,13 +572,13 @@ describe("access to the status server", () => {
       await times(5, () => from("192.0.2.1", GUESS));
       const socket = { remoteAddress: "192.0.2.1" };
       const disconnect = new AbortController();
-      const ask = (signal?: AbortSignal) => {
+      const request = (signal?: AbortSignal) => {
         const request = { headers: { ...LOCALHOST, authorization: RIGHT }, ...(signal && { signal }) };
         return app.request("/api/events", request, { incoming: { socket } });
       };
-      const firstRequest = ask(disconnect.signal);
+      const firstRequest = request(disconnect.signal);
       await eventLoop();
-      expect((await ask()).status).toBe(429);
+      expect((await request()).status).toBe(429);
       disconnect.abort();
       expect((await firstRequest).status).toBe(401);
       expect(clock.sleepers()).toBe(0);

@@ -256,7 +256,7 @@ export function serverOptions(
     readonly stopWrites?: (by: string) => void;
     readonly write?: StatusServerOptions["actions"]["write"];
     readonly plots?: Plots;
-    readonly things?: Partial<RunningWorker>;
+    readonly parts?: Partial<RunningWorker>;
   } = {},
 ): StatusServerOptions {
   const metrics = createMetrics();
@@ -285,7 +285,7 @@ export function serverOptions(
         findWritableTag: async () => null,
         allowedRequestsPerMinute: () => 20,
         fetchHistory: () => null,
-        ...more.things,
+        ...more.parts,
       },
     }),
     actions: { write: more.write ?? (async () => {}), notReadyReason: () => null },

@@ -55,9 +55,10 @@ describe.skipIf(absent("chromium"))("each view of the status page", () => {
     const { page, store, url } = await openPage(width, {
       "/api/tags": (query) => samples.tagList(query, 300, [long]),
       "/api/tag": () =>
-        samples.tagAnswer("10001", { tag: { id: "10001", displayName: long, description: long, unit: "°C" } }),
-      "/api/alarm": () => samples.alarmAnswer({ brief: longBrief }),
-      "/api/site": () => samples.siteAnswer({ displayName: long, systems: [{ id: "1", displayName: long, tags: 3 }] }),
+        samples.tagResponse("10001", { tag: { id: "10001", displayName: long, description: long, unit: "°C" } }),
+      "/api/alarm": () => samples.alarmResponse({ brief: longBrief }),
+      "/api/site": () =>
+        samples.siteResponse({ displayName: long, systems: [{ id: "1", displayName: long, tags: 3 }] }),
       "/api/commands": () => [samples.commandRow(0, long)],
     });
     const silence = { source: null, site: null, priorities: null, name: long, alarm: null, isTold: false };
@@ -83,15 +84,15 @@ describe.skipIf(absent("chromium"))("each view of the status page", () => {
     const { "/api/plot": _, "/api/alarm-days": __, ...responses } = DEFAULT_RESPONSES;
     const poisoned = Object.entries<(query: URLSearchParams) => unknown>({
       ...responses,
-      "/api/tag": () => samples.tagAnswer("10001"),
+      "/api/tag": () => samples.tagResponse("10001"),
     }).map(([path, respond]) => [path, (query: URLSearchParams) => poison(respond(query))] as const);
     const { page, url, complaints } = await openPage(1280, Object.fromEntries(poisoned));
     for (const [view, hash] of Object.entries({ ...VIEW_ADDRESSES, evil: `#/tag/north/${encodeURIComponent(evil)}` })) {
       await page.goto(url + hash);
       await waitForView(page, view === "evil" ? "tag" : view);
       await expect.poll(() => page.locator("main").innerText(), { message: view }).toContain(evil.slice(0, 30));
-      const foreignElements = 'main :is(script, img, svg, iframe, link, base, style, math, a:not([href^="#/"]))';
-      expect(await page.locator(foreignElements).count(), view).toBe(0);
+      const otherElements = 'main :is(script, img, svg, iframe, link, base, style, math, a:not([href^="#/"]))';
+      expect(await page.locator(otherElements).count(), view).toBe(0);
     }
     expect(await page.evaluate("window.broken")).toBeUndefined();
     expect(complaints).toEqual([]);
@@ -110,11 +111,11 @@ describe.skipIf(absent("chromium"))("the list of all tags", () => {
   const openPage = samplePages();
 
   test("searches 30,000 tags with one request per word, and shows 100 tags at a time", async () => {
-    const { page, url, asked } = await openPage(1280, { "/api/tags": (query) => samples.tagList(query, 30_000) });
+    const { page, url, requests } = await openPage(1280, { "/api/tags": (query) => samples.tagList(query, 30_000) });
     await page.goto(`${url}#/tags`);
     await expect.poll(() => tagNames(page).count()).toBe(100);
     expect(await page.locator(".values h2").innerText()).toContain("1–100 of 30,000");
-    asked.length = 0;
+    requests.length = 0;
     // Within one moment of the page: a busy machine might take longer for a letter than the page waits for the next one.
     await page.getByLabel("search tags").evaluate((input) => {
       for (const typed of ["c", "co", "co2"]) {
@@ -123,7 +124,7 @@ describe.skipIf(absent("chromium"))("the list of all tags", () => {
       }
     });
     await expect.poll(() => page.locator(".values h2").innerText()).toContain("1–100 of 6,000");
-    expect(asked.filter((path) => /search=c(o)?(&|$)/.test(path))).toEqual([]);
+    expect(requests.filter((path) => /search=c(o)?(&|$)/.test(path))).toEqual([]);
     await page.getByRole("button", { name: "next 100" }).click();
     await expect.poll(() => page.locator(".values h2").innerText()).toContain("101–200 of 6,000");
     expect(new URL(page.url()).hash).toBe("#/tags?search=co2&page=1");
@@ -194,11 +195,11 @@ describe.skipIf(absent("chromium"))("a plot", () => {
   });
 
   test("stores its time range in the address, and shows its points by keyboard", async () => {
-    const { page, url, asked } = await openPage();
+    const { page, url, requests } = await openPage();
     await page.goto(`${url}#/tag/north/10001`);
     await page.getByRole("button", { name: "7 days" }).click();
     // Meanwhile the page may ask for other things as well.
-    await expect.poll(() => asked.filter((each) => each.includes("span=7d"))).not.toEqual([]);
+    await expect.poll(() => requests.filter((each) => each.includes("span=7d"))).not.toEqual([]);
     expect(new URL(page.url()).hash).toBe("#/tag/north/10001?span=7d");
     await expect.poll(() => page.locator(".readout").innerText()).toMatch(/313 points, one for 30 min/);
     await page.locator(".canvas").focus();
@@ -231,11 +232,11 @@ describe.skipIf(absent("chromium"))("a plot", () => {
   });
 
   test("requests history on demand, and polls until the history has arrived", async () => {
-    let isAnswered = false;
+    let isReplied = false;
     const { page, url } = await openPage(1280, {
       "/api/plot": (query) => {
-        const plot = samples.plotAnswer(query);
-        return !isAnswered || query.get("fetch") !== "1"
+        const plot = samples.plotResponse(query);
+        return !isReplied || query.get("fetch") !== "1"
           ? plot
           : { ...plot, history: { state: "refused", why: "the token may not read history" } };
       },
@@ -243,7 +244,7 @@ describe.skipIf(absent("chromium"))("a plot", () => {
     await page.goto(`${url}#/tag/north/10001`);
     await page.getByRole("button", { name: "read the log" }).click();
     await expect.poll(() => page.locator(".curve").innerText()).toContain("Reading the log");
-    isAnswered = true;
+    isReplied = true;
     await expect
       .poll(() => page.locator(".curve").innerText())
       .toContain("The log could not be read: the token may not read history");
@@ -274,7 +275,7 @@ describe.skipIf(absent("chromium"))("a change from the status page", () => {
     const closed = "A viewer may look, and change nothing.";
     const limits = { type: "number", min: 16, max: 24, step: 2, closed } as const;
     const { page, url } = await openPage(1280, {
-      "/api/tag": (query) => samples.tagAnswer("10001", { writable: query.get("id") === "1" ? limits : null }),
+      "/api/tag": (query) => samples.tagResponse("10001", { writable: query.get("id") === "1" ? limits : null }),
     });
     await page.goto(`${url}#/tag/north/1`);
     await expect.poll(() => page.locator(".write").innerText()).toContain("A viewer may look, and change nothing.");

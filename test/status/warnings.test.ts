@@ -22,18 +22,20 @@ test.each([
   expect(isDiskAlmostFull(free * GIBIBYTE, size * GIBIBYTE)).toBe(expected);
 });
 
-function noticesFor(disk: { readonly free: number | null; readonly copy?: KnownStateCopy }, nowMs = 0) {
+function warningsFor(disk: { readonly free: number | null; readonly copy?: KnownStateCopy }, nowMs = 0) {
   const store = { file: "/s/plenum.db", diskBytes: 16 * GIBIBYTE, damaged: [], copy: null, ...disk };
   return statusWarnings({ sources: [], sinks: [], commands: null, store }, nowMs);
 }
 
 test("the report warns about an almost full disk, with another text for a full disk", () => {
-  expect(noticesFor({ free: 8 * GIBIBYTE })).toEqual([]);
-  expect(noticesFor({ free: null })).toEqual([]);
-  expect(noticesFor({ free: 1.2 * GIBIBYTE })).toEqual([
+  expect(warningsFor({ free: 8 * GIBIBYTE })).toEqual([]);
+  expect(warningsFor({ free: null })).toEqual([]);
+  expect(warningsFor({ free: 1.2 * GIBIBYTE })).toEqual([
     "The disk that holds /s/plenum.db has 1.2 GiB left, 7 % of it. Free some space before the disk is full.",
   ]);
-  expect(noticesFor({ free: 10 * MEBIBYTE })).toEqual([expect.stringContaining("has only 10 MiB left. When the disk")]);
+  expect(warningsFor({ free: 10 * MEBIBYTE })).toEqual([
+    expect.stringContaining("has only 10 MiB left. When the disk"),
+  ]);
 });
 
 test("the report warns about a copied state while its original exists, or for a week if it came from another machine", () => {
@@ -41,11 +43,13 @@ test("the report warns about a copied state while its original exists, or for a 
   const copy = { identity: "0a1b2c3d", at: "2026-06-01T00:00:00.000Z", from, isHere: true, isOriginalThere: true };
   const at = Date.parse(copy.at);
   const free = 8 * GIBIBYTE;
-  expect(noticesFor({ free, copy }, at)).toEqual([expect.stringContaining("from /var/lib/plenum, which still exists")]);
-  expect(noticesFor({ free, copy: { ...copy, isOriginalThere: false } }, at)).toEqual([]);
+  expect(warningsFor({ free, copy }, at)).toEqual([
+    expect.stringContaining("from /var/lib/plenum, which still exists"),
+  ]);
+  expect(warningsFor({ free, copy: { ...copy, isOriginalThere: false } }, at)).toEqual([]);
   const copyElsewhere = { ...copy, isHere: false, isOriginalThere: false };
-  expect(noticesFor({ free, copy: copyElsewhere }, at)).toEqual([expect.stringContaining("/var/lib/plenum on old (")]);
-  expect(noticesFor({ free, copy: copyElsewhere }, at + 8 * 86_400_000)).toEqual([]);
+  expect(warningsFor({ free, copy: copyElsewhere }, at)).toEqual([expect.stringContaining("/var/lib/plenum on old (")]);
+  expect(warningsFor({ free, copy: copyElsewhere }, at + 8 * 86_400_000)).toEqual([]);
 });
 
 test("the disk gauges are set, and a gauge with an unknown value is removed", async () => {

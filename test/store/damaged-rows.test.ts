@@ -108,8 +108,8 @@ async function judge(store: Store): Promise<void> {
   for (const { sequence, body, damaged } of records)
     if (damaged !== true) expect(body).toEqual(was.records[sequence - 1]);
   for (const bucket of ["main", "spare"]) {
-    const hold = await store.quotaStore.loadPause(bucket);
-    expect((hold?.untilMs ?? 0) - CLOCK.now(), "the pause goes on").toBeGreaterThan(0);
+    const acquire = await store.quotaStore.loadPause(bucket);
+    expect((acquire?.untilMs ?? 0) - CLOCK.now(), "the pause goes on").toBeGreaterThan(0);
     expect((await store.quotaStore.load(bucket)).length, "no slot is forgotten").toBeGreaterThanOrEqual(3);
   }
   await store.lastRecord("audit");

@@ -21,7 +21,7 @@ async function fill(store: Store, from: number): Promise<{ readonly committed: n
   }
 }
 
-async function expectWhole(store: Store, count: number): Promise<void> {
+async function expectComplete(store: Store, count: number): Promise<void> {
   expect(await store.outbox.latest(100_000)).toHaveLength(count);
   expect(await store.document("last", "n")).toBe(count - 1);
 }
@@ -36,11 +36,11 @@ describe("a full disk", () => {
     const { committed, error } = await fill(store, 0);
     expect(error).toBeInstanceOf(Retryable);
     expect(error).toMatchObject({ hint: expect.stringMatching(/space|disk/) });
-    await expectWhole(store, committed);
+    await expectComplete(store, committed);
     rmSync(ballast);
     const more = await fill(store, committed);
     expect(more.committed).toBeGreaterThan(committed);
-    await expectWhole(store, more.committed);
+    await expectComplete(store, more.committed);
     await store.close();
   });
 

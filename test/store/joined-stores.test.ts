@@ -153,9 +153,9 @@ describe("joinStores", () => {
       () => outbox.prune({ maxBytes: 1, ranMs: 0, maxAgeMs: 0, replayMs: 0 }),
       () => quotaStore.forgetSlots("north", 0),
     ];
-    for (const ask of asked) {
-      const error = await ask().catch((thrown: unknown) => thrown);
-      expect(error, String(ask)).toBeInstanceOf(ConfigError);
+    for (const query of asked) {
+      const error = await query().catch((thrown: unknown) => thrown);
+      expect(error, String(query)).toBeInstanceOf(ConfigError);
       expect(String(error)).toContain("one source of the fleet; add --source and one of north, south.");
     }
     for (const store of [north, south]) {

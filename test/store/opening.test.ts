@@ -154,10 +154,10 @@ describe("a damaged state file", () => {
       const found = idsOf(await store.outbox.latest(1_000));
       const written = new Set(ids(values(0, 500)));
       expect(found.filter((id) => !written.has(id))).toEqual([]);
-      const { quarantinedFile: setAside, recoveryMessage: takenOver } = await store.describe();
+      const { quarantinedFile: quarantined, recoveryMessage: takenOver } = await store.describe();
       expect(takenOver).toContain(`${found.length} events that a sink had not got were taken over`);
       await store.commit({ events: [valueEvent(1_000)] });
-      return setAside;
+      return quarantined;
     });
     expect(aside).toMatch(/plenum\.db\.damaged-\d{4}-/);
     expect(readFileSync(aside ?? "")).toEqual(spoiled);

@@ -82,16 +82,16 @@ test("the search for recent events lets other work run between parts of 100,000 
     store.outbox.recent(about, ["tag-value", "tag-history"], { sinceMs: START, maxSearched: within, limit: 5_000 });
   const effort = await effortOf(async () => expect(await search(75_000)).toHaveLength(1));
   expect(effort).toBeLessThan(200);
-  let turns = 0;
-  const countTurns = () => {
-    turns += 1;
-    other = setImmediate(countTurns);
+  let ticks = 0;
+  const countTicks = () => {
+    ticks += 1;
+    other = setImmediate(countTicks);
   };
-  let other = setImmediate(countTurns);
+  let other = setImmediate(countTicks);
   expect(await search(200_000)).toHaveLength(2);
   expect(await store.outbox.latest(9, ["tag-value"], { ...about, subjects: ["site/1/tag/7"] })).toHaveLength(2);
   clearImmediate(other);
-  expect(turns).toBeGreaterThanOrEqual(2 * 19);
+  expect(ticks).toBeGreaterThanOrEqual(2 * 19);
 });
 
 test("the cost of the query for urgent events of a new sink does not grow with the number of other events in the log", async () => {

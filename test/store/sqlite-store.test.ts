@@ -12,10 +12,10 @@ async function openInFolder(clock: Clock): Promise<DurableStore> {
   let store = await openStore({ folder, clock });
   return {
     store,
-    async afterKill(look) {
+    async afterKill(inspect) {
       const left = await openStore({ folder, clock, readOnly: true });
       try {
-        return await look(left);
+        return await inspect(left);
       } finally {
         await left.close();
       }

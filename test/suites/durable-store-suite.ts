@@ -7,7 +7,7 @@ import type { StoreUnderTest } from "./store-suite.ts";
 
 export interface DurableStore extends StoreUnderTest {
   /** Opens the state as a process does that starts after this one was killed. */
-  afterKill<T>(look: (left: Store) => Promise<T>): Promise<T>;
+  afterKill<T>(inspect: (left: Store) => Promise<T>): Promise<T>;
 }
 
 /** Deferred cursor writes, of which a crash loses 100 events at most, and sequence numbers. */

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
 import { lagFiltersBySink, SinkEventFilter } from "#src/engine/delivery/filter.ts";
-import { type DispatcherHarness, openDispatcherHarness, type Place } from "../delivery/dispatcher-harness.ts";
+import { type DispatcherHarness, type Location, openDispatcher } from "../delivery/dispatcher-harness.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 
 /** 300 values with an alarm after every hundredth, all of site 1. */
@@ -9,10 +9,10 @@ export const MIXED: readonly Event[] = Array.from({ length: 300 }, (_, n) =>
   n % 100 === 99 ? [valueEvent(n), sampleEvent("alarm-raised", {}, n)] : [valueEvent(n)],
 ).flat();
 
-export function describeLag(name: string, place?: () => Place): void {
+export function describeLag(name: string, location?: () => Location): void {
   let harness: DispatcherHarness;
   beforeEach(async () => {
-    harness = await openDispatcherHarness(place?.());
+    harness = await openDispatcher(location?.());
   });
   afterEach(() => harness.dispose());
 

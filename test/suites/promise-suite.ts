@@ -4,7 +4,7 @@ import type { Receipt } from "#src/core/connector.ts";
 import { ConfigError, Malformed, NoTagLog, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import type { EventNumber } from "#src/core/model/delivery-sequence.ts";
 import { type Event, eventOrderingKey } from "#src/core/model/event.ts";
-import { openDispatcherHarness, type Place, type ScriptedSink, scriptedSink } from "../delivery/dispatcher-harness.ts";
+import { type Location, openDispatcher, type ScriptedSink, scriptedSink } from "../delivery/dispatcher-harness.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { seed } from "../seed.ts";
 
@@ -19,7 +19,7 @@ import { seed } from "../seed.ts";
  *
  * PROMISE_RUNS sets the number of schedules; PLENUM_SEED replays a failed schedule.
  */
-export function describePromise(runs: number, place: () => Place): void {
+export function describePromise(runs: number, location: () => Location): void {
   const schedules = Number(process.env.PROMISE_RUNS ?? runs);
   test(
     `delivers every committed event and no other event under random faults (seed ${seed}, ${schedules} schedules)`,
@@ -30,7 +30,7 @@ export function describePromise(runs: number, place: () => Place): void {
           fc.array(randomBehaviour, { minLength: 1, maxLength: 40 }),
           fc.boolean(),
           fc.boolean(),
-          (...schedule) => checkGuarantees(place(), ...schedule),
+          (...schedule) => checkGuarantees(location(), ...schedule),
         ),
         { numRuns: schedules, seed, endOnFailure: true },
       );
@@ -64,13 +64,13 @@ const randomStep = fc.oneof(
 type ScheduleStep = typeof randomStep extends fc.Arbitrary<infer T> ? T : never;
 
 async function checkGuarantees(
-  place: Place,
+  location: Location,
   steps: readonly ScheduleStep[],
   behaviours: readonly SinkBehaviour[],
   alarmsOnly: boolean,
   sequence: boolean,
 ): Promise<void> {
-  const harness = await openDispatcherHarness(place);
+  const harness = await openDispatcher(location);
   const { clock } = harness;
   const deliveryOptions = { batch: 7, deadline: "20s", sequence, filter: { kinds: alarmsOnly ? ["alarm-*"] : [] } };
   const passesFilter = (event: Event) => !alarmsOnly || event.type.startsWith("alarm-");
@@ -155,7 +155,7 @@ async function checkGuarantees(
     const missingEvents = committed.filter(({ id }) => !delivered.has(id) && !letterIds.has(id)).filter(passesFilter);
     expect(missingEvents.length, "I2").toBeLessThanOrEqual(lag?.dropped ?? 0);
 
-    const commitIndexById = new Map(committed.map(({ id }, place) => [id, place]));
+    const commitIndexById = new Map(committed.map(({ id }, location) => [id, location]));
     const latestByKey = new Map<string, number>();
     for (const event of new Map(accepted.map((each) => [each.id, each])).values()) {
       // An event that was sent again by an operator may be late.
@@ -168,7 +168,7 @@ async function checkGuarantees(
       const committedIds = ids.filter((id) => commitIndexById.has(id));
       const isOwn = new Set(committedIds);
       const order = committed
-        .filter((event, place) => passesFilter(event) && (place >= pruned || isOwn.has(event.id)))
+        .filter((event, location) => passesFilter(event) && (location >= pruned || isOwn.has(event.id)))
         .map(({ id }) => id);
       const firstIndex = order.indexOf(committedIds[0] ?? "");
       expect(order.slice(firstIndex, firstIndex + committedIds.length), "I5").toEqual(committedIds);

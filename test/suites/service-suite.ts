@@ -67,7 +67,7 @@ export function describeService(name: string, make: () => Promise<ServiceUnderTe
         await checkService((service) =>
           Promise.all(
             Array.from({ length: CALLERS }, async (_, caller) => {
-              for (let loopTurn = 0; loopTurn < (round + caller) % 4; loopTurn += 1) await yieldToEventLoop();
+              for (let tick = 0; tick < (round + caller) % 4; tick += 1) await yieldToEventLoop();
               if ((round + caller) % 3 === 0) await service.stop(1_000);
               else await service.start(new AbortController().signal);
             }),

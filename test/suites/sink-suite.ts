@@ -142,7 +142,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
         await offerBatch(end.sink, eventsBefore);
         await end.breakServer();
         const eventsDuring = [valueEvent(3), valueEvent(4, "10043"), valueEvent(5)];
-        const unsettled = await writeAndListKept(end.sink, eventsDuring);
+        const unsettled = await writeAndListStored(end.sink, eventsDuring);
         expect(unsettled, "nothing can be accepted by a server that is away").toEqual(eventsDuring);
         await end.repairServer();
         await offerBatch(end.sink, eventsDuring);
@@ -206,7 +206,7 @@ async function offerBatch(sink: Sink, events: readonly Event[]): Promise<readonl
   return rejectedIds;
 }
 
-async function writeAndListKept(sink: Sink, batch: readonly Event[]): Promise<readonly Event[]> {
+async function writeAndListStored(sink: Sink, batch: readonly Event[]): Promise<readonly Event[]> {
   try {
     const receipt = await sink.write(batch, AbortSignal.timeout(5_000));
     checkReceipt(receipt, batch.length);

@@ -435,8 +435,8 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(gaps).toMatchObject([gap]);
       expect(await findLag("dead")).toMatchObject({ dropped: 3, depth: 2 });
       expect(await findLag("alive")).toMatchObject({ dropped: 0 });
-      const [told] = await store.outbox.latest(1);
-      expect(told?.event).toMatchObject({
+      const [emitted] = await store.outbox.latest(1);
+      expect(emitted?.event).toMatchObject({
         type: "delivery-gap",
         source: expect.stringMatching(/^\/plenum(\/main)?$/),
         subject: "sink/dead",

@@ -7,8 +7,8 @@ import { yieldToEventLoop } from "#src/core/runtime/waiting.ts";
 import type { OfferedEvents, Outbox } from "#src/engine/store/store.ts";
 import {
   type DispatcherHarness,
-  openDispatcherHarness,
-  type Place,
+  type Location,
+  openDispatcher,
   type ScriptedSink,
   scriptedSink,
 } from "../delivery/dispatcher-harness.ts";
@@ -39,10 +39,10 @@ const randomBehaviour = fc.oneof(
  * Alarms do not wait behind values, whatever the values wait for. `behind` values are replayed or waiting; `runs` random
  * schedules are tried.
  */
-export function describeUrgent(name: string, behind: number, runs: number, place?: () => Place): void {
+export function describeUrgent(name: string, behind: number, runs: number, location?: () => Location): void {
   let harness: DispatcherHarness;
   beforeEach(async () => {
-    harness = await openDispatcherHarness(place?.());
+    harness = await openDispatcher(location?.());
   });
   afterEach(() => harness.dispose());
 
@@ -95,7 +95,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       await commitMany(values(0, behind));
       await harness.clock.advance(1_000);
       expect(await lag()).toMatchObject({ depth: 0 });
-      sink.answer = sink.writeSlowly;
+      sink.respond = sink.writeSlowly;
       expect(await harness.store.outbox.replay("a", ALL_TIME)).toBe(behind);
       await harness.clock.advance(3 * WRITE_MS);
       const writesBefore = sink.writes.length;
@@ -103,7 +103,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       await harness.clock.advance(2 * WRITE_MS);
       expect(ids(sink.writes[writesBefore] ?? [])).toEqual(ids([alarm(1)]));
       expect((await lag()).again).toBeGreaterThan(behind - 1_000);
-      sink.answer = () => ({ rejected: [] });
+      sink.respond = () => ({ rejected: [] });
       await harness.clock.advance(10_000);
       expect(sink.writes.flat()).toHaveLength(2 * behind + 1);
     });
@@ -114,7 +114,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       await commit(...values(0, 300), alarm(1), ...values(300, 300));
       await harness.clock.advance(1_000);
       let refusals = 2;
-      sink.answer = async () => {
+      sink.respond = async () => {
         if (refusals === 1) await commit(alarm(1, "alarm-resolved"));
         refusals -= 1;
         if (refusals >= 0) throw new Retryable("not now");
@@ -131,7 +131,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
 
     test("a tag-removed event stays in order between the values of its tag", async () => {
       const sink = slowSink({ maxBatch: 1 });
-      sink.answer = sink.writeSlowly;
+      sink.respond = sink.writeSlowly;
       await startDispatcher(sink);
       const removed = sampleEvent("tag-removed", {}, 1);
       await commit(...values(0, 20), removed, ...values(20, 20), alarm(1));
@@ -146,7 +146,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       await harness.store.outbox.register("a", "beginning");
       await commit(...values(0, 400));
       let n = 0;
-      sink.answer = async () => {
+      sink.respond = async () => {
         await commit(...Array.from({ length: 30 }, (_, at) => alarm(n + at + 1)));
         n += 30;
         return sink.writeSlowly();
@@ -162,7 +162,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
 
     test("a restart after alarms were sent ahead of values loses no event and repeats no event", async () => {
       const firstSink = slowSink({ maxBatch: 10 });
-      firstSink.answer = firstSink.writeSlowly;
+      firstSink.respond = firstSink.writeSlowly;
       await harness.store.outbox.register("a", "beginning");
       const events = [...values(0, 50), alarm(1), ...values(50, 50), alarm(2), ...values(100, 50)];
       await commit(...events);
@@ -184,7 +184,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
 
     test("urgent events delivered ahead of other events are not counted as pending or lost, and are replayed on request", async () => {
       const sink = slowSink({ maxBatch: 10 });
-      sink.answer = (batch) => {
+      sink.respond = (batch) => {
         if (batch.some(({ type }) => type === "tag-value")) throw new Retryable("no values now");
         return { rejected: [] };
       };
@@ -205,7 +205,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     test("a value that the server rejects delays no alarm, and alarms do not postpone the value's retry", async () => {
       const sink = slowSink({ maxBatch: 1 });
       let refusedCount = 0;
-      sink.answer = ([event]) => {
+      sink.respond = ([event]) => {
         if (event?.id !== valueEvent(0, "tag-0").id) return { rejected: [] };
         refusedCount += 1;
         throw new Rejected("no such tag");
@@ -228,11 +228,11 @@ export function describeUrgent(name: string, behind: number, runs: number, place
 
     test("an alarm-raised dead letter that has left the log is sent before the replayed alarm-resolved event", async () => {
       const sink = slowSink();
-      sink.answer = () => ({ rejected: [{ index: 0, reason: "not now" }] });
+      sink.respond = () => ({ rejected: [{ index: 0, reason: "not now" }] });
       await startDispatcher(sink);
       await commit(alarm(1));
       await harness.clock.advance(1_000);
-      sink.answer = () => ({ rejected: [] });
+      sink.respond = () => ({ rejected: [] });
       const { outbox } = harness.store;
       const pruneBounds = { maxBytes: 1e9, ranMs: 60_000, maxAgeMs: 1e12, replayMs: 1_000 };
       await outbox.prune(pruneBounds);
@@ -240,7 +240,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       await commit(alarm(1, "alarm-resolved"), ...values(0, 10));
       await harness.clock.advance(1_000);
       // The sink is busy until both are marked.
-      sink.answer = sink.writeSlowly;
+      sink.respond = sink.writeSlowly;
       await commit(valueEvent(10));
       await harness.clock.advance(0);
       sink.writes.length = 0;
@@ -253,20 +253,20 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     test("an event that is settled during a replay is sent again after the older replayed event", async () => {
       const { outbox } = harness.store;
       await outbox.register("a", "beginning");
-      for (let turns = 0; turns < 60; turns += 1) {
-        await commit(alarm(2 * turns));
+      for (let ticks = 0; ticks < 60; ticks += 1) {
+        await commit(alarm(2 * ticks));
         const firstOffer = await outbox.nextUrgent("a", 10);
         await outbox.settle("a", buildSettlement(firstOffer));
-        await commit(alarm(2 * turns + 1));
+        await commit(alarm(2 * ticks + 1));
         const secondOffer = await outbox.nextUrgent("a", 10);
         const replayed = outbox.replay("a", ALL_TIME);
-        for (let loopTurn = 0; loopTurn < turns; loopTurn += 1) await yieldToEventLoop();
+        for (let tick = 0; tick < ticks; tick += 1) await yieldToEventLoop();
         await outbox.settle("a", buildSettlement(secondOffer));
         await replayed;
         const replayOffer = await outbox.nextUrgent("a", 1_000);
-        expect({ turns, ids: ids(replayOffer.events.map(({ event }) => event)) }).toEqual({
-          turns,
-          ids: ids(Array.from({ length: 2 * turns + 2 }, (_, n) => alarm(n))),
+        expect({ ticks, ids: ids(replayOffer.events.map(({ event }) => event)) }).toEqual({
+          ticks,
+          ids: ids(Array.from({ length: 2 * ticks + 2 }, (_, n) => alarm(n))),
         });
         await outbox.settle("a", buildSettlement(replayOffer));
       }
@@ -286,7 +286,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       behaviours: readonly (typeof randomBehaviour extends fc.Arbitrary<infer T> ? T : never)[],
     ): Promise<void> {
       await harness.dispose();
-      harness = await openDispatcherHarness(place?.());
+      harness = await openDispatcher(location?.());
       const { clock, store } = harness;
       const committed: Event[] = [];
       const delivered: Event[] = [];
@@ -365,7 +365,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       ["receives sequence numbers", {}, { sequence: true }],
     ])("a sink that %s receives all events in commit order", async (_, options, delivery) => {
       const sink = slowSink({ maxBatch: 10, ...options });
-      sink.answer = sink.writeSlowly;
+      sink.respond = sink.writeSlowly;
       await startDispatcher(sink, delivery);
       const events = [...values(0, 50), alarm(1), ...values(50, 20), alarm(2)];
       await commit(...events);

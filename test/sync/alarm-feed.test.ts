@@ -107,18 +107,18 @@ describe("outages of the service", () => {
     await harness.clock.advance(59_000);
     return control.raiseAlarm({ siteId: 3 });
   }
-  const news = () => harness.events("source-unavailable", "source-available", "alarm-raised").map(({ type }) => type);
+  const update = () => harness.events("source-unavailable", "source-available", "alarm-raised").map(({ type }) => type);
 
   test("after an outage, emits a new alarm after reading the list of 20 pages once", async () => {
     const id = await awayWithManyPages();
-    const before = news().length;
+    const before = update().length;
     harness.control.setFaults([]);
-    const asked = harness.requests.length;
-    while (emitted(id).length === 0 && harness.requests.length - asked < 60) await harness.clock.advance(50);
-    expect(activeQueries(asked).length).toBeLessThanOrEqual(22);
-    expect(news().slice(before)).toEqual(["source-available", "alarm-raised"]);
+    const requests = harness.requests.length;
+    while (emitted(id).length === 0 && harness.requests.length - requests < 60) await harness.clock.advance(50);
+    expect(activeQueries(requests).length).toBeLessThanOrEqual(22);
+    expect(update().slice(before)).toEqual(["source-available", "alarm-raised"]);
     await harness.clock.advance(10 * MINUTE);
-    expect(news().slice(before)).toEqual(["source-available", "alarm-raised"]);
+    expect(update().slice(before)).toEqual(["source-available", "alarm-raised"]);
   });
 
   test.each([
@@ -126,7 +126,7 @@ describe("outages of the service", () => {
     ["reset", ["source-available", "alarm-raised"]],
   ])("emits each outage and return once when a request right after an outage fails with %s", async (kind, events) => {
     const id = await awayWithManyPages();
-    const before = news().length;
+    const before = update().length;
     let isMet = false;
     harness.onRequest(() => {
       if (isMet || emitted(id).length === 0) return;
@@ -136,7 +136,7 @@ describe("outages of the service", () => {
     harness.control.setFaults([]);
     await harness.clock.advance(20 * MINUTE);
     expect(isMet).toBe(true);
-    expect(news().slice(before)).toEqual(events);
+    expect(update().slice(before)).toEqual(events);
   });
 
   test("a rejected token causes at most 13 requests an hour and no alarm event; a new token is used within 10 s", async () => {

@@ -45,7 +45,7 @@ export const jobProblem = async (job = "alarms") =>
   (await harness.store.documents<StoredJob>("poll/main")).get(job)?.problem ?? null;
 export const storedAlarm = (id = "") => harness.store.document<StoredAlarm>("alarm/main", id);
 export const warned = (text: string) => harness.warnings.filter((line) => line.includes(text)).length;
-export const doubtful = async (reason: string) =>
+export const unverified = async (reason: string) =>
   (await harness.metrics.alarmRecordsUnverified.get()).values.find(
     ({ labels }) => "reason" in labels && labels.reason === reason,
   )?.value;

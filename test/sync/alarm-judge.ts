@@ -30,9 +30,9 @@ export async function judge(harness: SyncHarness, circumstances: Circumstances):
 type Story = ReturnType<typeof storyOf>;
 
 const factOf = (event: Event) => event.data as AlarmFact & { initial?: boolean };
-const wholeSecond = (ms: number) => Math.floor(ms / 1000) * 1000;
+const fullSecond = (ms: number) => Math.floor(ms / 1000) * 1000;
 const keyOf = (event: Event) => `${factOf(event).alarm.id} ${Date.parse(factOf(event).alarm.triggeredAt)}`;
-const keyOfTruth = (one: AlarmTransition) => `${one.alarmId} ${wholeSecond(one.triggeredAtMs)}`;
+const keyOfTruth = (one: AlarmTransition) => `${one.alarmId} ${fullSecond(one.triggeredAtMs)}`;
 
 function storyOf({ store, simulator, clock }: SyncHarness) {
   const events = store.events.filter((event) => event.type.startsWith("alarm-"));
@@ -64,14 +64,14 @@ async function missingEvents({ simulator, clock, store }: SyncHarness, { keys }:
   const raised = new Set(keys("alarm-raised"));
   const resolved = new Set(keys("alarm-resolved"));
   return simulator.truth.alarms.list(clock.now()).flatMap((alarm) => {
-    const key = `${alarm.id} ${wholeSecond(alarm.triggeredAtMs)}`;
+    const key = `${alarm.id} ${fullSecond(alarm.triggeredAtMs)}`;
     if (alarm.resolvedAtMs === null) {
       if (!raised.has(key)) return [`active and never raised: ${key}`];
       return resolved.has(key) ? [`active and resolved: ${key}`] : [];
     }
     if (raised.has(key) && resolved.has(key)) return [];
     const followed = sites.get(String(alarm.siteId))?.activeSince ?? null;
-    const isFromBeforeStart = followed === null || wholeSecond(alarm.triggeredAtMs) <= Date.parse(followed);
+    const isFromBeforeStart = followed === null || fullSecond(alarm.triggeredAtMs) <= Date.parse(followed);
     const isHalfEmitted = raised.has(key) !== resolved.has(key);
     const { triggeredAtMs, resolvedAtMs } = alarm;
     // An alarm that no poll saw begin and that ended out of scope may be older than the range of the sweep.
@@ -88,10 +88,10 @@ async function missingEvents({ simulator, clock, store }: SyncHarness, { keys }:
  */
 function late(harness: SyncHarness, { events, transitions }: Story, circumstances: Circumstances): string[] {
   const ends = harness.polls.filter((one) => one.job === "alarms" && one.outcome === "ok").map((one) => one.atMs);
-  const toldAtMs = new Map(
+  const emittedAtMs = new Map(
     events
       .filter((event) => event.type === "alarm-raised" || event.type === "alarm-resolved")
-      .map((event) => [`${event.type} ${keyOf(event)}`, harness.store.toldAtMs(event.id)]),
+      .map((event) => [`${event.type} ${keyOf(event)}`, harness.store.emittedAtMs(event.id)]),
   );
   const byAlarm = Map.groupBy(transitions, (one) => one.alarmId);
   const problems: string[] = [];
@@ -109,10 +109,10 @@ function late(harness: SyncHarness, { events, transitions }: Story, circumstance
       (other) => other.atMs > one.atMs && other.atMs <= dueMs && ENDS_OR_BEGINS.has(other.kind),
     );
     if (wasShort) continue;
-    const raisedMs = toldAtMs.get(`alarm-raised ${keyOfTruth(one)}`);
+    const raisedMs = emittedAtMs.get(`alarm-raised ${keyOfTruth(one)}`);
     // Only the sweep finds the end of an alarm that no poll saw begin.
     if (!begins && !(raisedMs !== undefined && raisedMs <= one.atMs)) continue;
-    const atMs = begins ? raisedMs : toldAtMs.get(`alarm-resolved ${keyOfTruth(one)}`);
+    const atMs = begins ? raisedMs : emittedAtMs.get(`alarm-resolved ${keyOfTruth(one)}`);
     if (atMs === undefined || atMs > dueMs) {
       const after = atMs === undefined ? "never" : `after ${Math.round((atMs - one.atMs) / 1000)} s`;
       problems.push(`${one.kind} not told within two polls, but ${after}: ${keyOfTruth(one)}`);
@@ -148,7 +148,7 @@ function emittedInAnOutage({ store }: SyncHarness): string[] {
   let awaySinceMs: number | null = null;
   const problems: string[] = [];
   for (const { type, subject, id } of store.events) {
-    const committedMs = store.toldAtMs(id) ?? 0;
+    const committedMs = store.emittedAtMs(id) ?? 0;
     if (subject === "service") {
       const isOutageBegin = type === "source-unavailable";
       if ((isOutageBegin || type === "source-available") && isOutageBegin === (awaySinceMs !== null))
@@ -182,12 +182,12 @@ function differsFromReplay({ simulator, clock }: SyncHarness, { events }: Story)
 
 /** The last event of an active alarm contains the stored alarm; events of earlier episodes do not count. */
 async function differsFromStore({ store, simulator, clock }: SyncHarness, { events }: Story) {
-  const held = await store.documents<StoredAlarm>("alarm/main");
+  const stored = await store.documents<StoredAlarm>("alarm/main");
   const facts = events.map(factOf).filter(({ superseded }) => superseded !== true);
   const last = new Map(facts.map(({ alarm }) => [alarm.id, alarm]));
   const problems: string[] = [];
   for (const { id, acknowledged } of simulator.truth.alarms.list(clock.now(), { status: "active" })) {
-    if (JSON.stringify(last.get(id)) !== JSON.stringify(held.get(id)?.alarm))
+    if (JSON.stringify(last.get(id)) !== JSON.stringify(stored.get(id)?.alarm))
       problems.push(`the log shows another alarm than the snapshot: ${id}`);
     if (last.get(id)?.acknowledged !== (acknowledged !== null))
       problems.push(`the acknowledgement is not as told: ${id}`);
@@ -203,13 +203,13 @@ function wrongGatewayEvents({ store, simulator }: SyncHarness): string[] {
   const truth = Map.groupBy(simulator.truth.gatewayChanges(), (change) => String(change.gatewayId));
   const problems: string[] = [];
   for (const id of new Set([...switches.keys(), ...truth.keys()])) {
-    const told = (switches.get(id) ?? []).map((event) => event.type);
+    const emitted = (switches.get(id) ?? []).map((event) => event.type);
     const changes = truth.get(id) ?? [];
-    if (told.some((type, index) => type === told[index - 1])) problems.push(`gateway ${id} told twice`);
-    if (told.length > changes.length) problems.push(`gateway ${id}: a switch was invented`);
+    if (emitted.some((type, index) => type === emitted[index - 1])) problems.push(`gateway ${id} told twice`);
+    if (emitted.length > changes.length) problems.push(`gateway ${id}: a switch was invented`);
     const added = store.events.find((event) => event.type === "gateway-added" && event.subject.endsWith(`/${id}`));
     const first = (added?.data as { gateway: { online: boolean } } | undefined)?.gateway.online;
-    const online = told.length === 0 ? first : told.at(-1) === "gateway-online";
+    const online = emitted.length === 0 ? first : emitted.at(-1) === "gateway-online";
     const isOnline = changes.at(-1)?.online ?? true;
     if (added !== undefined && online !== isOnline) problems.push(`gateway ${id} is not as told`);
   }

@@ -1,10 +1,10 @@
 import { describeCampaign } from "../campaign/suite.ts";
-import kept from "./failed-seeds.json" with { type: "json" };
+import failedSeeds from "./failed-seeds.json" with { type: "json" };
 
 describeCampaign("random schedules of alarm polls", {
   campaign: new URL("alarm-simulation.ts", import.meta.url),
   script: "simulate:long",
-  kept,
+  failedSeeds,
   seeds: 20,
   seedsInCi: 60,
   leastRequests: 50,

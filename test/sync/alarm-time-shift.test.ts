@@ -100,11 +100,11 @@ describe.each([
 
 test("emits nothing when two replicas of the service alternate between different start times of an alarm", async () => {
   const [id = ""] = await started(1);
-  let turn = 0;
+  let tick = 0;
   harness.rewriteLists((list, path, query) => {
     if (!path.endsWith("/alarms")) return;
-    if (query.get("status") === "active") turn += 1;
-    if (turn % 2 === 0) shifted(HOUR)(list, path, query);
+    if (query.get("status") === "active") tick += 1;
+    if (tick % 2 === 0) shifted(HOUR)(list, path, query);
   });
   await harness.clock.advance(30 * MINUTE);
   expect(emitted(id)).toEqual(["raised"]);

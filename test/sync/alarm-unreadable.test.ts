@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { doubtful, emitted, harness, isAlarmList, jobProblem, MINUTE, startWithAlarms } from "./alarm-harness.ts";
+import { emitted, harness, isAlarmList, jobProblem, MINUTE, startWithAlarms, unverified } from "./alarm-harness.ts";
 import type { ListChange } from "./sync-harness.ts";
 
 const replaced = (id: string, record: unknown, isActive = true): ListChange => {
@@ -25,13 +25,13 @@ describe.each<[string, unknown]>([
     expect(emitted(gone)).toEqual(["raised"]);
     const text = JSON.stringify(record);
     expect(await jobProblem()).toBe(`Records of the list of active alarms that cannot be read: 1, such as ${text}.`);
-    expect(await doubtful("unreadable")).toBe(1);
+    expect(await unverified("unreadable")).toBe(1);
     const outcomes = harness.polls.filter(({ job }) => job === "alarms").map(({ outcome }) => outcome);
     expect(new Set(outcomes)).toEqual(new Set(["ok"]));
     harness.rewriteLists(null);
     await harness.clock.advance(20 * MINUTE);
     expect([emitted(id), emitted(gone)]).toEqual([["raised"], ["raised", "vanished"]]);
-    expect([await jobProblem(), await doubtful("unreadable")]).toEqual([null, 0]);
+    expect([await jobProblem(), await unverified("unreadable")]).toEqual([null, 0]);
   });
 });
 
@@ -41,7 +41,7 @@ test("an alarm whose listed record has only a readable id stays active", async (
   await harness.clock.advance(10 * MINUTE);
   expect(emitted(id)).toEqual(["raised"]);
   expect(await jobProblem()).toBe(`Records of active alarms of which only the id can be read: 1 (${id}).`);
-  expect(await doubtful("unreadable")).toBe(1);
+  expect(await unverified("unreadable")).toBe(1);
 });
 
 test("an unreadable record in the list of resolved alarms is reported, and the other records are applied", async () => {

@@ -8,13 +8,13 @@ import { type PlanReport, reportPlan } from "#src/engine/sync/plan/report.ts";
 import { createGroupCommit, type GroupCommit } from "#src/engine/sync/read/commit-readings.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import {
-  createTestQuota,
-  createTestReads,
   inventory,
   openClockAndStore,
   readingSource,
   runFollower,
   tagNamed,
+  testQuota,
+  testReads,
 } from "./live-reads-harness.ts";
 
 const START = Date.parse("2026-11-02T06:00:00Z");
@@ -47,7 +47,7 @@ async function readFor(
   history: "busy" | "idle",
 ): Promise<readonly number[]> {
   const requestTimes: number[] = [];
-  const quota = createTestQuota(clock);
+  const quota = testQuota(clock);
   let requests = 0;
   const reply = async (signal: AbortSignal) => {
     requests += 1;
@@ -64,16 +64,16 @@ async function readFor(
   const readClasses = classes.map(({ tags, ...more }) => ({ ...more, select: { ids: tagIds(more.name, tags) } }));
   const listedTags = readClasses.flatMap(({ select }) => select.ids.map((id) => tagNamed(id)));
   await inventory(store, "trial", listedTags);
-  const reads = createTestReads(readClasses, { source, store, clock, groupCommit: recordingCommit() });
+  const reads = testReads(readClasses, { source, store, clock, groupCommit: recordingCommit() });
   const historyEnded = new AbortController();
-  const takeRest = async () => {
+  const takeRemaining = async () => {
     await quota.started;
     while (history === "busy" && !historyEnded.signal.aborted)
       await quota
         .run("history", "history", leaveOwnSlots, historyEnded.signal, () => reply(historyEnded.signal))
         .catch(() => undefined);
   };
-  const rest = takeRest();
+  const rest = takeRemaining();
   await runFollower(clock, reads, ms);
   historyEnded.abort(new OrderlyStop());
   await rest;

@@ -191,7 +191,7 @@ describe("events about complete days of a site", () => {
             type === "day-sealed" && "date" in data && data.date === "2026-11-06" && data.revision === revision,
         )?.time ?? "";
     const revisedEvent = building.events().find(({ data }) => "revised" in data && data.revised === true);
-    expect(Date.parse(at(2)) - building.store.toldAtMs(revisedEvent?.id ?? "")).toBeGreaterThanOrEqual(HOUR_MS);
+    expect(Date.parse(at(2)) - building.store.emittedAtMs(revisedEvent?.id ?? "")).toBeGreaterThanOrEqual(HOUR_MS);
   });
 
   test("emits a new revision of a day for a series added later, and does not wait for a removed series", async () => {
@@ -219,7 +219,7 @@ describe("events about complete days of a site", () => {
     await building.store.commit({
       documents: [{ set, put: [["102", { ...storedTag, missingSince: "2026-11-06T12:00:00.000Z" }]] }],
     });
-    building.service.trouble = ({ tagIds }) => (tagIds.includes("102") ? new Rejected("gone") : null);
+    building.service.failure = ({ tagIds }) => (tagIds.includes("102") ? new Rejected("gone") : null);
     await building.work([{ ...hour, select: {}, backfill: "2d" }], 3 * DAY_MS, 3 * HOUR_MS);
     expect(building.sealed().at(-1)).toMatchObject({ date: "2026-11-07", series: 1, refused: 0 });
     expect(findFaults(building.events())).toEqual([]);
@@ -231,7 +231,7 @@ describe("events about complete days of a site", () => {
     for (const id of ["101", "102"]) building.log(id, "1h", START - DAY_MS, START + 9 * DAY_MS, () => 1);
     const hour = { name: "hour", resolution: "1h", every: "1h", look_back: "6h" };
     await building.work([hour], DAY_MS / 2, HOUR_MS);
-    building.service.trouble = ({ tagIds }) => (tagIds.includes("102") ? new Rejected("The tag is locked.") : null);
+    building.service.failure = ({ tagIds }) => (tagIds.includes("102") ? new Rejected("The tag is locked.") : null);
     await building.work([hour], 3 * DAY_MS, HOUR_MS);
     expect(findFaults(building.events())).toEqual([]);
     expect(building.bySite().at(-1)).toMatchObject({
@@ -241,7 +241,7 @@ describe("events about complete days of a site", () => {
     const { date, had, refused, seriesRefused } = building.sealed().at(-1) ?? {};
     expect([date, had, refused]).toEqual(["2026-11-03", 24, 24]);
     expect(seriesRefused).toMatchObject([{ tagId: "102", buckets: 24, said: "The tag is locked." }]);
-    building.service.trouble = () => null;
+    building.service.failure = () => null;
     await building.work([hour], 2 * DAY_MS, HOUR_MS);
     expect(building.bySite().at(-1)).toMatchObject({ waiting: [], waitingCount: 0 });
     expect(building.sealed().find((day) => day.date === "2026-11-03" && day.revision === 2)).toMatchObject({
@@ -279,7 +279,7 @@ describe("events about complete days of a site", () => {
     for (let day = 0; day < 4; day++) {
       const troubleOdds = random();
       const victim = one(ids);
-      building.service.trouble = ({ tagIds }) => {
+      building.service.failure = ({ tagIds }) => {
         if (troubleOdds < 0.2) return new Retryable("504");
         return troubleOdds < 0.5 && tagIds.includes(victim) ? new Rejected("locked") : null;
       };
@@ -301,19 +301,19 @@ async function expectBalance(
   const nowMs = here.clock.now();
   const emittedPoints: PointsBySeries = new Map();
   for (const event of here.events()) addPoints(emittedPoints, event);
-  for (const [key, held] of ledgers) {
+  for (const [key, stored] of ledgers) {
     const placed = { tag: tagNamed(key.split(" ")[0] ?? ""), siteId: 1, systemIds: [] };
     const series = selectSeries(placed, []).find((each) => each.key === key);
     if (series === undefined) throw new Error(`${key} is not followed.`);
     for (let day = utcDay(nowMs) - 12; day <= utcDay(nowMs); day++) {
       const account = countSeriesDay(
-        { ledger: held, siteTag: {}, rules: series.rules },
+        { ledger: stored, siteTag: {}, rules: series.rules },
         day,
-        await getDayCount(here.store, "trial", key, held, day),
+        await getDayCount(here.store, "trial", key, stored, day),
         nowMs,
       );
       const points = [...(emittedPoints.get(key) ?? [])].filter(([at]) => utcDay(at) === day);
-      const details = JSON.stringify([key, day, account, held.spans]);
+      const details = JSON.stringify([key, day, account, stored.spans]);
       expect(account.expected, `${details} ${replay}`).toBe(sum(account));
       expect(
         Math.min(...Object.values(account).filter((value) => typeof value === "number")),

@@ -76,11 +76,7 @@ describe("stored counts of points per UTC day", () => {
     ]);
     expect(
       countEmittedPoints({ newPoints: fresh, revisedPoints: revised, valuesBefore }, RULES).get(utcDay(NOW)),
-    ).toEqual({
-      had: 4,
-      null: -1,
-      points: 6,
-    });
+    ).toEqual({ had: 4, null: -1, points: 6 });
   });
 });
 

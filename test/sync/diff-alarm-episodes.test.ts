@@ -14,7 +14,7 @@ const ACKNOWLEDGED: Partial<Alarm> = {
   acknowledgedAt: "2026-11-02T06:30:00.000Z",
 };
 
-function held(changes: Partial<StoredAlarm> = {}, alarm: Partial<Alarm> = {}): StoredAlarm {
+function stored(changes: Partial<StoredAlarm> = {}, alarm: Partial<Alarm> = {}): StoredAlarm {
   return { ...beginEpisode({ ...ALARM, ...alarm }, true, { ...CONTEXT, at: EARLIER }).stored, ...changes };
 }
 
@@ -56,9 +56,9 @@ describe("the beginning of an alarm episode", () => {
   });
 
   test("is emitted again at a start of the worker, marked initial, with a different event id at each start", () => {
-    const ids = [EARLIER, AT].map((startedAt) => startupEvent(held(), startedAt, CONTEXT).id);
+    const ids = [EARLIER, AT].map((startedAt) => startupEvent(stored(), startedAt, CONTEXT).id);
     expect(new Set([...ids, beginEpisode(ALARM, true, CONTEXT).events[0]?.id]).size).toBe(3);
-    expect(startupEvent(held(), EARLIER, CONTEXT)).toMatchObject({ id: ids[0], data: { initial: true } });
+    expect(startupEvent(stored(), EARLIER, CONTEXT)).toMatchObject({ id: ids[0], data: { initial: true } });
   });
 });
 
@@ -68,8 +68,8 @@ describe("an alarm that is listed again", () => {
     ["missing", EARLIER, 0],
     ["out-of-scope", AT, 1],
   ] as const)("emits nothing for a listed alarm with the stored state %s", (state, since, returns) => {
-    expect(continueEpisode(held({ state, misses: 3 }), ALARM, CONTEXT)).toEqual({
-      stored: held({ state: "active", misses: 0, since, returns }),
+    expect(continueEpisode(stored({ state, misses: 3 }), ALARM, CONTEXT)).toEqual({
+      stored: stored({ state: "active", misses: 0, since, returns }),
       events: [],
     });
   });
@@ -77,11 +77,11 @@ describe("an alarm that is listed again", () => {
   test.each(["resolved", "vanished"] as const)(
     "emits alarm-retriggered for a listed alarm with the stored state %s",
     (state) => {
-      const over = held({ state, returns: 2 }, { status: "resolved" });
+      const over = stored({ state, returns: 2 }, { status: "resolved" });
       const step = continueEpisode(over, ALARM, CONTEXT);
       const ended = { endMs: Date.parse(ALARM.triggeredAt), eventId: 9001 };
       const remembered = state === "resolved" ? { ended } : {};
-      expect(step.stored).toEqual(held({ state: "active", since: AT, returns: 3, ...remembered }));
+      expect(step.stored).toEqual(stored({ state: "active", since: AT, returns: 3, ...remembered }));
       expect(kindsOf(step.events)).toEqual(["retriggered"]);
       expect(step.events[0]?.time).toBe(AT);
       const other = continueEpisode({ ...over, since: "2026-11-02T07:30:00.000Z" }, ALARM, CONTEXT);
@@ -91,7 +91,7 @@ describe("an alarm that is listed again", () => {
 
   test("emits one alarm-retriggered and the other changes when a resolved alarm has a later last_active_event", () => {
     const now = { ...ALARM, lastActiveEvent: activity(9002, { triggeredAt: EARLIER }), description: "new" };
-    const { events } = continueEpisode(held({ state: "resolved" }, { status: "resolved" }), now, CONTEXT);
+    const { events } = continueEpisode(stored({ state: "resolved" }, { status: "resolved" }), now, CONTEXT);
     expect(kindsOf(events)).toEqual(["retriggered", "changed"]);
     expect(differenceOf(events[1])).toEqual({ description: ALARM.description });
   });
@@ -101,9 +101,9 @@ describe("an alarm that is listed again", () => {
     ["the time of the poll when last_active_event has no UTC offset", "2026-11-02T07:00:00", AT],
   ] as const)("emits alarm-retriggered with %s", (_what, triggeredAt, time) => {
     const record = { ...ALARM, lastActiveEvent: activity(9002, { triggeredAt }) };
-    const { events } = continueEpisode(held(), record, CONTEXT);
+    const { events } = continueEpisode(stored(), record, CONTEXT);
     expect(events).toMatchObject([{ type: "alarm-retriggered", time }]);
-    expect(continueEpisode(held({ returns: 1 }), record, CONTEXT).events[0]?.id).not.toBe(events[0]?.id);
+    expect(continueEpisode(stored({ returns: 1 }), record, CONTEXT).events[0]?.id).not.toBe(events[0]?.id);
   });
 
   test.each<[string, Partial<Alarm>, Partial<Alarm>, readonly string[], unknown]>([
@@ -133,7 +133,7 @@ describe("an alarm that is listed again", () => {
     ],
     ["alarm-changed: another source", {}, { source: "VS2" }, ["changed"], { source: ALARM.source }],
   ])("emits %s", (_what, was, now, expected, difference) => {
-    const { events } = continueEpisode(held({}, was), { ...ALARM, ...now }, CONTEXT);
+    const { events } = continueEpisode(stored({}, was), { ...ALARM, ...now }, CONTEXT);
     expect(kindsOf(events)).toEqual(expected);
     expect(differenceOf(events[0])).toEqual(difference);
   });
@@ -144,17 +144,17 @@ describe("the end of an alarm episode", () => {
   const over: Alarm = { ...ALARM, status: "resolved", resolvedAt };
 
   test("is emitted with the end time that the service states, and resets the count of polls without the alarm", () => {
-    const step = resolveEpisode(held({ state: "missing", misses: 2 }), over, CONTEXT);
-    expect(step.stored).toEqual(held({ alarm: over, state: "resolved", since: AT, misses: 0 }));
+    const step = resolveEpisode(stored({ state: "missing", misses: 2 }), over, CONTEXT);
+    expect(step.stored).toEqual(stored({ alarm: over, state: "resolved", since: AT, misses: 0 }));
     expect(step.events).toMatchObject([{ type: "alarm-resolved", time: resolvedAt }]);
-    expect(resolveEpisode(held(), { ...over, resolvedAt: null }, CONTEXT).events[0]?.time).toBe(AT);
-    const secondEnd = resolveEpisode(held({ returns: 1 }), over, CONTEXT);
+    expect(resolveEpisode(stored(), { ...over, resolvedAt: null }, CONTEXT).events[0]?.time).toBe(AT);
+    const secondEnd = resolveEpisode(stored({ returns: 1 }), over, CONTEXT);
     expect(secondEnd.events[0]?.id).not.toBe(step.events[0]?.id);
   });
 
   test("is emitted after an acknowledgement in the same record", () => {
     const now = { ...over, ...ACKNOWLEDGED };
-    expect(kindsOf(resolveEpisode(held(), now, CONTEXT).events)).toEqual(["acknowledged", "resolved"]);
-    expect(kindsOf(resolveEpisode(held({}, ACKNOWLEDGED), now, CONTEXT).events)).toEqual(["resolved"]);
+    expect(kindsOf(resolveEpisode(stored(), now, CONTEXT).events)).toEqual(["acknowledged", "resolved"]);
+    expect(kindsOf(resolveEpisode(stored({}, ACKNOWLEDGED), now, CONTEXT).events)).toEqual(["resolved"]);
   });
 });

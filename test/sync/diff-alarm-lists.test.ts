@@ -17,13 +17,13 @@ const OLDER: Alarm = { ...ALARM, triggeredAt: "2026-11-02T05:15:00.000Z", lastAc
 const SITE = new Set([ALARM.site.id]);
 
 type Alarms = ReadonlyMap<string, StoredAlarm>;
-function held(changes: Partial<StoredAlarm> = {}, alarm: Alarm = ALARM): Alarms {
+function stored(changes: Partial<StoredAlarm> = {}, alarm: Alarm = ALARM): Alarms {
   return new Map([[alarm.id, { ...beginEpisode(alarm, true, { ...CONTEXT, at: BEFORE }).stored, ...changes }]]);
 }
 
 const poll = (known: Alarms, seen: Partial<SeenAlarms>, options: Partial<AlarmDiffOptions> = {}) => {
   const { put, events } = diffOf(known, observation(seen), { ...OPTIONS, ...options });
-  return { told: kindsOf(events), events, held: put.get(ALARM.id) };
+  return { emitted: kindsOf(events), events, stored: put.get(ALARM.id) };
 };
 
 describe("the decision whether a stored alarm is absent from a list", () => {
@@ -41,7 +41,7 @@ describe("the decision whether a stored alarm is absent from a list", () => {
     ["absent if it is in scope again", { state: "out-of-scope" }, none, "complete", true, true],
   ])("the alarm is %s", (_what, changes, listed, coverage, isVisible, expected) => {
     const absent = findAbsentAlarms(
-      held(changes),
+      stored(changes),
       listed,
       () => coverage,
       () => isVisible,
@@ -65,52 +65,52 @@ describe("a listed alarm", () => {
   test("with the start mode `announce`, is emitted as alarm-raised again if it is stored, before its changes", () => {
     const options = { startup: "announce", isStartupOver: () => false } as const;
     const changed = { ...ALARM, source: "VS2" };
-    expect(poll(held(), { listed: [changed] }, options).told).toEqual(["raised", "changed"]);
-    expect(poll(held(), { listed: [changed] }, { startup: "announce" }).told).toEqual(["changed"]);
-    expect(poll(held(), { listed: [changed] }, { isStartupOver: () => false }).told).toEqual(["changed"]);
+    expect(poll(stored(), { listed: [changed] }, options).emitted).toEqual(["raised", "changed"]);
+    expect(poll(stored(), { listed: [changed] }, { startup: "announce" }).emitted).toEqual(["changed"]);
+    expect(poll(stored(), { listed: [changed] }, { isStartupOver: () => false }).emitted).toEqual(["changed"]);
   });
 
   test("with the start mode `silent`, is stored without an event until its site was listed once", () => {
     const silent = poll(new Map(), { listed: [ALARM] }, { startup: "silent", isStartupOver: () => false });
-    expect([silent.told, silent.held?.state]).toEqual([[], "active"]);
-    expect(poll(new Map(), { listed: [ALARM] }, { startup: "silent" }).told).toEqual(["raised"]);
+    expect([silent.emitted, silent.stored?.state]).toEqual([[], "active"]);
+    expect(poll(new Map(), { listed: [ALARM] }, { startup: "silent" }).emitted).toEqual(["raised"]);
   });
 
   test("is emitted once when the list contains it twice, and is not written when it is unchanged", () => {
-    expect(poll(new Map(), { listed: [ALARM, { ...ALARM, source: "VS2" }] }).told).toEqual(["raised"]);
-    expect(poll(held(), { listed: [ALARM] })).toEqual({ told: [], events: [], held: undefined });
+    expect(poll(new Map(), { listed: [ALARM, { ...ALARM, source: "VS2" }] }).emitted).toEqual(["raised"]);
+    expect(poll(stored(), { listed: [ALARM] })).toEqual({ emitted: [], events: [], stored: undefined });
   });
 
   test("ends its previous episode when the list contains a later episode", () => {
-    expect(poll(held(), { listed: [NEXT] }).told).toEqual(["vanished", "raised"]);
-    expect(poll(held(), { listed: [NEXT], foundRecords: [OVER] }).told).toEqual(["resolved", "raised"]);
-    expect(poll(held({ state: "vanished" }), { listed: [NEXT] }).told).toEqual(["raised"]);
-    expect(poll(held(), { listed: [OLDER] }).told).toEqual([]);
+    expect(poll(stored(), { listed: [NEXT] }).emitted).toEqual(["vanished", "raised"]);
+    expect(poll(stored(), { listed: [NEXT], foundRecords: [OVER] }).emitted).toEqual(["resolved", "raised"]);
+    expect(poll(stored({ state: "vanished" }), { listed: [NEXT] }).emitted).toEqual(["raised"]);
+    expect(poll(stored(), { listed: [OLDER] }).emitted).toEqual([]);
   });
 
   test("that was resolved is retriggered if its record states no end: after a later event, or after ten polls", () => {
-    const resolved = held({ state: "resolved", alarm: OVER });
+    const resolved = stored({ state: "resolved", alarm: OVER });
     const insisted = new Set([ALARM.id]);
     const again = { ...ALARM, lastActiveEvent: activity(9002) };
-    expect(poll(resolved, { listed: [{ ...ALARM, resolvedAt: ENDED }], acceptedOutdatedIds: insisted }).told).toEqual(
-      [],
-    );
-    expect(poll(resolved, { listed: [{ ...again, resolvedAt: ENDED }] }).told).toEqual([]);
-    expect(poll(resolved, { listed: [ALARM] }).told).toEqual([]);
-    expect(poll(resolved, { listed: [again] }).told).toEqual(["retriggered"]);
-    expect(poll(resolved, { listed: [ALARM], acceptedOutdatedIds: insisted }).told).toEqual(["retriggered"]);
+    expect(
+      poll(resolved, { listed: [{ ...ALARM, resolvedAt: ENDED }], acceptedOutdatedIds: insisted }).emitted,
+    ).toEqual([]);
+    expect(poll(resolved, { listed: [{ ...again, resolvedAt: ENDED }] }).emitted).toEqual([]);
+    expect(poll(resolved, { listed: [ALARM] }).emitted).toEqual([]);
+    expect(poll(resolved, { listed: [again] }).emitted).toEqual(["retriggered"]);
+    expect(poll(resolved, { listed: [ALARM], acceptedOutdatedIds: insisted }).emitted).toEqual(["retriggered"]);
   });
 });
 
 describe("an alarm that the list lacks", () => {
   test("is emitted as alarm-vanished after enough consecutive polls without it and a search for its end", () => {
-    const once = poll(held(), {});
-    expect([once.told, once.held?.misses]).toEqual([[], 1]);
-    const missing = held({ state: "missing", misses: 1 });
-    expect(poll(missing, {}).told).toEqual(["vanished"]);
-    expect(poll(missing, { searchedIds: new Set() }).told).toEqual([]);
-    expect(poll(held({ state: "resolved" }), {}).held).toBeUndefined();
-    expect(poll(held({ state: "out-of-scope" }), {}).held).toMatchObject({ state: "missing", returns: 1 });
+    const once = poll(stored(), {});
+    expect([once.emitted, once.stored?.misses]).toEqual([[], 1]);
+    const missing = stored({ state: "missing", misses: 1 });
+    expect(poll(missing, {}).emitted).toEqual(["vanished"]);
+    expect(poll(missing, { searchedIds: new Set() }).emitted).toEqual([]);
+    expect(poll(stored({ state: "resolved" }), {}).stored).toBeUndefined();
+    expect(poll(stored({ state: "out-of-scope" }), {}).stored).toMatchObject({ state: "missing", returns: 1 });
   });
 
   test.each<[string, Partial<SeenAlarms>]>([
@@ -120,69 +120,69 @@ describe("an alarm that the list lacks", () => {
     ["the pages of the list shifted", { coverage: () => "moving" }],
     ["its site was not read", { coverage: () => "none" }],
   ])("keeps its state when %s", (_why, seen) => {
-    expect(poll(held(), seen)).toEqual({ told: [], events: [], held: undefined });
+    expect(poll(stored(), seen)).toEqual({ emitted: [], events: [], stored: undefined });
   });
 
   test("is emitted once as alarm-out-of-scope when its site left the scope", () => {
     const scope = { before: SITE, after: new Set<number>() };
-    expect(poll(held(), { scope }).told).toEqual(["out-of-scope"]);
-    expect(poll(held({ state: "out-of-scope" }), { scope }).held).toBeUndefined();
+    expect(poll(stored(), { scope }).emitted).toEqual(["out-of-scope"]);
+    expect(poll(stored({ state: "out-of-scope" }), { scope }).stored).toBeUndefined();
   });
 
   test("is resolved when it is active or vanished and the service lists it as resolved", () => {
-    expect(poll(held(), { foundRecords: [OVER] }).told).toEqual(["resolved"]);
-    expect(poll(held({ state: "vanished" }), { foundRecords: [OVER], scope: null }).told).toEqual(["resolved"]);
-    expect(poll(held({ state: "resolved" }), { foundRecords: [OVER] }).told).toEqual([]);
+    expect(poll(stored(), { foundRecords: [OVER] }).emitted).toEqual(["resolved"]);
+    expect(poll(stored({ state: "vanished" }), { foundRecords: [OVER], scope: null }).emitted).toEqual(["resolved"]);
+    expect(poll(stored({ state: "resolved" }), { foundRecords: [OVER] }).emitted).toEqual([]);
   });
 
   test("keeps its state for an end before its stored start while the list of active alarms may still contain it", () => {
     const times = { triggeredAt: "2026-11-02T04:15:00.000Z", resolvedAt: "2026-11-02T05:45:00.000Z" };
     const found = [{ ...OVER, ...times }];
-    expect(poll(held(), { foundRecords: found, coverage: () => "moving" }).told).toEqual([]);
-    expect(poll(held(), { foundRecords: found }).told).toEqual(["resolved"]);
+    expect(poll(stored(), { foundRecords: found, coverage: () => "moving" }).emitted).toEqual([]);
+    expect(poll(stored(), { foundRecords: found }).emitted).toEqual(["resolved"]);
   });
 
   test("ends, and its later episode is emitted and marked late, when the list of resolved alarms contains that episode", () => {
-    const { told: kinds, events } = poll(held(), { foundRecords: [NEXT_OVER] });
+    const { emitted: kinds, events } = poll(stored(), { foundRecords: [NEXT_OVER] });
     expect(kinds).toEqual(["vanished", "raised", "resolved"]);
     expect(events.map(({ data }) => (data as { readonly late: boolean }).late)).toEqual([false, true, true]);
-    expect(poll(held({ state: "vanished" }), { foundRecords: [NEXT_OVER] }).told).toEqual(["raised", "resolved"]);
+    expect(poll(stored({ state: "vanished" }), { foundRecords: [NEXT_OVER] }).emitted).toEqual(["raised", "resolved"]);
   });
 });
 
 describe("an alarm in the list of resolved alarms", () => {
   const sweep = (known: Alarms, records: readonly Alarm[], options: Partial<ResolvedAlarmDiffOptions> = {}) => {
     const { put, events } = diffResolvedAlarms(known, records, { ...SWEEP_OPTIONS, ...options });
-    return { told: kindsOf(events), put, held: put.get(ALARM.id) };
+    return { emitted: kindsOf(events), put, stored: put.get(ALARM.id) };
   };
 
   test("is emitted as alarm-raised and alarm-resolved if it is unknown and did not end before the searched time range", () => {
-    expect(sweep(new Map(), [OVER]).told).toEqual(["raised", "resolved"]);
-    expect(sweep(new Map(), [OVER], { fromMs: Date.parse(ENDED) }).told).toEqual(["raised", "resolved"]);
+    expect(sweep(new Map(), [OVER]).emitted).toEqual(["raised", "resolved"]);
+    expect(sweep(new Map(), [OVER], { fromMs: Date.parse(ENDED) }).emitted).toEqual(["raised", "resolved"]);
     expect(sweep(new Map(), [OVER], { fromMs: Date.parse(ENDED) + 1 }).put.size).toBe(0);
     expect(sweep(new Map(), [ALARM]).put.size).toBe(0);
   });
 
   test("is stored without events if it is old, or if it is found at a start with the mode `silent`", () => {
     const history = sweep(new Map(), [OVER], { isBeforeFollowing: () => true });
-    expect([history.told, history.held?.untold]).toEqual([[], true]);
+    expect([history.emitted, history.stored?.untold]).toEqual([[], true]);
     const silent = sweep(new Map(), [OVER], { suppressEvents: true });
-    expect([silent.told, silent.held?.untold]).toEqual([[], true]);
-    expect(sweep(new Map(), [OVER]).held).not.toHaveProperty("untold");
+    expect([silent.emitted, silent.stored?.untold]).toEqual([[], true]);
+    expect(sweep(new Map(), [OVER]).stored).not.toHaveProperty("untold");
   });
 
   test("causes events for the end of the stored, a later or an earlier episode, but none at a start with the mode `silent`", () => {
-    expect(sweep(held(), [OVER], { isBeforeFollowing: () => true }).told).toEqual(["resolved"]);
-    const silent = sweep(held(), [OVER], { suppressEvents: true });
-    expect([silent.told, silent.held?.untold]).toEqual([[], true]);
-    expect(sweep(held(), [OVER]).told).toEqual(["resolved"]);
-    expect(sweep(held(), [OVER], { fromMs: Date.parse(AT) }).told).toEqual(["resolved"]);
-    expect(sweep(held(), [NEXT_OVER]).told).toEqual(["vanished", "raised", "resolved"]);
+    expect(sweep(stored(), [OVER], { isBeforeFollowing: () => true }).emitted).toEqual(["resolved"]);
+    const silent = sweep(stored(), [OVER], { suppressEvents: true });
+    expect([silent.emitted, silent.stored?.untold]).toEqual([[], true]);
+    expect(sweep(stored(), [OVER]).emitted).toEqual(["resolved"]);
+    expect(sweep(stored(), [OVER], { fromMs: Date.parse(AT) }).emitted).toEqual(["resolved"]);
+    expect(sweep(stored(), [NEXT_OVER]).emitted).toEqual(["vanished", "raised", "resolved"]);
     const older = { ...OLDER, status: "resolved", resolvedAt: "2026-11-02T05:45:00.000Z" };
-    const before = sweep(held(), [older]);
-    expect(before.told).toEqual(["raised", "resolved"]);
+    const before = sweep(stored(), [older]);
+    expect(before.emitted).toEqual(["raised", "resolved"]);
     expect(sweep(before.put, [older]).put.size).toBe(0);
-    expect(sweep(held(), [older], { fromMs: Date.parse("2026-11-02T06:00:00Z") }).put.size).toBe(0);
+    expect(sweep(stored(), [older], { fromMs: Date.parse("2026-11-02T06:00:00Z") }).put.size).toBe(0);
   });
 
   test("is emitted before alarms with a later end", () => {
@@ -193,7 +193,7 @@ describe("an alarm in the list of resolved alarms", () => {
 
   test("is emitted with beginning and end if its end has an unreadable time", () => {
     const unread = { ...OVER, resolvedAt: "yesterday" };
-    const { told: kinds, put } = sweep(new Map(), [OVER, unread, { ...unread, id: "2" }]);
+    const { emitted: kinds, put } = sweep(new Map(), [OVER, unread, { ...unread, id: "2" }]);
     expect(kinds).toEqual(["raised", "resolved", "raised", "resolved"]);
     expect([...put.keys()]).toEqual([ALARM.id, "2"]);
     expect(sweep(new Map(), [unread], { fromMs: 1 }).put.size).toBe(0);
@@ -201,13 +201,13 @@ describe("an alarm in the list of resolved alarms", () => {
 
   test("emits an acknowledgement after its end once, unless the alarm was never emitted", () => {
     const acknowledged = { ...OVER, acknowledged: true, acknowledgedAt: AT };
-    const resolved = held({ state: "resolved", alarm: OVER });
+    const resolved = stored({ state: "resolved", alarm: OVER });
     const late = sweep(resolved, [acknowledged]);
-    expect(late.told).toEqual(["acknowledged"]);
+    expect(late.emitted).toEqual(["acknowledged"]);
     expect(sweep(late.put, [acknowledged]).put.size).toBe(0);
     const silent = sweep(resolved, [acknowledged], { suppressEvents: true });
-    expect([silent.told, silent.held?.alarm.acknowledged]).toEqual([[], true]);
-    const untold = held({ state: "resolved", alarm: OVER, untold: true });
+    expect([silent.emitted, silent.stored?.alarm.acknowledged]).toEqual([[], true]);
+    const untold = stored({ state: "resolved", alarm: OVER, untold: true });
     expect(sweep(untold, [acknowledged]).put.size).toBe(0);
   });
 

@@ -31,37 +31,37 @@ const times = (count: number, act: () => readonly string[]) => Array.from({ leng
 
 /** One alarm and its events through polls and sweeps, a minute apart; the first poll lists `first`. */
 function follow(first: readonly Alarm[] = []) {
-  let held: ReadonlyMap<string, StoredAlarm> = new Map();
+  let stored: ReadonlyMap<string, StoredAlarm> = new Map();
   let minute = 0;
-  const told: string[] = [];
+  const emitted: string[] = [];
   const ids: string[] = [];
   const facts: AlarmFact[] = [];
   let statements: RecordCounts = new Map();
   const keep = ({ put, events }: ReturnType<typeof diffResolvedAlarms>) => {
-    held = new Map([...held, ...put]);
-    told.push(...events.map(({ type }) => type.replace("alarm-", "")));
+    stored = new Map([...stored, ...put]);
+    emitted.push(...events.map(({ type }) => type.replace("alarm-", "")));
     ids.push(...events.map(({ id }) => id));
     facts.push(...events.map(({ data }) => data as AlarmFact));
   };
   const now = () => new Date(Date.parse(at("08:00:00")) + (minute++ as number) * 60_000).toISOString();
   const self = {
-    told,
+    emitted,
     ids,
     facts,
-    held: () => held.get(ALARM.id) as StoredAlarm,
+    stored: () => stored.get(ALARM.id) as StoredAlarm,
     poll(shown: readonly Alarm[], found: readonly Alarm[] = [], more: Partial<SeenAlarms> = {}) {
       const coverage = () => "complete" as const;
-      const sorted = classifyRecords(statements, held, shown, coverage);
-      const absent = findAbsentAlarms(held, sorted.listed, coverage, () => true).map(({ alarm }) => alarm.id);
+      const sorted = classifyRecords(statements, stored, shown, coverage);
+      const absent = findAbsentAlarms(stored, sorted.listed, coverage, () => true).map(({ alarm }) => alarm.id);
       const lookedUp = found.filter(({ id }) => absent.includes(id));
       const seen = observation({ ...sorted, coverage, foundRecords: lookedUp, searchedIds: new Set(absent), ...more });
-      keep(diffOf(held, seen, { ...OPTIONS, at: now() }));
+      keep(diffOf(stored, seen, { ...OPTIONS, at: now() }));
       statements = sorted.newCounts;
-      return told.splice(0);
+      return emitted.splice(0);
     },
     sweep(records: readonly Alarm[], more: Partial<Parameters<typeof diffResolvedAlarms>[2]> = {}) {
-      keep(diffResolvedAlarms(held, records, { ...SWEEP_OPTIONS, ...more, at: now() }));
-      return told.splice(0);
+      keep(diffResolvedAlarms(stored, records, { ...SWEEP_OPTIONS, ...more, at: now() }));
+      return emitted.splice(0);
     },
   };
   if (first.length > 0) self.poll(first);
@@ -121,18 +121,18 @@ describe("an alarm record compared with the stored episode of its alarm", () => 
     const known = storedOf(record(START, 9001));
     const corrected = record(at("06:14:57.000"), 9001);
     expect(fillFromStoredAlarm(known, corrected)).toEqual(corrected);
-    const held = { ...known, alarm: corrected };
+    const stored = { ...known, alarm: corrected };
     for (const time of [START, at("06:14:58.500"), at("06:14:57.300"), at("06:15:00.700")]) {
-      expect(relateToEpisode(held, record(time, 9001))).toBe("same");
-      expect(fillFromStoredAlarm(held, record(time, 9001))).toEqual(corrected);
+      expect(relateToEpisode(stored, record(time, 9001))).toBe("same");
+      expect(fillFromStoredAlarm(stored, record(time, 9001))).toEqual(corrected);
     }
     const later = record(at("07:15:00.000"), 9001);
-    expect(relateToEpisode(held, later)).toBe("same");
-    expect(fillFromStoredAlarm(held, later)).toEqual(corrected);
-    expect(fillFromStoredAlarm(held, later, true)).toEqual(later);
-    expect(relateToEpisode(held, record(at("06:14:58.500"), 9002))).toBe("newer");
-    expect(fillFromStoredAlarm(held, record("2026-11-02T07:15:00", 9001))).toEqual(corrected);
-    expect(fillFromStoredAlarm(held, record("2026-11-02T07:15:00", 9002)).triggeredAt).toBe("2026-11-02T07:15:00");
+    expect(relateToEpisode(stored, later)).toBe("same");
+    expect(fillFromStoredAlarm(stored, later)).toEqual(corrected);
+    expect(fillFromStoredAlarm(stored, later, true)).toEqual(later);
+    expect(relateToEpisode(stored, record(at("06:14:58.500"), 9002))).toBe("newer");
+    expect(fillFromStoredAlarm(stored, record("2026-11-02T07:15:00", 9001))).toEqual(corrected);
+    expect(fillFromStoredAlarm(stored, record("2026-11-02T07:15:00", 9002)).triggeredAt).toBe("2026-11-02T07:15:00");
   });
 });
 
@@ -255,7 +255,7 @@ describe("the lists of active and resolved alarms when they disagree about an en
     one.poll([open]);
     one.sweep([unread]);
     times(10, () => one.poll([open]));
-    expect(one.held().ended).toEqual({ endMs: null, eventId: 9001 });
+    expect(one.stored().ended).toEqual({ endMs: null, eventId: 9001 });
     expect(one.sweep([unread, ended])).toEqual([]);
   });
 
@@ -286,7 +286,7 @@ describe("the lists of active and resolved alarms when they disagree about an en
     const one = follow([open]);
     one.poll([], [ended]);
     expect(one.sweep(rows)).toEqual(["acknowledged"]);
-    expect(one.held().alarm.acknowledgedBy).toBe("Ola");
+    expect(one.stored().alarm.acknowledgedBy).toBe("Ola");
     expect(one.sweep(rows)).toEqual([]);
   });
 
@@ -306,9 +306,9 @@ describe("the lists of active and resolved alarms when they disagree about an en
         const one = follow();
         const cycle = () =>
           looks.flatMap((each) => ("swept" in each ? one.sweep(each.swept) : one.poll(each.shown, each.found, seen)));
-        const told = Array.from({ length: 60 }, cycle);
+        const emitted = Array.from({ length: 60 }, cycle);
         expect(
-          told
+          emitted
             .slice(40)
             .flat()
             .filter((kind) => kind !== "changed"),
@@ -332,7 +332,7 @@ describe("an earlier episode found after a later episode of the same alarm", () 
       { late: true, superseded: true, episode: `${ALARM.id}@${first.triggeredAt}` },
       { late: true, superseded: true, episode: `${ALARM.id}@${first.triggeredAt}` },
     ]);
-    expect(one.held()).toMatchObject({ alarm: second, state: "active" });
+    expect(one.stored()).toMatchObject({ alarm: second, state: "active" });
     expect(one.sweep([first])).toEqual([]);
     const end = one.poll([], [{ ...second, ...over(at("06:20:00.000")) }]);
     expect(end).toEqual(["resolved"]);
@@ -353,7 +353,7 @@ describe("an earlier episode found after a later episode of the same alarm", () 
     expect(one.sweep([first])).toEqual([]);
     const other = follow([second]);
     expect(other.sweep([first], { fromMs: Date.parse(at("06:16:01")) })).toEqual([]);
-    expect(other.held()).not.toHaveProperty("former");
+    expect(other.stored()).not.toHaveProperty("former");
   });
 
   test("counts as the stored episode if it has the same event number and an earlier start", () => {
@@ -369,9 +369,9 @@ describe("an earlier episode found after a later episode of the same alarm", () 
     const start = (minute: number) => new Date(Date.parse(START) + minute * 60_000).toISOString();
     const rows = Array.from({ length: 30 }, (_, n) => record(start(n), 9000 + n, over(start(n + 0.5))));
     const one = follow([record(start(30), 9030)]);
-    const told = one.sweep(rows);
-    expect(told).toHaveLength(60);
-    expect(one.held().former).toHaveLength(20);
+    const emitted = one.sweep(rows);
+    expect(emitted).toHaveLength(60);
+    expect(one.stored().former).toHaveLength(20);
     expect(one.sweep(rows)).toEqual([]);
     const unread = record("2026-11-02T07:00:00", 9001, over(start(31)));
     expect(one.sweep([unread])).toEqual([]);

@@ -57,7 +57,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 function createWorld() {
   const alarms = new Map<string, Alarm>();
   const resolved = new Set<string>();
-  let held = new Map<string, StoredAlarm>();
+  let stored = new Map<string, StoredAlarm>();
   let scope = new Set(SITES);
   let lastScope = new Set(SITES);
   let minute = 0;
@@ -72,7 +72,7 @@ function createWorld() {
   };
 
   function keep(diff: { put: ReadonlyMap<string, StoredAlarm>; events: readonly Event[] }) {
-    held = new Map(Object.entries(JSON.parse(JSON.stringify(Object.fromEntries([...held, ...diff.put])))));
+    stored = new Map(Object.entries(JSON.parse(JSON.stringify(Object.fromEntries([...stored, ...diff.put])))));
     log.push(...diff.events);
   }
 
@@ -80,7 +80,7 @@ function createWorld() {
     log,
     resolved,
     alarms,
-    held: () => held,
+    stored: () => stored,
     apply(next: Step) {
       minute += 1;
       switch (next.kind) {
@@ -127,12 +127,12 @@ function createWorld() {
         return grade === "complete" || (grade === "moving" && ((seen >> Number(alarm.id)) & 1) === 1);
       });
       const isVisible = (siteId: number) => lastScope.has(siteId);
-      const absent = findAbsentAlarms(held, listed, gradeOf, isVisible);
-      const asHeld = listed.map((alarm) => {
-        const known = held.get(alarm.id)?.alarm;
+      const absent = findAbsentAlarms(stored, listed, gradeOf, isVisible);
+      const asStored = listed.map((alarm) => {
+        const known = stored.get(alarm.id)?.alarm;
         return isDeepStrictEqual(known, alarm) && known !== undefined ? known : alarm;
       });
-      expect(findAbsentAlarms(held, asHeld, gradeOf, isVisible)).toEqual(absent);
+      expect(findAbsentAlarms(stored, asStored, gradeOf, isVisible)).toEqual(absent);
       const found = searches ? visible.filter((alarm) => absent.some((one) => one.alarm.id === alarm.id)) : [];
       const observation: SeenAlarms = {
         listed,
@@ -145,11 +145,11 @@ function createWorld() {
       const isKnownSite = (siteId: number) => known.has(siteId);
       const options = { ...OPTIONS, at: iso(), startedAt: iso(), isKnownSite };
       const announcing = { ...options, startup: "announce" as const, isStartupOver: () => false };
-      expect(diffOf(held, { ...observation, listed: asHeld }, announcing)).toEqual(
-        diffOf(held, observation, announcing),
+      expect(diffOf(stored, { ...observation, listed: asStored }, announcing)).toEqual(
+        diffOf(stored, observation, announcing),
       );
-      const diff = diffOf(held, observation, options);
-      expect(diffOf(held, { ...observation, listed: asHeld }, options)).toEqual(diff);
+      const diff = diffOf(stored, observation, options);
+      expect(diffOf(stored, { ...observation, listed: asStored }, options)).toEqual(diff);
       keep(diff);
       for (const siteId of SITES) if (gradeOf(siteId) === "complete" && scope.has(siteId)) known.add(siteId);
     },
@@ -157,8 +157,8 @@ function createWorld() {
       const records = [...alarms.values()].filter((alarm) => scope.has(alarm.site.id) && isResolvedAlarm(alarm));
       const isBeforeFollowing = (alarm: Alarm) => !sweptSites.has(alarm.site.id);
       const options = { ...SWEEP_OPTIONS, at: iso(), isBeforeFollowing };
-      const diff = diffResolvedAlarms(held, records, options);
-      expect(diffResolvedAlarms(held, records, options)).toEqual(diff);
+      const diff = diffResolvedAlarms(stored, records, options);
+      expect(diffResolvedAlarms(stored, records, options)).toEqual(diff);
       keep(diff);
       for (const siteId of scope) sweptSites.add(siteId);
     },
@@ -201,8 +201,8 @@ describe("diffAlarms for random alarms of the service and random polls", () => {
           else if (event.type === "alarm-acknowledged" && alarm.status === "resolved") continue;
           else open.set(alarm.id, alarm);
         }
-        const held = [...world.held().values()].filter((one) => one.state === "active");
-        expect(Object.fromEntries(open)).toEqual(Object.fromEntries(held.map((one) => [one.alarm.id, one.alarm])));
+        const stored = [...world.stored().values()].filter((one) => one.state === "active");
+        expect(Object.fromEntries(open)).toEqual(Object.fromEntries(stored.map((one) => [one.alarm.id, one.alarm])));
         expect([...open.keys()].sort()).toEqual(
           [...alarms.values()]
             .filter((alarm) => !isResolvedAlarm(alarm))
@@ -216,26 +216,26 @@ describe("diffAlarms for random alarms of the service and random polls", () => {
 });
 
 function follow(...observations: readonly Partial<SeenAlarms>[]): readonly (readonly Event[])[] {
-  let held: ReadonlyMap<string, StoredAlarm> = new Map();
+  let stored: ReadonlyMap<string, StoredAlarm> = new Map();
   return observations.map((seen, minute) => {
     const at = `2026-01-01T00:${String(minute).padStart(2, "0")}:00.000Z`;
-    const diff = diffOf(held, observation(seen), { ...OPTIONS, at, startedAt: at });
-    held = new Map([...held, ...diff.put]);
+    const diff = diffOf(stored, observation(seen), { ...OPTIONS, at, startedAt: at });
+    stored = new Map([...stored, ...diff.put]);
     return diff.events;
   });
 }
 
 describe("the events that one poll emits for one alarm", () => {
   const at = (time: string) => `2026-11-02T06:${time}.000Z`;
-  const told = (alarm: Partial<Alarm>, before: Partial<Alarm> = {}) =>
+  const emitted = (alarm: Partial<Alarm>, before: Partial<Alarm> = {}) =>
     follow({ listed: [{ ...ALARM, ...before }] }, { listed: [{ ...ALARM, ...before, ...alarm }] })[1];
 
   test("are ordered by time, and by kind when the times are equal", () => {
     const acknowledgement = { acknowledged: true, acknowledgedBy: "Kari", acknowledgedAt: at("30:00") };
     const both = { ...acknowledgement, lastActiveEvent: activity(9002, { triggeredAt: at("20:00") }) };
-    expect(kindsOf(told(both))).toEqual(["retriggered", "acknowledged"]);
+    expect(kindsOf(emitted(both))).toEqual(["retriggered", "acknowledged"]);
     const equal = { ...both, acknowledgedAt: at("20:00") };
-    expect(kindsOf(told(equal))).toEqual(["acknowledged", "retriggered"]);
+    expect(kindsOf(emitted(equal))).toEqual(["acknowledged", "retriggered"]);
   });
 
   test("begin with alarm-raised even when the trigger time has no UTC offset", () => {
@@ -276,13 +276,13 @@ describe("alarm times", () => {
 
 test("diffAlarms yields to the event loop after each alarm that may have changed, and not after an unchanged alarm", () => {
   const alarms = Array.from({ length: 300 }, (_, n): Alarm => ({ ...ALARM, id: String(n), status: "active" }));
-  const stops = (held: ReadonlyMap<string, StoredAlarm>, listed: readonly Alarm[]) =>
-    [...diffAlarms(held, observation({ listed, scope: null }), OPTIONS)].length;
+  const stops = (stored: ReadonlyMap<string, StoredAlarm>, listed: readonly Alarm[]) =>
+    [...diffAlarms(stored, observation({ listed, scope: null }), OPTIONS)].length;
   expect(stops(new Map(), alarms)).toBe(300);
   const { put } = diffOf(new Map(), observation({ listed: alarms, scope: null }), OPTIONS);
-  const asHeld = [...put.values()].map(({ alarm }) => alarm);
-  expect(stops(put, asHeld)).toBe(0);
-  expect(stops(put, asHeld.slice(100))).toBe(100);
+  const asStored = [...put.values()].map(({ alarm }) => alarm);
+  expect(stops(put, asStored)).toBe(0);
+  expect(stops(put, asStored.slice(100))).toBe(100);
 });
 
 test("splitAlarmDiff keeps the document and the events of an alarm in one commit, and marks the last commit", () => {

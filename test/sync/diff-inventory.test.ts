@@ -21,14 +21,14 @@ const optionsAt = (day: number) => ({ source: "/sources/main", at: at(day), remo
 
 function diffInventory<N extends InventoryObjectKind>(
   noun: N,
-  held: ReadonlyMap<string, StoredObject<ObjectByNoun[N]>>,
+  stored: ReadonlyMap<string, StoredObject<ObjectByNoun[N]>>,
   observations: readonly ObservedInventoryList<ObjectByNoun[N]>[],
   options: InventoryDiffOptions,
 ) {
   const put = new Map<string, StoredObject<ObjectByNoun[N]>>();
   const remove: string[] = [];
   const events: Event[] = [];
-  for (const step of compareInventory(noun, held, observations, options)) {
+  for (const step of compareInventory(noun, stored, observations, options)) {
     if (step === null) continue;
     if (step.next === null) remove.push(step.id);
     else put.set(step.id, step.next);
@@ -39,16 +39,16 @@ function diffInventory<N extends InventoryObjectKind>(
 
 function inventory<N extends "tag" | "gateway">(noun: N) {
   type T = { tag: Tag; gateway: Gateway }[N];
-  let held = new Map<string, StoredObject<T>>();
+  let stored = new Map<string, StoredObject<T>>();
   let day = 0;
   const diffNow = (observations: readonly ObservedInventoryList<T>[]) =>
-    diffInventory<"tag" | "gateway">(noun, held as never, observations as never, optionsAt(day));
+    diffInventory<"tag" | "gateway">(noun, stored as never, observations as never, optionsAt(day));
   return {
     see(observations: readonly ObservedInventoryList<T>[], days = 0): string[] {
       day += days;
       const diff = diffNow(observations);
-      held = new Map([...held, ...(diff.put as never as Map<string, StoredObject<T>>)]);
-      for (const id of diff.remove) held.delete(id);
+      stored = new Map([...stored, ...(diff.put as never as Map<string, StoredObject<T>>)]);
+      for (const id of diff.remove) stored.delete(id);
       return diff.events.map((event) => `${event.type} ${event.subject}`);
     },
     before(observations: readonly ObservedInventoryList<T>[]) {
@@ -129,11 +129,11 @@ describe("the inventory compared with one list", () => {
   ];
   const diff = (
     noun: "tag" | "gateway",
-    held: readonly [string, Known][],
+    stored: readonly [string, Known][],
     observations: readonly ObservedInventoryList<Tag | Gateway>[],
     day = 8,
   ) =>
-    diffInventory<"tag" | "gateway">(noun, new Map(held), observations, {
+    diffInventory<"tag" | "gateway">(noun, new Map(stored), observations, {
       ...optionsAt(day),
       hostsBehind: (id) => [{ id: `host of ${id}`, displayName: "" }] as never,
     });
@@ -199,7 +199,7 @@ describe("a list that contains the stored objects themselves", () => {
     fc.assert(
       fc.property(Lists, Known, (lists, known) => {
         const daysAgo = (days: number | null) => (days === null ? null : new Date(START - days * DAY).toISOString());
-        const held = new Map<string, StoredObject<Tag>>(
+        const stored = new Map<string, StoredObject<Tag>>(
           known.map(({ id, name, siteId, missingDays }) => [
             id,
             { value: tag(id, name), siteId, since: at(0), missingSince: daysAgo(missingDays) },
@@ -210,12 +210,12 @@ describe("a list that contains the stored objects themselves", () => {
             siteId,
             complete,
             items: ids.map(([id, name]) => {
-              const value = held.get(id)?.value;
+              const value = stored.get(id)?.value;
               return isShared && value?.displayName === name ? value : tag(id, name);
             }),
           }));
-        const apart = diffInventory("tag", held, shown(false), optionsAt(0));
-        expect(diffInventory("tag", held, shown(true), optionsAt(0))).toEqual(apart);
+        const apart = diffInventory("tag", stored, shown(false), optionsAt(0));
+        expect(diffInventory("tag", stored, shown(true), optionsAt(0))).toEqual(apart);
       }),
       { numRuns: 2_000 },
     );
@@ -225,7 +225,7 @@ describe("a list that contains the stored objects themselves", () => {
 test("diffInventory yields twice for 12,000 unchanged objects, so that the caller can yield to the event loop", () => {
   const known = { siteId: 1, since: new Date(START).toISOString(), missingSince: null };
   const items = Array.from({ length: 12_000 }, (_, n) => tag(String(n)));
-  const held = new Map(items.map((value) => [value.id, { ...known, value }]));
-  const steps = [...compareInventory("tag", held, [whole(1, ...items)], optionsAt(0))];
+  const stored = new Map(items.map((value) => [value.id, { ...known, value }]));
+  const steps = [...compareInventory("tag", stored, [whole(1, ...items)], optionsAt(0))];
   expect(steps).toEqual([null, null]);
 });

@@ -113,10 +113,10 @@ describe("the first list of tags while it is loading", () => {
       const before = await virtual.events();
       expect(countOf(before, "tag-added")).toBeGreaterThan(1_000);
       expect(countOf(before, "tag-added")).toBeLessThan(6_000);
-      const asked = building.requests.length;
+      const requests = building.requests.length;
       await virtual.restart(how);
       await virtual.clock.advance(70 * SECOND);
-      const after = building.requests.slice(asked);
+      const after = building.requests.slice(requests);
       expect(after.some(({ endpoint }) => endpoint === "tags/read")).toBe(true);
       await virtual.clock.advance(5 * MINUTE);
       const events = await virtual.events();

@@ -52,8 +52,8 @@ describe("the recheck of gateways when values of a site turn null at once", () =
       expect(since(fromMs)).toEqual([siteId]);
       await clock.advance(2 * MINUTE + 30 * SECOND);
       expect(since(fromMs)).toEqual([siteId]);
-      const answer = await fetch(new URL("/api/status", virtual.worker.statusUrl()));
-      expect(((await answer.json()) as StatusReport).notices).toContainEqual(
+      const respond = await fetch(new URL("/api/status", virtual.worker.statusUrl()));
+      expect(((await respond.json()) as StatusReport).notices).toContainEqual(
         expect.stringMatching(
           new RegExp(`^main, site ${siteId}: \\d+ values turned null at once at .*Z and are published as bad`),
         ),
@@ -117,11 +117,11 @@ test("after an outage, a new alarm names the gateway that went offline during th
   await clock.advance(MINUTE);
   control.setFaults([]);
   await clock.advance(MINUTE);
-  const told = (await virtual.events()).filter(
+  const emitted = (await virtual.events()).filter(
     ({ type }) => type === "source-available" || type === "gateway-offline" || type === "alarm-raised",
   );
-  expect(told.map(({ type }) => type)).toEqual(["source-available", "gateway-offline", "alarm-raised"]);
-  const raised = told.find((event) => event.type === "alarm-raised");
+  expect(emitted.map(({ type }) => type)).toEqual(["source-available", "gateway-offline", "alarm-raised"]);
+  const raised = emitted.find((event) => event.type === "alarm-raised");
   expect(raised?.data).toMatchObject({ alarm: { id }, behindGateway: expect.stringMatching(/./) });
 });
 

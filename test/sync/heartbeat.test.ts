@@ -71,13 +71,13 @@ describe("the heartbeat", () => {
     const watchdog = server();
     const running = await begin({ heartbeat: "1m" }, { watchdog: { delivery: ALIVE, sink: watchdog.sink } });
     await running.clock.advance(10 * MINUTE + 30 * SECOND);
-    const told = await heartbeats();
-    expect(gaps(told)).toEqual(Array.from({ length: 10 }, () => 60));
-    expect(watchdog.taken).toEqual(told);
-    expect(told[0]).toMatchObject({ source: "/sources/main", subject: "worker" });
-    expect(told[0]?.data).toMatchObject({ intervalSeconds: 60, alarmsPolledAt: null });
-    const polledMs = Date.parse(told[5]?.data.alarmsPolledAt ?? "");
-    expect(polledMs).toBeLessThan(Date.parse(told[1]?.time ?? ""));
+    const emitted = await heartbeats();
+    expect(gaps(emitted)).toEqual(Array.from({ length: 10 }, () => 60));
+    expect(watchdog.taken).toEqual(emitted);
+    expect(emitted[0]).toMatchObject({ source: "/sources/main", subject: "worker" });
+    expect(emitted[0]?.data).toMatchObject({ intervalSeconds: 60, alarmsPolledAt: null });
+    const polledMs = Date.parse(emitted[5]?.data.alarmsPolledAt ?? "");
+    expect(polledMs).toBeLessThan(Date.parse(emitted[1]?.time ?? ""));
   });
 
   test("the heartbeat continues after a restart and after a crash without a longer gap or a repeated id", async () => {

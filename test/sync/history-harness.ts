@@ -10,7 +10,7 @@ import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#s
 import type { Series } from "#src/engine/sync/history/series-registry.ts";
 import { type StoredBackfill, type StoredLedger, syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
-import { createTestQuota, inventory, msClock, partialSource, runUntilIdle, tagNamed } from "./live-reads-harness.ts";
+import { inventory, msClock, partialSource, runUntilIdle, tagNamed, testQuota } from "./live-reads-harness.ts";
 import { createMemoryStore } from "./memory-store.ts";
 
 export const MINUTE_MS = 60_000;
@@ -20,11 +20,11 @@ export const DAY_MS = 24 * HOUR_MS;
 export const START = Date.parse("2026-11-02T06:00:00Z");
 
 /** A source with history in memory, and short functions for its pulls and what they stored and emitted. */
-export function historyHarness(startMs = START, turns = 1) {
-  const clock = msClock(startMs, turns);
+export function historyHarness(startMs = START, ticks = 1) {
+  const clock = msClock(startMs, ticks);
   const store = createMemoryStore(() => clock.now());
   const service = trialHistory(clock);
-  const told = () => toldPoints(store.events as readonly AnyEvent[]);
+  const told = () => emittedPoints(store.events as readonly AnyEvent[]);
   const backfillSet = syncSet("backfill", "trial");
   return {
     ...{ clock, store, service, told },
@@ -38,7 +38,7 @@ export function historyHarness(startMs = START, turns = 1) {
       });
     },
     /** Runs a pull until it sends no request for ten seconds; returns what it threw, or null. */
-    runOnce: (history: HistoryPull) => runUntilIdle(clock, history, () => service.asked.length),
+    runOnce: (history: HistoryPull) => runUntilIdle(clock, history, () => service.requests.length),
     ledger: async (id: string, key = "5m") =>
       (await store.document<StoredLedger>(documentSet("history", "trial"), `${id} ${key}`)) as StoredLedger,
     putBackfill: (id: string, order: StoredBackfill) =>
@@ -69,11 +69,11 @@ export interface SimulatedTagLog extends TagLog {
 
 export interface SimulatedHistory {
   readonly source: Source;
-  readonly quota: ReturnType<typeof createTestQuota>;
+  readonly quota: ReturnType<typeof testQuota>;
   readonly truth: LoggedPoints;
-  readonly asked: HistoryQuery[];
+  readonly requests: HistoryQuery[];
   /** Error of the response to a query; null without one. */
-  trouble: (query: HistoryQuery) => Error | null;
+  failure: (query: HistoryQuery) => Error | null;
   readonly withoutLog: Set<string>;
   valuesMax: number;
   shorten: (logs: readonly SimulatedTagLog[]) => readonly TagLog[];
@@ -83,20 +83,20 @@ export interface SimulatedHistory {
 
 /** A history service in memory with late data and the failures that a test sets. */
 function trialHistory(clock: VirtualClock): SimulatedHistory {
-  const quota = createTestQuota(clock);
+  const quota = testQuota(clock);
   const harness: Omit<SimulatedHistory, "source" | "quota"> & { source?: Source } = {
     truth: new Map(),
-    asked: [],
-    trouble: () => null,
+    requests: [],
+    failure: () => null,
     withoutLog: new Set(),
     valuesMax: Number.POSITIVE_INFINITY,
     shorten: (logs) => logs,
     ends: { from: true, to: true },
   };
   const respond = async (query: HistoryQuery, signal: AbortSignal): Promise<readonly TagLog[]> => {
-    harness.asked.push(query);
+    harness.requests.push(query);
     await clock.sleep(200, signal);
-    const failure = harness.trouble(query);
+    const failure = harness.failure(query);
     if (failure !== null) throw failure;
     if (query.tagIds.some((id) => harness.withoutLog.has(id))) throw new NoTagLog("404, no log");
     const logs = query.tagIds.map((id) => ({ ...tagNamed(id), measurements: series(id, query) }));
@@ -112,9 +112,10 @@ function trialHistory(clock: VirtualClock): SimulatedHistory {
   };
   const source = partialSource({
     quota: quota.status,
-    history: (asked, lane, signal) => quota.run(lane, "history", asked, signal, (query) => respond(query, signal)),
-    async totals(asked, lane, signal) {
-      const logs = await quota.run(lane, "history", asked, signal, (query) =>
+    history: (requests, lane, signal) =>
+      quota.run(lane, "history", requests, signal, (query) => respond(query, signal)),
+    async totals(requests, lane, signal) {
+      const logs = await quota.run(lane, "history", requests, signal, (query) =>
         respond({ ...query, resolution: "5m" }, signal),
       );
       return logs.map((log): TagTotal => {
@@ -170,14 +171,14 @@ export function logBuckets(
   }
 }
 
-export interface ToldPoints {
+export interface EmittedPoints {
   readonly values: Map<string, Map<number, TagValue>>;
   /** Points that were emitted twice without a revision, or revised without a change. */
   readonly faults: readonly string[];
   readonly facts: readonly TagHistoryFact[];
 }
 
-export function toldPoints(events: readonly AnyEvent[]): ToldPoints {
+export function emittedPoints(events: readonly AnyEvent[]): EmittedPoints {
   const values = new Map<string, Map<number, TagValue>>();
   const faults: string[] = [];
   const facts: TagHistoryFact[] = [];
@@ -213,6 +214,6 @@ export function seriesWith(ledger: StoredLedger, rules: Series["rules"], id = "1
 }
 
 export function testBackfill(fromMs: number, toMs: number, more: Partial<StoredBackfill> = {}): StoredBackfill {
-  const asked = { askedAt: "2026-11-02T06:00:00.000Z", doneAt: null };
-  return { from: isoUtc(fromMs), to: isoUtc(toMs), resolution: "5m", select: {}, ...asked, ...more };
+  const requests = { askedAt: "2026-11-02T06:00:00.000Z", doneAt: null };
+  return { from: isoUtc(fromMs), to: isoUtc(toMs), resolution: "5m", select: {}, ...requests, ...more };
 }

@@ -99,7 +99,7 @@ describe("a 403 for history", () => {
     const tags = logged(ids(20));
     const bad = ["103", "117"];
     const untilMs = START + 40 * MINUTE_MS;
-    service.trouble = ({ tagIds }) =>
+    service.failure = ({ tagIds }) =>
       clock.now() < untilMs && bad.some((id) => tagIds.includes(id)) ? forbiddenError() : null;
     const history = await pull({ 1: tags });
     await runOnce(history);
@@ -109,7 +109,7 @@ describe("a 403 for history", () => {
     await follow(history, 3 * HOUR_MS);
     expect(tags.flatMap(listFaults)).toEqual([]);
     expect(history.progress().resolutions[0]).toMatchObject({ complete: 20, refused: 0, withoutLog: 0 });
-    const early = service.asked.filter((query) => containsTag("103")(query) && query.to <= isoUtc(untilMs));
+    const early = service.requests.filter((query) => containsTag("103")(query) && query.to <= isoUtc(untilMs));
     expect(early.length).toBeLessThan(12);
   });
 
@@ -117,16 +117,16 @@ describe("a 403 for history", () => {
     const [north, south] = [ids(10), ids(10, 201)];
     logged([...north, ...south]);
     const history = await pull({ 1: north, 2: south });
-    service.trouble = ({ tagIds }) => {
+    service.failure = ({ tagIds }) => {
       const isUnseen = tagIds.some((id) => south.includes(id));
       if (isUnseen && scope.sees(2)) scope.say([2]);
       return isUnseen ? forbiddenError() : null;
     };
     await follow(history, HOUR_MS);
     expect(north.flatMap(listFaults)).toEqual([]);
-    expect(service.asked.filter(({ tagIds }) => tagIds.some((id) => south.includes(id)))).toHaveLength(1);
+    expect(service.requests.filter(({ tagIds }) => tagIds.some((id) => south.includes(id)))).toHaveLength(1);
     for (const id of south) expect(await ledger(id)).toMatchObject({ spans: [], refusal: null });
-    service.trouble = () => null;
+    service.failure = () => null;
     scope.say([]);
     await follow(history, HOUR_MS);
     expect([...north, ...south].flatMap(listFaults)).toEqual([]);
@@ -138,11 +138,11 @@ describe("a 403 for history", () => {
   ] as const)("%s is an error that is retried, not a gap in the history ledger", async (_what, explanation, kind) => {
     const tags = logged(ids(5));
     scope.say([], explanation);
-    service.trouble = forbiddenError;
+    service.failure = forbiddenError;
     const history = await pull({ 1: tags });
     expect(await runOnce(history)).toBeInstanceOf(kind);
     expect(await ledger("101")).toMatchObject({ state: "unproven", spans: [], refusal: null });
-    service.trouble = () => null;
+    service.failure = () => null;
     await follow(history, HOUR_MS);
     expect(tags.flatMap(listFaults)).toEqual([]);
   });
@@ -150,7 +150,7 @@ describe("a 403 for history", () => {
   test("for three tags of a group leads to at most 22 smaller requests when the scope may be requested once a minute", async () => {
     const tags = logged(ids(33));
     const bad = ["103", "104", "121"];
-    service.trouble = ({ tagIds }) =>
+    service.failure = ({ tagIds }) =>
       bad.some((id) => tagIds.includes(id)) ? new Rejected("history: 404, Not found.") : null;
     let answeredMs = Number.NEGATIVE_INFINITY;
     const explain: TokenScope["explain"] = async ({ atMs }) => {
@@ -163,15 +163,15 @@ describe("a 403 for history", () => {
     const goodTags = tags.filter((id) => !bad.includes(id));
     expect(goodTags.flatMap(listFaults)).toEqual([]);
     for (const id of bad) expect(await ledger(id)).toMatchObject({ state: "unproven", spans: [] });
-    const refusedRequests = service.asked.filter(({ tagIds }) => bad.some((id) => tagIds.includes(id)));
+    const refusedRequests = service.requests.filter(({ tagIds }) => bad.some((id) => tagIds.includes(id)));
     expect(refusedRequests.length).toBeLessThanOrEqual(22);
   });
 
   test("for every request ends the run after at most 14 requests", async () => {
     const tags = logged(ids(60));
-    service.trouble = forbiddenError;
+    service.failure = forbiddenError;
     expect(await runOnce(await pull({ 1: tags }))).toBeInstanceOf(Retryable);
-    expect(service.asked.length).toBeLessThanOrEqual(14);
+    expect(service.requests.length).toBeLessThanOrEqual(14);
   });
 });
 
@@ -180,7 +180,7 @@ describe("a 422, or another failure that says nothing about a log", () => {
     const tags = logged(ids(20));
     const metrics = createMetrics();
     const untilMs = START + 15 * MINUTE_MS;
-    service.trouble = ({ from, resolution }) =>
+    service.failure = ({ from, resolution }) =>
       resolution === "5m" && clock.now() < untilMs && Date.parse(from) < START - HOUR_MS ? invalidError() : null;
     const history = await pull({ 1: tags }, [FIVE], { metrics });
     await follow(history, 6 * HOUR_MS);
@@ -194,10 +194,10 @@ describe("a 422, or another failure that says nothing about a log", () => {
     ["a 404 that is not about a log", () => new Rejected("history: 404, Not found.")],
     ["a 422", invalidError],
     ["an error of the local machine", () => new Error("EMFILE: too many open files")],
-  ])("%s for the complete past records no range as fetched", async (_, trouble) => {
+  ])("%s for the complete past records no range as fetched", async (_, failure) => {
     const tags = logged(ids(3));
-    service.trouble = ({ from, resolution }) =>
-      resolution === "5m" && Date.parse(from) < START - HOUR_MS ? trouble() : null;
+    service.failure = ({ from, resolution }) =>
+      resolution === "5m" && Date.parse(from) < START - HOUR_MS ? failure() : null;
     const history = await pull({ 1: tags });
     for (let i = 0; i < 3; i++) await runOnce(history);
     for (const id of tags) {
@@ -232,7 +232,7 @@ describe("a 404 of a log", () => {
     const [fromMs, toMs] = [START - 2 * DAY_MS, START - 2 * DAY_MS + 2 * HOUR_MS];
     const backfill = testBackfill(fromMs, toMs);
     await putBackfill("a", backfill);
-    service.trouble = ({ tagIds, from, to, resolution }) =>
+    service.failure = ({ tagIds, from, to, resolution }) =>
       resolution === "5m" && tagIds.includes("102") && Date.parse(from) >= fromMs - FIVE_MS && Date.parse(to) <= toMs
         ? new NoTagLog("404, no log")
         : null;
@@ -264,7 +264,7 @@ describe("a 404 of a log", () => {
     scope.say([]);
     await follow(history, HOUR_MS);
     expect(await loadDoneAt()).not.toBeNull();
-    expect(service.asked.length).toBeLessThan(20);
+    expect(service.requests.length).toBeLessThan(20);
   });
 });
 

@@ -74,7 +74,7 @@ describe("an unreadable measurement", () => {
     expect(stored.watermark >= isoUtc(clock.now() - 25 * MINUTE_MS)).toBe(true);
     expect(await refusals()).toEqual(["unreadable"]);
     expect(warnings).toEqual([{ series: { "1 5m": UNREADABLE_MESSAGE } }]);
-    const singleRequests = service.asked.filter(({ tagIds, from }) => tagIds.length === 1 && from < "2026-11-02");
+    const singleRequests = service.requests.filter(({ tagIds, from }) => tagIds.length === 1 && from < "2026-11-02");
     expect(singleRequests).toMatchObject([{ from: "2026-11-01T11:55:00Z", to: "2026-11-01T12:05:00Z" }]);
   });
 
@@ -116,7 +116,7 @@ test("more unreadable ranges than a ledger can store are neither lost nor reques
   expect((await ledger("1")).spans.length).toBeLessThanOrEqual(HISTORY_LEDGER_RANGES_MAX);
   expect(listMissing("1").every((time) => isBad(Date.parse(time)))).toBe(true);
   expect(listMissing("2")).toEqual([]);
-  expect(service.asked.filter(({ tagIds }) => tagIds.length === 1).length).toBeLessThan(8);
+  expect(service.requests.filter(({ tagIds }) => tagIds.length === 1).length).toBeLessThan(8);
   expect(told().faults).toEqual([]);
   service.shorten = (logs) => logs;
   await follow(3 * HOUR_MS);
@@ -149,8 +149,8 @@ test("an unreadable total counts as refused, and is emitted when it becomes read
   const { source } = service;
   const { totals } = source;
   Object.assign(source, {
-    totals: async (...asked: Parameters<typeof totals>) =>
-      (await totals(...asked)).map((total): TagTotal => {
+    totals: async (...requests: Parameters<typeof totals>) =>
+      (await totals(...requests)).map((total): TagTotal => {
         const isBad = total.id === "1" && clock.now() < untilMs;
         return isBad ? { ...total, total: null, unreadable: UNREADABLE_MESSAGE } : total;
       }),

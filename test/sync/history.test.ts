@@ -9,6 +9,7 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { sized } from "../sizes.ts";
 import {
   DAY_MS,
+  type EmittedPoints,
   FIVE_MS,
   HOUR_MS,
   historyHarness,
@@ -17,7 +18,6 @@ import {
   loggedValuesAt,
   MINUTE_MS,
   START,
-  type ToldPoints,
   testBackfill,
 } from "./history-harness.ts";
 import { startFollower } from "./live-reads-harness.ts";
@@ -44,7 +44,7 @@ async function follow(history: HistoryPull, forMs: number, everyMs = 15 * MINUTE
   await runOnce(history);
 }
 
-function expectComplete(emitted: ToldPoints, tags: readonly string[], fromMs: number, toMs: number): void {
+function expectComplete(emitted: EmittedPoints, tags: readonly string[], fromMs: number, toMs: number): void {
   expect(emitted.faults).toEqual([]);
   const wrong: string[] = [];
   for (const id of tags) {
@@ -62,9 +62,9 @@ describe("following closed history buckets", () => {
   test("misses no bucket when the reply to the first backfill shows that the clock was 17 h ahead", async () => {
     const tags = logged(1, START - DAY_MS, START + DAY_MS);
     let aheadMs = 17 * HOUR_MS;
-    service.trouble = () => {
+    service.failure = () => {
       // The first query discovers logs.
-      if (service.asked.length > 1) aheadMs = 0;
+      if (service.requests.length > 1) aheadMs = 0;
       return null;
     };
     const wrongClock = { ...clock, now: () => clock.now() + aheadMs };
@@ -92,13 +92,14 @@ describe("following closed history buckets", () => {
     const tags = logged(40, START - DAY_MS, START + DAY_MS);
     const history = await createPull(tags, [FIVE]);
     await follow(history, HOUR_MS);
-    const oldCount = service.asked.length;
+    const oldCount = service.requests.length;
     await runOnce(history);
-    expect(service.asked).toHaveLength(oldCount);
-    const bulk = service.asked.filter((query) => query.resolution === "5m");
+    expect(service.requests).toHaveLength(oldCount);
+    const bulk = service.requests.filter((query) => query.resolution === "5m");
     expect(bulk.every((query) => query.tagIds.length === 20)).toBe(true);
     expect(bulk.length).toBeLessThanOrEqual(10);
-    for (const query of service.asked) expect(query.from + query.to).toMatch(/^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ){2}$/);
+    for (const query of service.requests)
+      expect(query.from + query.to).toMatch(/^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ){2}$/);
   });
 
   test("marks points that changed later as revised, and finds late values within the look-back", async () => {
@@ -135,7 +136,7 @@ describe("the configured backfill of history", () => {
   test("stops a month before the first month that the monthly overview contains", async () => {
     const tags = logged(5, START - 20 * DAY_MS, START + DAY_MS);
     await runOnce(await createPull(tags, [{ ...FIVE, backfill: "365d" }]));
-    const requested = service.asked.filter(({ resolution }) => resolution === "5m").map(({ from }) => from);
+    const requested = service.requests.filter(({ resolution }) => resolution === "5m").map(({ from }) => from);
     expect(requested.toSorted()[0]).toBe("2026-08-31T23:55:00Z");
     expectComplete(told(), tags, START - 20 * DAY_MS, START - 10 * MINUTE_MS);
   });
@@ -148,10 +149,10 @@ describe("failures of history requests", () => {
     const goodTags = tags.filter((id) => !service.withoutLog.has(id));
     await follow(await createPull(tags, [FIVE]), 2 * HOUR_MS);
     expectComplete(told(), goodTags, START, clock.now() - HOUR_MS);
-    const oldCount = service.asked.length;
+    const oldCount = service.requests.length;
     const history = await createPull(tags, [FIVE]);
     await follow(history, 6 * HOUR_MS);
-    const spoilt = service.asked
+    const spoilt = service.requests
       .slice(oldCount)
       .filter(({ tagIds }) => tagIds.some((id) => service.withoutLog.has(id)));
     expect(spoilt).toEqual([]);
@@ -207,7 +208,7 @@ describe("history under random failures", () => {
     for (const id of tags) if (random() < 0.1) service.withoutLog.add(id);
     service.valuesMax = 1_500 + Math.floor(random() * 6_000);
     service.ends = { from: random() < 0.5, to: random() < 0.5 };
-    service.trouble = () => (random() < 0.05 ? new Retryable("504") : null);
+    service.failure = () => (random() < 0.05 ? new Retryable("504") : null);
 
     const classes = [{ ...FIVE, every: "30m", backfill: "2d" }];
     const mortal = (): Store => {
@@ -232,7 +233,7 @@ describe("history under random failures", () => {
         await clock.advance(30 * MINUTE_MS);
       }
     }
-    service.trouble = () => null;
+    service.failure = () => null;
     const history = await createPull(tags, classes);
     await follow(history, 1.2 * DAY_MS, 30 * MINUTE_MS);
     const withLog = tags.filter((id) => !service.withoutLog.has(id));
@@ -267,7 +268,7 @@ describe("a request of `plenum backfill`", () => {
   test("a backfill request is found within five seconds even if no history is followed", async () => {
     const tags = logged(5, START - 40 * DAY_MS, START + DAY_MS);
     const history = await createPull(tags, []);
-    const { asked } = service;
+    const { requests } = service;
     const stop = new AbortController();
     const signals = { draining: stop.signal, forced: stop.signal };
     const followEnd = history.follow({ ...signals, reportSuccess: () => undefined });
@@ -275,10 +276,10 @@ describe("a request of `plenum backfill`", () => {
     const wakeupsBefore = clock.woken();
     await clock.advance(10 * MINUTE_MS);
     expect(clock.woken() - wakeupsBefore).toBe(120);
-    expect(asked).toEqual([]);
+    expect(requests).toEqual([]);
     await requestBackfill("a", START - 3 * DAY_MS, START, { select: { ids: ["101", "102"] } });
     await clock.advance(6_000);
-    expect(asked.length).toBeGreaterThan(0);
+    expect(requests.length).toBeGreaterThan(0);
     stop.abort(new OrderlyStop());
     await clock.advance(1_000);
     await followEnd;
@@ -294,12 +295,12 @@ describe("a request of `plenum backfill`", () => {
       store.commit({ documents: [{ set: syncSet("backfill-pause", "trial"), put: [["pause", { pausedAt }]] }] });
     await pause(iso(clock.now()));
     await run.kill(clock);
-    const oldCount = service.asked.length;
+    const oldCount = service.requests.length;
     const secondPull = await createPull(tags, [FIVE]);
     await runOnce(secondPull);
     expect(secondPull.progress().orders[0]?.done).toBeGreaterThan(0);
     expect(secondPull.progress().orders[0]?.done).toBeLessThan(1);
-    expect(service.asked.slice(oldCount).filter(({ to }) => Date.parse(to) < START - DAY_MS)).toEqual([]);
+    expect(service.requests.slice(oldCount).filter(({ to }) => Date.parse(to) < START - DAY_MS)).toEqual([]);
     await pause(null);
     await follow(secondPull, 2 * HOUR_MS);
     expectComplete(told(), tags, START - 80 * DAY_MS, START - 30 * DAY_MS);

@@ -45,11 +45,11 @@ describe("inventories of the building", () => {
 
   test("requests the scope when objects are newly missing, and not for objects that stay missing", async () => {
     const { simulator, clock } = await started({ sync: { spread: "0s", schedules: RARE_SCHEDULES } });
-    const asked = () => simulator.truth.requests().filter(({ endpoint }) => endpoint === "me").length;
+    const requests = () => simulator.truth.requests().filter(({ endpoint }) => endpoint === "me").length;
     const inADay = async () => {
-      const before = asked();
+      const before = requests();
       await clock.advance(24 * 60 * MINUTE);
-      return asked() - before;
+      return requests() - before;
     };
     const usual = await inADay();
     const ids = [...simulator.world.tags.keys()];
@@ -98,14 +98,14 @@ describe("inventories of the building", () => {
     await clock.advance(12 * MINUTE);
     for (const { id } of gateways) simulator.control.setGateway(id, true);
     await clock.advance(12 * MINUTE);
-    const told = new Map(
+    const emitted = new Map(
       harness
         .events("gateway-offline", "gateway-online")
         .map((event) => [`${event.type} ${event.subject}`, event.data]),
     );
-    expect(told.size).toBe(2 * gateways.length);
+    expect(emitted.size).toBe(2 * gateways.length);
     const hosts = [...simulator.world.hosts.values()];
-    for (const [key, data] of told) {
+    for (const [key, data] of emitted) {
       const { gateway, hosts: behind, wholeSite } = data as GatewayFact;
       const there = hosts.filter((host) => String(host.gateway_id) === gateway.id);
       expect(new Set(behind.map((host) => host.id)), key).toEqual(new Set(there.map(({ id }) => String(id))));
@@ -116,18 +116,18 @@ describe("inventories of the building", () => {
 });
 
 describe("offline gateways", () => {
-  const held = (id: string, siteId: number, online: boolean | null, missingSince: string | null = null) =>
+  const stored = (id: string, siteId: number, online: boolean | null, missingSince: string | null = null) =>
     [id, { value: { ...GATEWAY, id, online }, siteId, since: "", missingSince }] as const;
 
   test("finds an offline gateway only if it is the only gateway of its site", () => {
     const gateways = new Map([
-      held("1", 1, false),
-      held("2", 2, false),
-      held("3", 2, true),
-      held("4", 3, null),
-      held("5", 4, false),
-      held("6", 4, true, "2026-01-01T00:00:00.000Z"),
-      held("7", 5, true),
+      stored("1", 1, false),
+      stored("2", 2, false),
+      stored("3", 2, true),
+      stored("4", 3, null),
+      stored("5", 4, false),
+      stored("6", 4, true, "2026-01-01T00:00:00.000Z"),
+      stored("7", 5, true),
     ]);
     expect(findOfflineGatewayBySite(gateways)).toEqual(
       new Map([

@@ -6,12 +6,12 @@ import type { VirtualClock } from "../virtual-clock.ts";
 export interface LargeBuilding {
   readonly transport: (transport: Transport, clock: VirtualClock) => Transport;
   /** Every request in the order of its arrival; `atMs` on the monotonic clock. */
-  readonly requests: readonly Asked[];
+  readonly requests: readonly ListRequest[];
   /** Changes what a request is answered with; undefined leaves it as it is. */
-  fail: ((asked: Asked) => { readonly status: number; readonly body: object } | undefined) | null;
+  fail: ((requests: ListRequest) => { readonly status: number; readonly body: object } | undefined) | null;
 }
 
-export interface Asked {
+export interface ListRequest {
   readonly endpoint: string;
   readonly query: URLSearchParams;
   readonly atMs: number;
@@ -29,7 +29,7 @@ const LATENCY_MS = 50;
 
 export function largeBuilding(options: LargeBuildingOptions): LargeBuilding {
   const { sites, tags, hosts = 20, latencyMs = LATENCY_MS } = options;
-  const requests: Asked[] = [];
+  const requests: ListRequest[] = [];
   const building: { -readonly [key in keyof LargeBuilding]: LargeBuilding[key] } = {
     requests,
     fail: null,
@@ -40,12 +40,12 @@ export function largeBuilding(options: LargeBuildingOptions): LargeBuilding {
       const asked = { endpoint: path.replace("/api/v1/", ""), query, atMs: clock.monotonic() };
       requests.push(asked);
       const failed = building.fail?.(asked);
-      const { status, body } = failed ?? { status: 200, body: answer(asked, clock) };
+      const { status, body } = failed ?? { status: 200, body: respond(asked, clock) };
       return { status, headers: {}, body: new TextEncoder().encode(JSON.stringify(body)) };
     },
   };
 
-  function answer({ endpoint, query }: Asked, clock: VirtualClock): object {
+  function respond({ endpoint, query }: ListRequest, clock: VirtualClock): object {
     const siteId = Number(query.get("site_id"));
     const ids = (query.get("tags") ?? "").split(",");
     switch (endpoint) {

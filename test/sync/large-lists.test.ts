@@ -27,26 +27,27 @@ async function started() {
   await harness.start();
 }
 
-const told = (kind: "tag-added" | "tag-changed" | "tag-removed") => harness.events(kind).map(({ subject }) => subject);
+const emitted = (kind: "tag-added" | "tag-changed" | "tag-removed") =>
+  harness.events(kind).map(({ subject }) => subject);
 
 describe("a long list of tags", () => {
   test("is committed in several transactions, each tag once with its document, in the order of the list", async () => {
     await started();
     await harness.clock.advance(MINUTE);
-    expect(told("tag-added")).toEqual(Array.from({ length: TAGS }, (_, n) => `site/2/tag/${10_000 + n}`));
+    expect(emitted("tag-added")).toEqual(Array.from({ length: TAGS }, (_, n) => `site/2/tag/${10_000 + n}`));
     expect(new Set(harness.events("tag-added").map(({ time }) => time)).size).toBe(1);
-    const held = await harness.store.documents<StoredObject<Tag>>(documentSet("tag", "main"));
-    expect(held.size).toBe(TAGS);
+    const stored = await harness.store.documents<StoredObject<Tag>>(documentSet("tag", "main"));
+    expect(stored.size).toBe(TAGS);
     const commits = harness.store.commits();
     await harness.clock.advance(30 * MINUTE);
-    expect(told("tag-added")).toHaveLength(TAGS);
+    expect(emitted("tag-added")).toHaveLength(TAGS);
     expect(harness.store.commits() - commits).toBeLessThan(20);
     harness.rewriteLists(manyTags(TAGS, (n) => (n % 2 === 0 ? `Tag ${n}` : `New ${n}`)));
     await harness.clock.advance(6 * MINUTE);
-    expect(told("tag-changed")).toHaveLength(TAGS / 2);
+    expect(emitted("tag-changed")).toHaveLength(TAGS / 2);
     await harness.restart();
     await harness.clock.advance(30 * MINUTE);
-    expect([told("tag-added").length, told("tag-changed").length]).toEqual([TAGS, TAGS / 2]);
+    expect([emitted("tag-added").length, emitted("tag-changed").length]).toEqual([TAGS, TAGS / 2]);
   });
 
   test("after failed commits, the next list emits the missing tags without duplicates", async () => {
@@ -58,14 +59,14 @@ describe("a long list of tags", () => {
       return isFailing ? Promise.reject(new Error("The disk is full.")) : commit(change);
     };
     await harness.clock.advance(2_000);
-    const first = told("tag-added").length;
+    const first = emitted("tag-added").length;
     expect(first).toBeGreaterThan(0);
     expect(first).toBeLessThan(TAGS);
     await harness.clock.advance(30 * MINUTE);
-    expect(told("tag-added")).toHaveLength(TAGS);
-    expect(new Set(told("tag-added")).size).toBe(TAGS);
-    const held = await harness.store.documents<StoredObject<Tag>>(documentSet("tag", "main"));
-    expect([...held.keys()].every((id) => told("tag-added").includes(`site/2/tag/${id}`))).toBe(true);
+    expect(emitted("tag-added")).toHaveLength(TAGS);
+    expect(new Set(emitted("tag-added")).size).toBe(TAGS);
+    const stored = await harness.store.documents<StoredObject<Tag>>(documentSet("tag", "main"));
+    expect([...stored.keys()].every((id) => emitted("tag-added").includes(`site/2/tag/${id}`))).toBe(true);
   });
 });
 
@@ -74,11 +75,11 @@ function failEvery(nth: number): () => number {
   const { commit } = harness.store;
   let parts = 0;
   harness.store.commit = (change) => {
-    const told = (change.events ?? []).filter(({ type }) => type === "alarm-raised").length;
-    const held = (change.documents ?? []).filter(({ set }) => set === documentSet("alarm", "main"));
-    expect(held.flatMap(({ put = [] }) => [...put])).toHaveLength(told);
-    if (told > 0) parts += 1;
-    return told > 0 && parts % nth === 0 ? Promise.reject(new Error("The disk is full.")) : commit(change);
+    const emitted = (change.events ?? []).filter(({ type }) => type === "alarm-raised").length;
+    const stored = (change.documents ?? []).filter(({ set }) => set === documentSet("alarm", "main"));
+    expect(stored.flatMap(({ put = [] }) => [...put])).toHaveLength(emitted);
+    if (emitted > 0) parts += 1;
+    return emitted > 0 && parts % nth === 0 ? Promise.reject(new Error("The disk is full.")) : commit(change);
   };
   return () => parts;
 }
@@ -95,8 +96,8 @@ describe("an alarm storm", () => {
     const raised = harness.events("alarm-raised").map(({ data }) => (data as AlarmFact).alarm.id);
     expect(raised).toHaveLength(ids.length);
     expect(new Set(raised)).toEqual(new Set(ids));
-    const held = await harness.store.documents<StoredAlarm>(documentSet("alarm", "main"));
-    expect([...held.values()].filter(({ state }) => state === "active")).toHaveLength(ids.length);
+    const stored = await harness.store.documents<StoredAlarm>(documentSet("alarm", "main"));
+    expect([...stored.values()].filter(({ state }) => state === "active")).toHaveLength(ids.length);
     expect(harness.store.repeated).toEqual([]);
   });
 

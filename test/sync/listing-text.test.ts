@@ -21,10 +21,12 @@ test("the progress of the lists estimates the pages of a site not yet listed fro
     for (let number = 1; number <= 3; number += 1)
       yield { ...{ items: [tagNamed(`${siteId}${number}`)], number, lastPage: 3, total: 3, hasMore: number < 3 } };
   }
-  const told: TagListProgress[] = [];
+  const emitted: TagListProgress[] = [];
   const source = { tags: pages } as Pick<Source, "tags"> as Source;
-  await readTagsFromLists(source, [1, 2], [], AbortSignal.timeout(5_000), (each) => told.push(each));
-  const texts = told.map((p) => `${p.tagCount} tags, site ${p.siteNumber}, page ${p.pageCount}, ${p.pagesLeft} left`);
+  await readTagsFromLists(source, [1, 2], [], AbortSignal.timeout(5_000), (each) => emitted.push(each));
+  const texts = emitted.map(
+    (p) => `${p.tagCount} tags, site ${p.siteNumber}, page ${p.pageCount}, ${p.pagesLeft} left`,
+  );
   expect([texts[0], texts[2]]).toEqual(["1 tags, site 1, page 1, 5 left", "3 tags, site 1, page 3, 3 left"]);
   expect([texts[3], texts[5]]).toEqual(["4 tags, site 2, page 4, 2 left", "6 tags, site 2, page 6, 0 left"]);
 });

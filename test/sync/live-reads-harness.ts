@@ -24,7 +24,7 @@ import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { createLiveReads, type LiveReadOptions } from "#src/engine/sync/read/live-reads.ts";
 import type { StoredObject } from "#src/engine/sync/stored-documents.ts";
 import { temporaryFolder } from "../real-servers.ts";
-import { createVolatileMemory, usedBefore } from "../source/quota-harness.ts";
+import { createVolatileStore, usedBefore } from "../source/quota-harness.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 export function tagNamed(id: string, more: Partial<Tag> = {}): Tag {
@@ -53,9 +53,9 @@ export async function inventory(
   });
 }
 
-export function createTestQuota(clock: VirtualClock, perMinute = 20) {
+export function testQuota(clock: VirtualClock, perMinute = 20) {
   const requestCounts: Record<QueueLane, number> = { write: 0, "on-demand": 0, live: 0, history: 0, spare: 0 };
-  const store = usedBefore(createVolatileMemory(), "trial");
+  const store = usedBefore(createVolatileStore(), "trial");
   const quota = createQuota({ source: "trial", clock, store, perMinute });
   const quotaStarted = quota.start();
   return {
@@ -66,14 +66,14 @@ export function createTestQuota(clock: VirtualClock, perMinute = 20) {
     async run<T extends object, R>(
       lane: QueueLane,
       endpoint: QuotaEndpoint,
-      asked: T | RequestChooser<T>,
+      requests: T | RequestChooser<T>,
       signal: AbortSignal,
-      answer: (chosenContent: T) => Promise<R>,
+      respond: (chosenContent: T) => Promise<R>,
     ): Promise<R> {
-      const { chosenContent, onSlotOffered } = resolveRequestContent(asked, (each) => each);
+      const { chosenContent, onSlotOffered } = resolveRequestContent(requests, (each) => each);
       const task = () => {
         requestCounts[lane]++;
-        return answer(chosenContent());
+        return respond(chosenContent());
       };
       return quota.run(lane, endpoint, task, signal, onSlotOffered);
     },
@@ -88,13 +88,13 @@ export async function runFollower(clock: VirtualClock, follower: LoopJob, ms: nu
 }
 
 /** Runs a follower until it sends no request for 10 seconds or fails; returns what it threw, or null. */
-export async function runUntilIdle(clock: VirtualClock, follower: LoopJob, asked: () => number): Promise<unknown> {
+export async function runUntilIdle(clock: VirtualClock, follower: LoopJob, requests: () => number): Promise<unknown> {
   const { drain, ended } = startFollower(follower);
-  let requestsBefore = asked();
+  let requestsBefore = requests();
   for (let quietMs = 0; !ended() && quietMs < 10_000; quietMs += 1_000) {
     await clock.advance(1_000);
-    if (asked() !== requestsBefore) quietMs = -1_000;
-    requestsBefore = asked();
+    if (requests() !== requestsBefore) quietMs = -1_000;
+    requestsBefore = requests();
   }
   return drain(clock);
 }
@@ -142,17 +142,17 @@ export function partialSource(parts: Partial<Source>): Source {
 
 /** A source whose reads wait for a slot of the quota and then get the reply of `answer`. */
 export function readingSource(
-  quota: ReturnType<typeof createTestQuota>,
-  answer: (group: readonly string[], signal: AbortSignal) => Promise<TagReadReply>,
+  quota: ReturnType<typeof testQuota>,
+  respond: (group: readonly string[], signal: AbortSignal) => Promise<TagReadReply>,
 ): Source {
   return partialSource({
     quota: quota.status,
-    read: (chosen, lane, signal) => quota.run(lane, "read", chosen, signal, (group) => answer(group, signal)),
+    read: (chosen, lane, signal) => quota.run(lane, "read", chosen, signal, (group) => respond(group, signal)),
   });
 }
 
-export function msClock(startMs: number, turns = 2): VirtualClock {
-  const virtual = createVirtualClock(startMs, { turns });
+export function msClock(startMs: number, ticks = 2): VirtualClock {
+  const virtual = createVirtualClock(startMs, { ticks });
   return { ...virtual, now: () => Math.floor(virtual.now()) };
 }
 
@@ -172,7 +172,7 @@ export async function openClockAndStore(
 
 type ReadOptions = Pick<LiveReadOptions, "source" | "store" | "clock"> & Partial<LiveReadOptions>;
 
-export function createTestReads(classes: unknown, { store, clock, ...more }: ReadOptions) {
+export function testReads(classes: unknown, { store, clock, ...more }: ReadOptions) {
   return createLiveReads({
     store,
     clock,

@@ -7,7 +7,7 @@ import type { Store } from "#src/engine/store/store.ts";
 /** The store over SQLite in memory, for tests with a hundred thousand commits. */
 export interface MemoryStore extends Store {
   readonly events: readonly Event[];
-  toldAtMs(id: string): number;
+  emittedAtMs(id: string): number;
   readonly repeated: readonly string[];
   readonly commits: () => number;
   /** Removes documents and ids, as when the file is lost; the list of events stays. */
@@ -18,7 +18,7 @@ export interface MemoryStore extends Store {
 
 export function createMemoryStore(now: () => number = () => 0): MemoryStore {
   const events: Event[] = [];
-  const toldAtMs = new Map<string, number>();
+  const emittedAtMs = new Map<string, number>();
   const repeated: string[] = [];
   let commits = 0;
   let fail = false;
@@ -30,35 +30,35 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
     // Deferred writes go with the next commit.
     const sleep = () => new Promise<void>(() => undefined);
     // Tables store whole milliseconds.
-    const wholeMs = () => Math.floor(now());
-    return createStore(database, { now: wholeMs, monotonic: now, sleep }, {});
+    const fullMs = () => Math.floor(now());
+    return createStore(database, { now: fullMs, monotonic: now, sleep }, {});
   }
 
   return {
     events,
-    toldAtMs: (id) => toldAtMs.get(id) ?? Number.NaN,
+    emittedAtMs: (id) => emittedAtMs.get(id) ?? Number.NaN,
     repeated,
     commits: () => commits,
     forget() {
       void inner.close();
       inner = open();
-      toldAtMs.clear();
+      emittedAtMs.clear();
     },
     failNext() {
       fail = true;
     },
     async commit(change) {
-      const told = change.events ?? [];
-      if (fail && told.length > 0) {
+      const emitted = change.events ?? [];
+      if (fail && emitted.length > 0) {
         fail = false;
         throw new Error("The disk is full.");
       }
       const committed = await inner.commit(change);
       commits += 1;
       repeated.push(...committed.repeated);
-      for (const event of told) {
-        if (toldAtMs.has(event.id)) continue;
-        toldAtMs.set(event.id, now());
+      for (const event of emitted) {
+        if (emittedAtMs.has(event.id)) continue;
+        emittedAtMs.set(event.id, now());
         events.push(JSON.parse(JSON.stringify(event)) as Event);
       }
       return committed;

@@ -13,9 +13,9 @@ const MINUTE = 60_000;
 function createHarness(schedule: string | null = "*/5 * * * *") {
   const clock = createVirtualClock(Date.parse("2026-11-22T12:00:00Z"));
   const gateway = { id: "g1", displayName: "Roof", online: false };
-  const held = new Map([["g1", { value: gateway, siteId: SITE, missingSince: null }]]);
+  const stored = new Map([["g1", { value: gateway, siteId: SITE, missingSince: null }]]);
   const gateways = createOfflineGateways(
-    () => held as unknown as ReadonlyMap<string, StoredObject<Gateway>>,
+    () => stored as unknown as ReadonlyMap<string, StoredObject<Gateway>>,
     () => (schedule === null ? null : cronMatcher(schedule)),
     clock,
   );

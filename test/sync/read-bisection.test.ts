@@ -12,13 +12,13 @@ import {
 } from "#src/engine/sync/stored-documents.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import {
-  createTestQuota,
-  createTestReads,
   inventory,
   openClockAndStore,
   readingSource,
   runFollower,
   tagNamed,
+  testQuota,
+  testReads,
 } from "./live-reads-harness.ts";
 
 let clock: VirtualClock;
@@ -40,7 +40,7 @@ async function openHarness(
   const tags = ids.map((id) => tagNamed(id, { unit }));
   await inventory(store, "trial", tags);
   const requests: (readonly string[])[] = [];
-  const quota = createTestQuota(clock);
+  const quota = testQuota(clock);
   const source = readingSource(quota, async (group, signal) => {
     requests.push([...group]);
     await clock.sleep(50, signal);
@@ -57,7 +57,7 @@ async function openHarness(
   const log = { info: vi.fn(), warn: vi.fn(), error: vi.fn() };
   const onSuddenNulls = vi.fn();
   const classes = [{ name: "all", every: "30s" }];
-  const reads = createTestReads(classes, { source, store, clock, log, onSuddenNulls });
+  const reads = testReads(classes, { source, store, clock, log, onSuddenNulls });
   return {
     ...{ ids, requests, log, onSuddenNulls, reads },
     run: (ms: number) => runFollower(clock, reads, ms),

@@ -10,14 +10,14 @@ import type { createLiveReads, LiveReadOptions } from "#src/engine/sync/read/liv
 import { type StoredLeftOut, type StoredValue, syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import {
-  createTestQuota,
-  createTestReads,
   inventory,
   openClockAndStore,
   readingSource,
   runFollower,
   startFollower,
   tagNamed,
+  testQuota,
+  testReads,
 } from "./live-reads-harness.ts";
 
 const START = Date.parse("2026-11-02T06:00:00Z");
@@ -33,22 +33,22 @@ const ids = (count: number) => Array.from({ length: count }, (_, i) => String(10
 
 /** A service that returns or throws the result of `answer`, and the requested groups. */
 function building(
-  answer: (group: readonly string[]) => Record<string, TagValue> | Error,
+  respond: (group: readonly string[]) => Record<string, TagValue> | Error,
   latencyMs: (group: readonly string[]) => number = () => 50,
   perMinute?: number,
 ) {
   const requestedGroups: (readonly string[])[] = [];
-  const quota = createTestQuota(clock, perMinute);
+  const quota = testQuota(clock, perMinute);
   const source = readingSource(quota, async (group, signal) => {
     requestedGroups.push([...group]);
     const takesMs = latencyMs(group);
     await clock.sleep(takesMs, signal);
-    const values = answer(group);
+    const values = respond(group);
     if (values instanceof Error) throw values;
     const readings: TagReading[] = Object.entries(values).map(([id, value]) => ({ ...tagNamed(id), value }));
     return { readings: readings.reverse(), receivedAtMs: clock.now(), latencyMs: takesMs };
   });
-  takeRest = async (signal) => {
+  takeRemaining = async (signal) => {
     await quota.started;
     const one = async () => {
       while (!signal.aborted)
@@ -56,11 +56,11 @@ function building(
     };
     await Promise.all([one(), one()]);
   };
-  return { source, asked: requestedGroups };
+  return { source, requests: requestedGroups };
 }
 
 /** History that takes every slot that live reads leave. */
-let takeRest: (signal: AbortSignal) => Promise<void>;
+let takeRemaining: (signal: AbortSignal) => Promise<void>;
 
 const all = (value: TagValue) => (group: readonly string[]) => Object.fromEntries(group.map((id) => [id, value]));
 
@@ -74,7 +74,7 @@ async function startLiveReads(
 ) {
   const listedTags = tags.map((id) => tagNamed(id));
   await inventory(store, "trial", listedTags);
-  return createTestReads(classes, { source, store, clock, ...more });
+  return testReads(classes, { source, store, clock, ...more });
 }
 
 async function runReads(
@@ -83,7 +83,7 @@ async function runReads(
   { history }: { readonly history: boolean } = { history: true },
 ): Promise<unknown> {
   const historyEnded = new AbortController();
-  const historyRun = history ? takeRest(historyEnded.signal) : Promise.resolve();
+  const historyRun = history ? takeRemaining(historyEnded.signal) : Promise.resolve();
   await clock.advance(0);
   const failure = await runFollower(clock, reads, ms);
   historyEnded.abort(new OrderlyStop());
@@ -159,38 +159,38 @@ describe("a live reading of a tag", () => {
 
 describe("requests for live values", () => {
   test("after a restart, contain no tag before its interval has passed", async () => {
-    const { source, asked } = building(all(1));
+    const { source, requests } = building(all(1));
     await runReads(await startLiveReads(source, ids(40), [{ name: "all", every: "10m" }]), 10_000);
-    expect(asked).toHaveLength(2);
+    expect(requests).toHaveLength(2);
     await runReads(await startLiveReads(source, ids(40), [{ name: "all", every: "10m" }]), 120_000);
-    expect(asked).toHaveLength(2);
+    expect(requests).toHaveLength(2);
   });
 
   test.each([20, 25])(
     "keep the interval of %i of 25 stored tags after a restart with a clock set back by a day",
     async (count) => {
-      const { source, asked } = building(all(1));
+      const { source, requests } = building(all(1));
       await runReads(await startLiveReads(source, ids(count)), 60_000);
       clock.stepWall(-86_400_000);
-      const oldCount = asked.length;
+      const oldCount = requests.length;
       const reads = await startLiveReads(source, ids(25));
       await runReads(reads, 1_000);
       expect(reads.status().freshness).toMatchObject([{ tags: 25, achievedMs: null }]);
       expect(reads.known("101")).toMatchObject({ lastMs: null, countedMs: 60_100 });
       await runReads(reads, 599_000);
-      const laterReads = asked.slice(oldCount).flat();
+      const laterReads = requests.slice(oldCount).flat();
       for (const id of ids(25)) expect(laterReads.filter((each) => each === id).length, id).toBeGreaterThanOrEqual(9);
-      expect(asked.length - oldCount).toBeLessThanOrEqual(26);
+      expect(requests.length - oldCount).toBeLessThanOrEqual(26);
       expect(reads.status().freshness[0]?.achievedMs).toBeLessThanOrEqual(63_000);
       expect(reads.known("101")).toMatchObject({ countedMs: null });
     },
   );
 
   test("use spare request slots for tags of a class with fresher: true before their interval has passed", async () => {
-    const { source, asked } = building(all(1));
+    const { source, requests } = building(all(1));
     await runReads(await startLiveReads(source, ids(40), FRESHER), 60_000, { history: false });
-    expect(asked.length).toBeGreaterThanOrEqual(19);
-    expect(await emittedValues()).toHaveLength(asked.flat().length);
+    expect(requests.length).toBeGreaterThanOrEqual(19);
+    expect(await emittedValues()).toHaveLength(requests.flat().length);
   });
 
   test("cause one warning when the intervals exceed the quota, and the intervals are lengthened", async () => {
@@ -205,13 +205,13 @@ describe("requests for live values", () => {
 
   test("end with a failure after three failed requests in a row, but not after a single failed request", async () => {
     let failuresLeft = 1;
-    const { source, asked } = building((group) => (failuresLeft-- > 0 ? new Retryable("reset") : all(1)(group)));
+    const { source, requests } = building((group) => (failuresLeft-- > 0 ? new Retryable("reset") : all(1)(group)));
     expect(await runReads(await startLiveReads(source, ids(60)), 60_000)).toBeNull();
     expect((await heldValues()).size).toBe(60);
     failuresLeft = 99;
-    const oldCount = asked.length;
+    const oldCount = requests.length;
     expect(await runReads(await startLiveReads(source, ids(60)), 290_000)).toBeInstanceOf(Retryable);
-    expect(asked.length - oldCount).toBeLessThanOrEqual(5);
+    expect(requests.length - oldCount).toBeLessThanOrEqual(5);
   });
 
   test.each([
@@ -221,14 +221,14 @@ describe("requests for live values", () => {
     ["a refused token", () => new ConfigError("401", { reason: "unauthenticated" })],
   ])("end after %s, and no tag is suspected as the cause", async (_, failure) => {
     let fails = true;
-    const { source, asked } = building((group) => (fails ? failure() : all(1)(group)));
+    const { source, requests } = building((group) => (fails ? failure() : all(1)(group)));
     const reads = await startLiveReads(source, ids(60), FRESHER);
     for (let run = 0; run < 2; run++) expect(await runReads(reads, 10_000)).toEqual(failure());
     expect(countIsolated(reads)).toBe(0);
     fails = false;
-    const oldCount = asked.length;
+    const oldCount = requests.length;
     await runReads(reads, 15_000);
-    expect(asked.slice(oldCount).flatMap((group) => (group.length > 1 ? [group.length] : []))).toEqual([20, 20, 20]);
+    expect(requests.slice(oldCount).flatMap((group) => (group.length > 1 ? [group.length] : []))).toEqual([20, 20, 20]);
   });
 
   /** Reads 60 tags for a minute; then requests fail as often as the test says. */
@@ -270,25 +270,25 @@ describe("a tag that makes each request with it fail", () => {
     ["403", () => new ConfigError("403", { reason: "forbidden" })],
     ["422", () => new ConfigError("422", { reason: "validation", field: "tags" })],
   ])("finds a tag that causes a %s with at most 9 extra requests, and emits the 19 other values", async (_, error) => {
-    const { source, asked } = buildRefusing(new Set(["107"]), error);
+    const { source, requests } = buildRefusing(new Set(["107"]), error);
     const reads = await startLiveReads(source, ids(20), [{ name: "all", every: "1h", fresher: true }]);
     expect(await runReads(reads, 120_000)).toBeNull();
     expect([...(await heldValues()).keys()].sort()).toEqual(ids(20).filter((id) => id !== "107"));
     expect(reads.status().quarantined).toEqual(["107"]);
-    expect(asked.length).toBeLessThanOrEqual(10);
+    expect(requests.length).toBeLessThanOrEqual(10);
   });
 
   test("is found with one extra request when the service names the failing tag", async () => {
     const error = (at: number) => new ConfigError("422", { reason: "validation", field: `tags.${at}` });
-    const { source, asked } = building((group) =>
+    const { source, requests } = building((group) =>
       group.includes("107") ? error(group.indexOf("107")) : all(1)(group),
     );
     const reads = await startLiveReads(source, ids(20), [{ name: "all", every: "1h" }]);
     await runReads(reads, 60_000);
-    expect(asked.map((group) => group.length)).toEqual([20, 19, 1]);
+    expect(requests.map((group) => group.length)).toEqual([20, 19, 1]);
     expect(reads.status().quarantined).toEqual([]);
     await runReads(reads, 60_000);
-    expect(asked.map((group) => group.length)).toEqual([20, 19, 1, 1]);
+    expect(requests.map((group) => group.length)).toEqual([20, 19, 1, 1]);
     expect(reads.status().quarantined).toEqual(["107"]);
   });
 
@@ -309,11 +309,11 @@ describe("a tag that makes each request with it fail", () => {
       const otherTags = Array.from({ length: count }, (_, i) => tagNamed(String(1_001 + i)));
       await inventory(store, "trial", otherTags, 2);
       const searchedAtMs: number[] = [];
-      const answer = (group: readonly string[]) => {
+      const respond = (group: readonly string[]) => {
         if (group.length < 8) searchedAtMs.push(clock.monotonic());
         return group.includes("101") ? new Rejected("404") : all(1)(group);
       };
-      const { source } = building(answer, undefined, perMinute);
+      const { source } = building(respond, undefined, perMinute);
       const reads = await startLiveReads(source, ids(8));
       await runReads(reads, 600_000);
       expect(reads.status().overload?.demand).toBeGreaterThan(1.7);
@@ -332,35 +332,35 @@ describe("a tag that makes each request with it fail", () => {
 
   test("quarantines no tag when every request is refused, and sends at most 24 requests", async () => {
     const refusal = new ConfigError("403", { reason: "forbidden" });
-    const { source, asked } = buildRefusing(new Set(ids(60)), () => refusal);
+    const { source, requests } = buildRefusing(new Set(ids(60)), () => refusal);
     const reads = await startLiveReads(source, ids(60));
     expect(await runReads(reads, 280_000)).toBe(refusal);
     expect(reads.status().quarantined).toEqual([]);
-    expect(asked.length).toBeLessThanOrEqual(24);
+    expect(requests.length).toBeLessThanOrEqual(24);
   });
 
   test("probes a quarantined tag after 10 minutes, 1, 6 and 24 hours, also after restarts, until the tag has a value", async () => {
     const bad = new Set(["107"]);
-    const { source, asked } = buildRefusing(bad, () => new Rejected("404"));
+    const { source, requests } = buildRefusing(bad, () => new Rejected("404"));
     const classes = [{ name: "all", every: "30d" }];
     await runReads(await startLiveReads(source, ids(20), classes), 200_000);
-    let oldCount = asked.length;
+    let oldCount = requests.length;
     for (const minutes of [10, 60, 360, 1_440, 1_440]) {
       await clock.advance(minutes * 60_000 - 300_000);
       const earlyReads = await startLiveReads(source, ids(20), classes);
       await runReads(earlyReads, 30_000);
-      expect(asked.slice(oldCount)).toEqual([]);
+      expect(requests.slice(oldCount)).toEqual([]);
       const reads = await startLiveReads(source, ids(20), classes);
       await runReads(reads, 300_000);
-      expect(asked.slice(oldCount)).toEqual([["107"]]);
+      expect(requests.slice(oldCount)).toEqual([["107"]]);
       expect(reads.status().quarantined).toEqual(["107"]);
-      oldCount = asked.length;
+      oldCount = requests.length;
     }
     bad.clear();
     await clock.advance(24 * 3_600_000);
     const reads = await startLiveReads(source, ids(20), classes);
     await runReads(reads, 60_000);
-    expect(asked.slice(oldCount)).toEqual([["107"]]);
+    expect(requests.slice(oldCount)).toEqual([["107"]]);
     expect(reads.status().quarantined).toEqual([]);
     expect((await heldValues()).has("107")).toBe(true);
   });
@@ -389,11 +389,11 @@ describe("the stale event of a tag that cannot be read", () => {
 
   /** Reads three tags for 30 s, then gets other answers for two minutes. Returns the stale events. */
   async function staleAfter(
-    answer: Parameters<typeof building>[0],
+    respond: Parameters<typeof building>[0],
     more: (isOther: () => boolean) => object = () => ({}),
   ) {
     let isOther = false;
-    const { source } = building((group) => (isOther ? answer : all(20))(group));
+    const { source } = building((group) => (isOther ? respond : all(20))(group));
     const reads = await startLiveReads(
       source,
       ids(3),
@@ -486,23 +486,23 @@ describe("a refused read request that no tag causes", () => {
   test("stops requests for a site that the token no longer sees, and reads its tags at once when the token sees it again", async () => {
     let isRefused = false;
     const error = new ConfigError("403", { reason: "forbidden" });
-    const { source, asked } = building((group) => (isRefused ? error : all(1)(group)));
+    const { source, requests } = building((group) => (isRefused ? error : all(1)(group)));
     const state = { sees: true, said: "at once" as const };
     const reads = await startLiveReads(source, ids(20), undefined, { scope: token(state) });
     await runReads(reads, 50_000);
-    const oldCount = asked.length;
+    const oldCount = requests.length;
     isRefused = true;
     state.sees = false;
     const tags = ids(20).map((id) => tagNamed(id));
     await inventory(store, "trial", tags, 1, new Date(clock.now()).toISOString());
     expect(await runReads(reads, 300_000)).toBeNull();
-    expect(asked).toHaveLength(oldCount);
+    expect(requests).toHaveLength(oldCount);
     expect(reads.status()).toMatchObject({ quarantined: [] });
     expect(reads.status().freshness[0]?.achievedMs).toBeNull();
     isRefused = false;
     state.sees = true;
     await runReads(reads, 4_000);
-    expect(asked.slice(oldCount)).toHaveLength(1);
+    expect(requests.slice(oldCount)).toHaveLength(1);
   });
 
   test("quarantines no tag while the scope of the token is unknown", async () => {

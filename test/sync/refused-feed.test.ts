@@ -50,13 +50,13 @@ describe("errors with HTTP 200", () => {
     async (status) => {
       await started();
       const before = harness.store.events.length;
-      const held = await harness.store.documents("alarm/main");
+      const stored = await harness.store.documents("alarm/main");
       harness.simulator.control.setFaults([{ fault: { kind: "error", status } }]);
       change();
       await harness.clock.advance(10 * MINUTE);
-      const told = harness.store.events.slice(before).filter(({ type }) => !/^(source|site-status)-/.test(type));
-      expect(told).toEqual([]);
-      expect(await harness.store.documents("alarm/main")).toEqual(held);
+      const emitted = harness.store.events.slice(before).filter(({ type }) => !/^(source|site-status)-/.test(type));
+      expect(emitted).toEqual([]);
+      expect(await harness.store.documents("alarm/main")).toEqual(stored);
     },
   );
 
@@ -85,9 +85,9 @@ test("requests are retried a minute later when the service rejects the token rig
   control.setFaults([]);
   await harness.clock.advance(MINUTE);
   control.changeToken(TOKEN, { revoked: false });
-  const asked = harness.requests.length;
+  const requests = harness.requests.length;
   await harness.clock.advance(MINUTE + 10_000);
-  expect(harness.requests.slice(asked).map(({ path }) => path)).toContain("/api/v1/alarms");
+  expect(harness.requests.slice(requests).map(({ path }) => path)).toContain("/api/v1/alarms");
 });
 
 const ROUTES = [
@@ -102,9 +102,9 @@ test.each(ROUTES)("a missing endpoint GET me, as reported by %s, is no outage", 
   await harness.restart();
   const id = harness.simulator.control.raiseAlarm({ siteId: 3 });
   await harness.clock.advance(90 * MINUTE);
-  const news = harness.store.events.slice(before);
-  expect(news.map(({ subject }) => subject)).toContain(`site/3/alarm/${id}`);
-  expect(news.filter(({ subject }) => subject === SERVICE_SUBJECT)).toEqual([]);
+  const update = harness.store.events.slice(before);
+  expect(update.map(({ subject }) => subject)).toContain(`site/3/alarm/${id}`);
+  expect(update.filter(({ subject }) => subject === SERVICE_SUBJECT)).toEqual([]);
 });
 
 test.each(ROUTES)(
@@ -112,19 +112,19 @@ test.each(ROUTES)(
   async (_who, fault) => {
     await started();
     const before = harness.store.events.length;
-    const news = () => {
+    const update = () => {
       const events = harness.store.events.slice(before).filter(({ type }) => type.startsWith("source-"));
       return events.map(({ type, subject }) => `${type} ${subject}`);
     };
     harness.simulator.control.setFaults([{ fault }]);
     await harness.clock.advance(2 * MINUTE);
-    expect(news()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`]);
-    const asked = harness.requests.length;
+    expect(update()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`]);
+    const requests = harness.requests.length;
     await harness.clock.advance(30 * MINUTE);
-    expect(harness.requests.length - asked).toBeLessThan(30);
+    expect(harness.requests.length - requests).toBeLessThan(30);
     harness.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);
     await harness.clock.advance(10 * MINUTE);
-    expect(news()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`, `source-available ${SERVICE_SUBJECT}`]);
+    expect(update()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`, `source-available ${SERVICE_SUBJECT}`]);
   },
 );
 
@@ -158,8 +158,8 @@ describe("a single forbidden endpoint", () => {
       harness.simulator.control.setFaults([{ match: { endpoints: [name] }, fault }]);
       await harness.clock.advance(50 * MINUTE);
       const features = jobs.map((job) => `source-unavailable feature/${job}`);
-      const news = () => harness.store.events.slice(before).map((event) => `${event.type} ${event.subject}`);
-      expect(news().sort()).toEqual(features.sort());
+      const update = () => harness.store.events.slice(before).map((event) => `${event.type} ${event.subject}`);
+      expect(update().sort()).toEqual(features.sort());
       const path = new RegExp(isFollower ? `tags/${name}$` : `v1/${name}$`);
       const requests = harness.requests.slice(asked).filter((request) => path.test(request.path));
       // Five requests a minute apart, then one every 15 minutes.
@@ -170,7 +170,7 @@ describe("a single forbidden endpoint", () => {
       harness.simulator.control.setFaults([]);
       await harness.clock.advance(16 * MINUTE);
       const back = jobs.map((job) => `source-available feature/${job}`);
-      expect(news().slice(features.length).sort()).toEqual(back.sort());
+      expect(update().slice(features.length).sort()).toEqual(back.sort());
     },
   );
 

@@ -199,15 +199,15 @@ describe("jobs of the scheduler", () => {
     };
     const followers = ["live", "history"].map((name) => ({ name, follow }));
     const { clock, store, service } = await schedule(() => [job("alarms", ok)], 0, followers);
-    const asked: number[] = [];
+    const requests: number[] = [];
     const { me } = service;
     service.me = () => {
-      asked.push(seconds(clock));
+      requests.push(seconds(clock));
       return me();
     };
     await clock.advance(3_600_000);
-    const distances = asked.slice(1).map((at, index) => at - (asked[index] ?? 0));
-    expect(asked.length).toBeGreaterThan(1);
+    const distances = requests.slice(1).map((at, index) => at - (requests[index] ?? 0));
+    expect(requests.length).toBeGreaterThan(1);
     expect(Math.min(...distances)).toBeGreaterThanOrEqual(60);
     expect(store.events).toEqual([]);
   });
@@ -304,8 +304,8 @@ describe("continuous tasks (followers) of the scheduler", () => {
     );
     service.me = () => Promise.reject(new Retryable("500"));
     await clock.advance(20 * 60_000);
-    const told = store.events.filter(({ type }) => type === "source-unavailable");
-    expect(told.length).toBeLessThanOrEqual(2);
+    const emitted = store.events.filter(({ type }) => type === "source-unavailable");
+    expect(emitted.length).toBeLessThanOrEqual(2);
     expect(tries.length).toBeLessThan(40);
     await scheduler.stop(0);
   });

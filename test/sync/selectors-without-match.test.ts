@@ -11,7 +11,7 @@ import type { TagSelection } from "#src/engine/sync/tag-selection.ts";
 import { BUILDING } from "./building-of-eight-tags.ts";
 
 const UNITS = 'there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1.';
-const told = (select: TagSelection, building = BUILDING) =>
+const emitted = (select: TagSelection, building = BUILDING) =>
   findSelectionMismatches(select, building).map(({ path, message }) => `${path.join(".")}: ${message}`);
 
 describe("the comparison of a tag selection with the building", () => {
@@ -20,7 +20,7 @@ describe("the comparison of a tag selection with the building", () => {
     ["fields that all match tags", { sites: [1], units: ["°C", ""], name: "*RT*", ids: ["101"], systems: ["12"] }],
     ["an exclude that removes some tags", { units: ["°C"], exclude: { sites: [6] } }],
   ])("finds no mismatch in a selection with %s", (_what, select) => {
-    expect(told(select)).toEqual([]);
+    expect(emitted(select)).toEqual([]);
   });
 
   test.each<[select: TagSelection, said: string]>([
@@ -58,18 +58,18 @@ describe("the comparison of a tag selection with the building", () => {
     ],
     [{ exclude: { units: ["ppm"] } }, `exclude.units.0: No tag has the unit "ppm"; ${UNITS}`],
   ])("explains why the selection %j does not fit the building", (select, said) => {
-    expect(told(select)).toEqual([said]);
+    expect(emitted(select)).toEqual([said]);
   });
 
   test("reports nothing for a building without tags", () => {
-    expect(told({ units: ["C"] }, { ...BUILDING, tags: [] })).toEqual([]);
+    expect(emitted({ units: ["C"] }, { ...BUILDING, tags: [] })).toEqual([]);
   });
 
   test("reports a site without tags, and a system without tags when the list of systems is missing", () => {
-    expect(told({ sites: [7] }, { ...BUILDING, followed: null })).toEqual([
+    expect(emitted({ sites: [7] }, { ...BUILDING, followed: null })).toEqual([
       "sites.0: Site 7 has no tags that the token may see.",
     ]);
-    expect(told({ systems: ["14"] }, { ...BUILDING, systems: null })).toEqual([
+    expect(emitted({ systems: ["14"] }, { ...BUILDING, systems: null })).toEqual([
       "systems.0: No tag belongs to a system 14.",
     ]);
   });

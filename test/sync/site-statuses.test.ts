@@ -30,8 +30,8 @@ async function statuses(virtual: VirtualWorker): Promise<readonly string[]> {
 }
 
 async function reportOf(virtual: VirtualWorker): Promise<StatusReport> {
-  const answer = await fetch(new URL("/api/status", virtual.worker.statusUrl()));
-  return (await answer.json()) as StatusReport;
+  const respond = await fetch(new URL("/api/status", virtual.worker.statusUrl()));
+  return (await respond.json()) as StatusReport;
 }
 
 async function availabilityOf(virtual: VirtualWorker): Promise<readonly string[]> {

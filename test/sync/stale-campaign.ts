@@ -19,7 +19,7 @@ import type { CampaignResult } from "../campaign/campaign.ts";
 import { withSeededMathRandom } from "../campaign/seeded-chance.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { createTestQuota, createTestReads, inventory, partialSource, tagNamed } from "./live-reads-harness.ts";
+import { inventory, partialSource, tagNamed, testQuota, testReads } from "./live-reads-harness.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { createStaleJudge, SLOT_MS } from "./stale-judge.ts";
 
@@ -75,9 +75,9 @@ async function play(seed: number): Promise<CampaignResult> {
   const virtual = createVirtualClock(START_MS, {
     /** After a transaction the next one needs a turn of the event loop before time moves on. */
     isWaiting() {
-      const isTurnNeeded = hasCommitted;
+      const isTickNeeded = hasCommitted;
       hasCommitted = false;
-      return isTurnNeeded;
+      return isTickNeeded;
     },
   });
   const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
@@ -88,7 +88,7 @@ async function play(seed: number): Promise<CampaignResult> {
   const log = createLog({ level: "silent" });
   const memory = createMemoryStore(clock.now);
   const digest = createHash("sha256");
-  const quota = createTestQuota(clock);
+  const quota = testQuota(clock);
   const faults = new Map<FaultName, number>();
   const counts = new Map<string, number>();
   const story: string[] = [];
@@ -110,9 +110,9 @@ async function play(seed: number): Promise<CampaignResult> {
     wasRefused: (id) => everRefusedTags.has(id),
     deadSinceMs: () => (faults.has("the service is dead") || faults.has("only reads fail") ? death.sinceMs : null),
   });
-  const tell = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
+  const logLine = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
   function begin(name: string, text = name): void {
-    tell(text);
+    logLine(text);
     counts.set(name, (counts.get(name) ?? 0) + 1);
   }
 
@@ -129,7 +129,7 @@ async function play(seed: number): Promise<CampaignResult> {
     throw SERVICE_FAILURES[death.name]();
   }
 
-  async function answer(group: readonly string[], signal: AbortSignal) {
+  async function respond(group: readonly string[], signal: AbortSignal) {
     requests += 1;
     const latencyMs = 40 + below(200) + slowMs;
     // A first slow reply looks like a missing reply.
@@ -158,7 +158,7 @@ async function play(seed: number): Promise<CampaignResult> {
     read: (chosen, lane, signal) =>
       quota.run(lane, "read", chosen, signal, async (group) => {
         try {
-          return await answer(group, signal);
+          return await respond(group, signal);
         } catch (error) {
           if (!(error instanceof OrderlyStop)) judge.recordFault("failed");
           throw error;
@@ -205,7 +205,7 @@ async function play(seed: number): Promise<CampaignResult> {
       ...{ source, store, clock, log, random, metrics: createMetrics(), config: SYNC_CONFIG },
       ticker: createCronTicker(clock, createClockCheck({ clock, log })),
     });
-    const reads = createTestReads([], {
+    const reads = testReads([], {
       ...{
         source,
         store: sync.store,
@@ -252,7 +252,7 @@ async function play(seed: number): Promise<CampaignResult> {
       const classOf = new Map(classes.flatMap((each) => (ids.get(each.name) ?? []).map((id) => [id, each] as const)));
       const demand = [...classOf.values()].reduce((sum, { every }) => sum + SLOT_MS / (20 * every), 0);
       if (demand > 1.5 * load && !classes.every(({ every }) => every >= 15 * MINUTE)) continue;
-      tell(`classes of ${classes.map(({ every }) => every / SECOND).join(", ")} s, demand ${demand.toFixed(2)}`);
+      logLine(`classes of ${classes.map(({ every }) => every / SECOND).join(", ")} s, demand ${demand.toFixed(2)}`);
       judge.classesChanged(classOf);
       return;
     }
@@ -293,7 +293,7 @@ async function play(seed: number): Promise<CampaignResult> {
   function failService(): () => void {
     death.name = pick(Object.keys(SERVICE_FAILURES) as (keyof typeof SERVICE_FAILURES)[]);
     death.sinceMs = clock.monotonic();
-    tell(`the service ${death.name}`);
+    logLine(`the service ${death.name}`);
     return () => undefined;
   }
 
@@ -309,7 +309,7 @@ async function play(seed: number): Promise<CampaignResult> {
       if (endMs > nowMs) continue;
       faults.delete(name);
       ends.get(name)?.();
-      tell(`over: ${name}`);
+      logLine(`over: ${name}`);
     }
   }
 
@@ -318,7 +318,7 @@ async function play(seed: number): Promise<CampaignResult> {
     while (clock.monotonic() < untilMs) {
       const nextMs = Math.min(untilMs, clock.monotonic() + MINUTE, ...faults.values());
       await clock.advance(nextMs - clock.monotonic());
-      judge.checkShownValues();
+      judge.checkValueViews();
       endFaults(clock.monotonic());
     }
   }
@@ -336,7 +336,7 @@ async function play(seed: number): Promise<CampaignResult> {
     begin("the worker is killed");
     await worker.kill();
     await advanceClock(pick([0, 1, 30, 600]) * SECOND);
-    tell("the worker starts");
+    logLine("the worker starts");
     worker = await startWorker();
   }
 

@@ -42,7 +42,7 @@ export interface ServiceTruth {
   readonly deadSinceMs: () => number | null;
 }
 
-interface ShownValue {
+interface ValueView {
   readonly isUsable: boolean;
   readonly staleReason: StaleReason | undefined;
   /** Time of the emitted reading, monotonic. */
@@ -57,10 +57,10 @@ interface ShownValue {
 }
 
 /** Upper bound of the factor by which the intervals of all tags are stretched; 1 if they fit into the quota. */
-function stretchFactorMax(tags: readonly ReadClass[]): number {
-  const demandAt = (factor: number, isWhole: (readClass: ReadClass) => boolean) =>
+function overloadMax(tags: readonly ReadClass[]): number {
+  const demandAt = (factor: number, isComplete: (readClass: ReadClass) => boolean) =>
     tags.reduce((sum, readClass) => {
-      const intervalMs = readClass.every * factor - (isWhole(readClass) ? WHOLE_SLOTS_MAX * SLOT_MS : 0);
+      const intervalMs = readClass.every * factor - (isComplete(readClass) ? WHOLE_SLOTS_MAX * SLOT_MS : 0);
       return sum + SLOT_MS / (20 * Math.max(SLOT_MS, intervalMs));
     }, 0);
   if (demandAt(1, ({ fresher }) => fresher) <= FITTING_SHARE) return 1;
@@ -75,10 +75,10 @@ const isUsable = (quality: TagValueQuality) => quality === "good" || quality ===
 export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
   const problems: Problem[] = [];
   const staleCounts = new Map<StaleReason, number>();
-  const emitted = new Map<string, ShownValue>();
+  const emitted = new Map<string, ValueView>();
   /** Values that the sink shows, by tag. */
-  const retained = new Map<string, ShownValue>();
-  const valueOfEvent = new Map<string, ShownValue>();
+  const retained = new Map<string, ValueView>();
+  const valueOfEvent = new Map<string, ValueView>();
   /** Monotonic commit times of events that the sink does not have, by id. */
   const undeliveredMs = new Map<string, number>();
   const repliedMs = new Map<string, number>();
@@ -86,7 +86,7 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
   const leftOutIds = new Set<string>();
   const committedMs = new Map<string, number>();
   let classOf: ReadonlyMap<string, ReadClass> = new Map();
-  let maxStretchFactor = 1;
+  let maxOverload = 1;
   let isWorkerUp = false;
   let isSinkUp = true;
   /** True if the sink had every event since it was last down, and since the last start of the worker. */
@@ -106,10 +106,10 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
       problems.push({ rule, text: `${at} tag ${id} ${text}` });
   }
 
-  function checkAge(id: string, { isUsable: isShownUsable, readMs, isAgeUnknown }: ShownValue, deliveryMs = 0): void {
-    if (!isShownUsable) return;
+  function checkAge(id: string, { isUsable: isViewUsable, readMs, isAgeUnknown }: ValueView, deliveryMs = 0): void {
+    if (!isViewUsable) return;
     const readClass = classOf.get(id);
-    const promiseMs = readClass === undefined ? 0 : readClass.every * maxStretchFactor + 2 * SLOT_MS;
+    const promiseMs = readClass === undefined ? 0 : readClass.every * maxOverload + 2 * SLOT_MS;
     const countedMs = isAgeUnknown ? Math.max(readMs, times.startedMs) : readMs;
     const dueMs = Math.max(
       countedMs + promiseMs + DETECTION_MS,
@@ -120,7 +120,7 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
       note("no old value is good", id, `read at ${Math.round(readMs)} is good ${Math.round(lateMs)} ms too long`);
   }
 
-  function show(id: string, eventId: string, value: ShownValue): void {
+  function show(id: string, eventId: string, value: ValueView): void {
     const before = emitted.get(id);
     if (before !== undefined) checkAge(id, before);
     emitted.set(id, value);
@@ -156,14 +156,14 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
     if (isLate && before?.isUsable && !before.isAgeUnknown && ageMs < readClass.every + 2 * SLOT_MS - 1)
       note("no value in time is stale", id, `${reason} ${Math.round(ageMs)} ms after its reading`);
     const deadSinceMs = service.deadSinceMs();
-    const isAnswering = deadSinceMs === null || nowMs - deadSinceMs < DEAD_MS || times.failedMs < deadSinceMs;
+    const isResponding = deadSinceMs === null || nowMs - deadSinceMs < DEAD_MS || times.failedMs < deadSinceMs;
     const isTrue = {
       "out-of-scope": () => !service.knownSites().has(siteId),
       "no-ability": () => !service.knownAbilities().includes("read:tags"),
       quarantined: () => service.wasRefused(id),
       "gateway-offline": () => service.isGatewayOffline(siteId),
       "source-unavailable": () => leftOutIds.has(id) || nowMs - times.troubleMs < FAULT_EFFECT_MS,
-      "not-scheduled": () => readClass === undefined || isAnswering,
+      "not-scheduled": () => readClass === undefined || isResponding,
     }[reason];
     const isStarting = nowMs - times.startedMs < DEAD_MS;
     if (!isTrue() && !isStarting) note("the reason is true", id, reason);
@@ -210,7 +210,7 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
     classesChanged(next: ReadonlyMap<string, ReadClass>): void {
       classOf = next;
       times.changedMs = clock.monotonic();
-      maxStretchFactor = stretchFactorMax([...next.values()]);
+      maxOverload = overloadMax([...next.values()]);
     },
     workerStarted(): void {
       isWorkerUp = true;
@@ -243,7 +243,7 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
       hasSinkCaughtUp ||= isSinkUp && undeliveredMs.size === 0;
     },
     /** Judges all values that the sink shows. */
-    checkShownValues(): void {
+    checkValueViews(): void {
       if (!isWorkerUp) return;
       for (const [id, value] of emitted) checkAge(id, value);
       checkSink();

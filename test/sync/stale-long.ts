@@ -8,5 +8,5 @@ process.argv[2] ??= SEEDS;
 await runCampaign({
   campaign: new URL("stale-campaign.ts", import.meta.url),
   script: "stale:long",
-  kept: new URL("stale-failed-seeds.json", import.meta.url),
+  failedSeeds: new URL("stale-failed-seeds.json", import.meta.url),
 });

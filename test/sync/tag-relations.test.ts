@@ -16,14 +16,14 @@ async function started(): Promise<void> {
   await harness.clock.advance(25 * MINUTE);
 }
 
-const told = () => harness.events("tag-systems-changed").map(({ data }) => data as TagSystemsFact);
+const emitted = () => harness.events("tag-systems-changed").map(({ data }) => data as TagSystemsFact);
 const breaks = () => harness.events("series-break").map(({ data }) => data as SeriesBreak);
 const places = () => harness.store.documents<StoredTagSystems>("tag-system/main");
 const idsOf = ({ systems }: TagSystemsFact) => systems.map(({ id }) => id);
 
 async function startedWithTag(): Promise<{ id: string; systemId: string }> {
   await started();
-  const [first] = told();
+  const [first] = emitted();
   const [systemId] = first === undefined ? [] : idsOf(first);
   if (first === undefined || systemId === undefined) throw new Error("no tag has a system");
   return { id: first.tag.id, systemId };
@@ -51,7 +51,7 @@ const lastListTimes = () => harness.store.document<StoredTagListTimes>("tag-seen
 describe("the systems of tags", () => {
   test("emits and stores the systems of each tag once, with names, and nothing again without a change", async () => {
     await started();
-    const first = told();
+    const first = emitted();
     expect(first.length).toBeGreaterThan(0);
     const systems = new Map([...harness.simulator.world.systems.values()].map((each) => [String(each.id), each]));
     for (const fact of first) {
@@ -59,44 +59,44 @@ describe("the systems of tags", () => {
       for (const { id, code, displayName } of fact.systems)
         expect(systems.get(id)).toMatchObject({ code, display_name: displayName });
     }
-    const held = await places();
+    const stored = await places();
     expect(new Map(first.map((fact) => [fact.tag.id, idsOf(fact)]))).toEqual(
-      new Map([...held].map(([id, { systemIds }]) => [id, systemIds])),
+      new Map([...stored].map(([id, { systemIds }]) => [id, systemIds])),
     );
     expect(breaks()).toEqual([]);
     await harness.clock.advance(13 * HOUR);
     await harness.restart();
     await harness.clock.advance(HOUR);
-    expect(told()).toEqual(first);
+    expect(emitted()).toEqual(first);
   });
 
   test("are emitted at the next list when an older version has stored them without emitting an event", async () => {
     await started();
-    const first = told();
-    const held = await places();
+    const first = emitted();
+    const stored = await places();
     await harness.stop();
     await harness.store.commit({
       documents: [
-        { set: "tag-system/main", put: [...held].map(([id, { systemIds }]) => [id, { systemIds }] as const) },
+        { set: "tag-system/main", put: [...stored].map(([id, { systemIds }]) => [id, { systemIds }] as const) },
       ],
     });
     await harness.start();
     await harness.clock.advance(5 * MINUTE);
-    expect(told().slice(first.length).map(idsOf)).toEqual(first.map(idsOf));
+    expect(emitted().slice(first.length).map(idsOf)).toEqual(first.map(idsOf));
     expect(breaks()).toEqual([]);
   });
 
   test("emits a series break, with the times of the last list before and the first list after, when a tag leaves its system", async () => {
     const { id, systemId } = await startedWithTag();
-    const count = told().length;
+    const count = emitted().length;
     const seenAt = (await lastListTimes())?.systems;
     harness.rewriteLists((list, _, query) => {
       if (isListOf(systemId, query)) without(list, id);
     });
     await harness.clock.advance(6 * HOUR);
-    const news = told().slice(count);
-    expect(news).toMatchObject([{ tag: { id }, before: [systemId] }]);
-    expect(news[0] && idsOf(news[0])).toEqual([]);
+    const update = emitted().slice(count);
+    expect(update).toMatchObject([{ tag: { id }, before: [systemId] }]);
+    expect(update[0] && idsOf(update[0])).toEqual([]);
     const [event] = harness.events("series-break");
     const change = { what: ["system"], before: { systems: [systemId] }, systems: [] };
     const since = { lastBefore: seenAt, firstAfter: event?.time };
@@ -106,39 +106,39 @@ describe("the systems of tags", () => {
     expect(hours).toBeLessThan(7);
     harness.rewriteLists(null);
     await harness.clock.advance(6 * HOUR);
-    expect(told().at(-1)).toMatchObject({ tag: { id }, before: [] });
+    expect(emitted().at(-1)).toMatchObject({ tag: { id }, before: [] });
     expect(breaks()).toHaveLength(1);
   });
 
   test("ignores a list that lost most tags of a system when the next list contains the tags again", async () => {
     await started();
-    const systems = Map.groupBy(told(), (fact) => idsOf(fact)[0] ?? "");
+    const systems = Map.groupBy(emitted(), (fact) => idsOf(fact)[0] ?? "");
     const [systemId] = [...systems].toSorted(([, a], [, b]) => b.length - a.length)[0] ?? [""];
     const members = systems.get(systemId) ?? [];
     expect(members.length).toBeGreaterThanOrEqual(5);
-    const count = told().length;
+    const count = emitted().length;
     harness.rewriteLists((list, _, query) => {
       if (isListOf(systemId, query)) for (const { tag } of members) without(list, tag.id);
     });
     await harness.clock.advance(5 * HOUR + 58 * MINUTE);
-    expect(told()).toHaveLength(count);
+    expect(emitted()).toHaveLength(count);
     harness.rewriteLists(null);
     await harness.clock.advance(7 * HOUR);
-    expect(told()).toHaveLength(count);
+    expect(emitted()).toHaveLength(count);
     expect(breaks()).toEqual([]);
   });
 
   test("tags of a site that the token does not see, and missing tags, keep their systems", async () => {
     const { id, systemId } = await startedWithTag();
-    const count = told().length;
+    const count = emitted().length;
     hideTag(id, systemId);
     await harness.clock.advance(7 * HOUR);
     expect((await harness.store.document<StoredObject<Tag>>("tag/main", id))?.missingSince).not.toBeNull();
-    expect(told()).toHaveLength(count);
+    expect(emitted()).toHaveLength(count);
     harness.rewriteLists(null);
     harness.simulator.control.changeToken(TOKEN, { sites: [2] });
     await harness.clock.advance(3 * 24 * HOUR);
-    expect(told()).toHaveLength(count);
+    expect(emitted()).toHaveLength(count);
     expect(breaks()).toEqual([]);
   });
 
@@ -155,16 +155,16 @@ describe("the systems of tags", () => {
 
   test("emits the loss of a removed system for each of its tags", async () => {
     const { systemId } = await startedWithTag();
-    const members = told().filter((fact) => idsOf(fact).includes(systemId));
-    const count = told().length;
+    const members = emitted().filter((fact) => idsOf(fact).includes(systemId));
+    const count = emitted().length;
     harness.simulator.control.changeInventory("systems", systemId, { removed: true });
     await harness.clock.advance(20 * HOUR);
-    expect(told()).toHaveLength(count);
+    expect(emitted()).toHaveLength(count);
     await harness.clock.advance(24 * HOUR);
     expect(harness.events("system-removed")).toHaveLength(1);
-    const news = told().slice(count);
-    expect(news.map(({ tag }) => tag.id).toSorted()).toEqual(members.map(({ tag }) => tag.id).toSorted());
-    for (const fact of news) expect(idsOf(fact)).not.toContain(systemId);
+    const update = emitted().slice(count);
+    expect(update.map(({ tag }) => tag.id).toSorted()).toEqual(members.map(({ tag }) => tag.id).toSorted());
+    for (const fact of update) expect(idsOf(fact)).not.toContain(systemId);
   });
 });
 
@@ -177,16 +177,16 @@ describe("series breaks", () => {
   test("emits one series break for a changed unit and name after tag-changed, and none for a first unit", async () => {
     const { id } = await startedWithTag();
     let shown = {};
-    const told = async (attributes: object) => {
+    const emitted = async (attributes: object) => {
       const before = harness.store.events.length;
       shown = { ...shown, ...attributes };
       show(id, shown);
       await harness.clock.advance(6 * HOUR);
       return harness.store.events.slice(before).filter(({ subject }) => subject.endsWith(`/tag/${id}`));
     };
-    await told({ unit: "Wh", display_name: "Meter 1" });
+    await emitted({ unit: "Wh", display_name: "Meter 1" });
     const seen = (await lastListTimes())?.tags;
-    const both = await told({ unit: "kWh", display_name: "Meter 2" });
+    const both = await emitted({ unit: "kWh", display_name: "Meter 2" });
     expect(both.map(({ type }) => type)).toEqual(["tag-changed", "series-break"]);
     expect(both[1]?.data).toEqual({
       tag: expect.objectContaining({ unit: "kWh", displayName: "Meter 2" }),
@@ -194,11 +194,11 @@ describe("series breaks", () => {
       before: { unit: "Wh", displayName: "Meter 1" },
       since: { lastBefore: seen, firstAfter: both[0]?.time },
     });
-    const gone = await told({ unit: null });
+    const gone = await emitted({ unit: null });
     expect(gone[1]?.data).toMatchObject({ what: ["unit"], before: { unit: "kWh" } });
-    expect((await told({ unit: "kWh" })).map(({ type }) => type)).toEqual(["tag-changed"]);
-    expect((await told({ description: "Other words" })).map(({ type }) => type)).toEqual(["tag-changed"]);
-    expect(await told({ description: "Other words" })).toEqual([]);
+    expect((await emitted({ unit: "kWh" })).map(({ type }) => type)).toEqual(["tag-changed"]);
+    expect((await emitted({ description: "Other words" })).map(({ type }) => type)).toEqual(["tag-changed"]);
+    expect(await emitted({ description: "Other words" })).toEqual([]);
   });
 
   test("emits a series break for a returning tag with the time of the last list that contained the tag", async () => {

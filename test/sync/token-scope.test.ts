@@ -41,9 +41,9 @@ test("checks a site that the token lost before a restart every minute for an hou
   await clock.advance(5 * MINUTE);
   expect(scope.sees(2)).toBe(true);
   expect(scope.lost()).toEqual({});
-  const asked = askedAt.length;
+  const requests = askedAt.length;
   await clock.advance(60 * MINUTE);
-  expect(askedAt.length).toBe(asked);
+  expect(askedAt.length).toBe(requests);
   end.abort();
   await watching.catch(() => undefined);
 });

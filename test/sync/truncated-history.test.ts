@@ -42,7 +42,7 @@ function listMissing(tags: readonly string[], beforeMs: number): readonly string
   return [...emitted.faults, ...missingPoints];
 }
 
-const bulk = () => service.asked.filter(({ resolution }) => resolution === "5m").length;
+const bulk = () => service.requests.filter(({ resolution }) => resolution === "5m").length;
 const cut = () => store.document<PointLimit>(syncSet("history-window", "trial"), "cut");
 
 type Cut = (logs: readonly SimulatedTagLog[]) => readonly SimulatedTagLog[];

@@ -3,7 +3,6 @@ import {
   activeQueries,
   activeRecords,
   countOf,
-  doubtful,
   emitted,
   factOf,
   harness,
@@ -13,6 +12,7 @@ import {
   listOf,
   MINUTE,
   startWithAlarms,
+  unverified,
   warned,
 } from "./alarm-harness.ts";
 import type { ListChange, WireList } from "./sync-harness.ts";
@@ -39,9 +39,9 @@ test("emits an alarm of a site outside the token's scope without requesting the 
   expect(emitted("elsewhere")).toEqual(["raised"]);
   const before = harness.requests.length;
   await harness.clock.advance(10 * MINUTE);
-  const asked = harness.requests.slice(before);
+  const requests = harness.requests.slice(before);
   expect(activeQueries(before).length).toBeGreaterThanOrEqual(19);
-  expect(asked.filter(({ path }) => path.endsWith("/me")).length).toBeLessThanOrEqual(1);
+  expect(requests.filter(({ path }) => path.endsWith("/me")).length).toBeLessThanOrEqual(1);
   harness.rewriteLists(null);
   await harness.clock.advance(2 * MINUTE);
   expect(emitted("elsewhere")).toEqual(["raised", "out-of-scope"]);
@@ -158,12 +158,12 @@ describe("an alarm record that contradicts itself", () => {
     expect(await jobProblem()).toMatch(
       new RegExp(`contradict themselves: 8, such as alarm ${ids[0]} with the status "resolved" and the end null`),
     );
-    expect(await doubtful("contradictory")).toBe(8);
+    expect(await unverified("contradictory")).toBe(8);
     expect(warned("contradict themselves")).toBe(1);
     harness.rewriteLists(null);
     await harness.clock.advance(5 * MINUTE);
     expect(emitted()).toEqual(Array(8).fill("raised"));
-    expect([await jobProblem(), await doubtful("contradictory")]).toEqual([null, 0]);
+    expect([await jobProblem(), await unverified("contradictory")]).toEqual([null, 0]);
   });
 
   test("ends an alarm with the status resolved in the active list at once when the resolved list contains it", async () => {

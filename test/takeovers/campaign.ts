@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { seededRandom } from "../commands/seeded-random.ts";
 import type { Evidence, FaultRecord, ReceivedEvent, ServiceRecord, Takeover, Verdict } from "./evidence.ts";
 import { drawFaults, type Fault, storyOf } from "./faults.ts";
-import { createFleetHarness, type Harness, type HarnessOptions } from "./fleet-harness.ts";
+import { createFleet, type Harness, type HarnessOptions } from "./fleet-harness.ts";
 import { judge } from "./judge.ts";
 import type { Member } from "./member.ts";
 
@@ -17,9 +17,9 @@ interface TakeoverReport extends Verdict {
 interface TakeoverCampaign extends Omit<HarnessOptions, "members"> {
   readonly takeovers?: number;
   readonly plan?: readonly (readonly Fault[])[];
-  readonly restMs: number;
-  readonly soonMs: number;
-  readonly say?: (line: string) => void;
+  readonly pauseMs: number;
+  readonly graceMs: number;
+  readonly print?: (line: string) => void;
   readonly signal?: AbortSignal;
 }
 
@@ -27,7 +27,7 @@ const MEMBERS = ["a", "b", "c"];
 const CALM_MS = 1_000;
 
 export async function runTakeovers(campaign: TakeoverCampaign): Promise<TakeoverReport> {
-  const harness = await createFleetHarness({ ...campaign, members: MEMBERS });
+  const harness = await createFleet({ ...campaign, members: MEMBERS });
   try {
     return await play(harness, campaign);
   } finally {
@@ -36,7 +36,7 @@ export async function runTakeovers(campaign: TakeoverCampaign): Promise<Takeover
 }
 
 async function play(harness: Harness, campaign: TakeoverCampaign): Promise<TakeoverReport> {
-  const { seed, sources, plan, say = () => {}, signal } = campaign;
+  const { seed, sources, plan, print = () => {}, signal } = campaign;
   const random = seededRandom(seed);
   const story: string[] = [];
   const faults: FaultRecord[] = [];
@@ -54,7 +54,7 @@ async function play(harness: Harness, campaign: TakeoverCampaign): Promise<Takeo
   if (problems.length > 0) return { takeovers: 0, faults: 0, story, problems, figures: [], output: outputOf(harness) };
   const fromMs = Date.now();
   takeovers.push(...(await harness.observer.newTakeovers()));
-  say(`${sources} sources are polled by ${MEMBERS.length} members`);
+  print(`${sources} sources are polled by ${MEMBERS.length} members`);
 
   function isEnough(): boolean {
     if (signal?.aborted === true) return true;
@@ -64,23 +64,23 @@ async function play(harness: Harness, campaign: TakeoverCampaign): Promise<Takeo
   while (!isEnough() && problems.length === 0) {
     const drawn = plan?.[faultRounds] ?? drawFaults(random, MEMBERS);
     faultRounds += 1;
-    const told = drawn.map(storyOf).join(" and ");
-    story.push(`${new Date().toISOString()} ${told}`);
+    const received = drawn.map(storyOf).join(" and ");
+    story.push(`${new Date().toISOString()} ${received}`);
     const appliedFaults: AppliedFault[] = [];
     const strikeAll = drawn.map(async (fault) => void appliedFaults.push(await applyFault(harness, fault)));
-    await attempt(told, Promise.all(strikeAll));
+    await attempt(received, Promise.all(strikeAll));
     const faultsEndedMs = Date.now();
-    await attempt(told, waitUntilHealthy(harness, sources));
+    await attempt(received, waitUntilHealthy(harness, sources));
     const recoveryS = ((Date.now() - faultsEndedMs) / 1_000).toFixed(1);
     takeovers.push(...(await harness.observer.newTakeovers()));
     await sleep(CALM_MS);
     const toMs = Date.now();
-    faults.push(...appliedFaults.map((each) => ({ ...each, toMs, story: told })));
-    say(`${movedSources()} takeovers after ${faults.length} faults: ${told}; well ${recoveryS} s after it`);
+    faults.push(...appliedFaults.map((each) => ({ ...each, toMs, story: received })));
+    print(`${movedSources()} takeovers after ${faults.length} faults: ${received}; well ${recoveryS} s after it`);
   }
 
   await attempt("at the end", settle(harness, campaign));
-  const evidence = await gatherEvidence(harness, { fromMs, soonMs: campaign.soonMs, faults, takeovers });
+  const evidence = await gatherEvidence(harness, { fromMs, graceMs: campaign.graceMs, faults, takeovers });
   problems.push(...(await stopMembers(harness)));
   const verdict = judge(evidence);
   return {
@@ -102,14 +102,14 @@ async function begin(harness: Harness, sources: number): Promise<void> {
   await waitUntilHealthy(harness, sources);
 }
 
-async function settle(harness: Harness, { sources, restMs }: TakeoverCampaign): Promise<void> {
-  harness.commander.rest();
-  await harness.services.ask("rest");
+async function settle(harness: Harness, { sources, pauseMs }: TakeoverCampaign): Promise<void> {
+  harness.commander.stop();
+  await harness.services.request("rest");
   for (const member of harness.members.values()) member.setClock(0);
-  await sleep(restMs);
+  await sleep(pauseMs);
   await waitUntilHealthy(harness, sources);
   const open = async () => {
-    const ids = await harness.receivers.ask<readonly string[]>("openCommands");
+    const ids = await harness.receivers.request<readonly string[]>("openCommands");
     return ids.length === 0 ? null : ids.join(", ");
   };
   await until(open, 90_000, "accepted commands have no end");
@@ -117,7 +117,7 @@ async function settle(harness: Harness, { sources, restMs }: TakeoverCampaign): 
   await until(() => isDelivered(harness, newest), 120_000, "not everything is delivered");
 }
 
-type KnownEvidence = Pick<Evidence, "fromMs" | "soonMs" | "faults" | "takeovers">;
+type KnownEvidence = Pick<Evidence, "fromMs" | "graceMs" | "faults" | "takeovers">;
 
 async function gatherEvidence(harness: Harness, known: KnownEvidence): Promise<Evidence> {
   const { observer, services, receivers, commander } = harness;
@@ -125,12 +125,12 @@ async function gatherEvidence(harness: Harness, known: KnownEvidence): Promise<E
   const due = new Map<string, number>();
   for (const [source, , position] of delivered)
     due.set(source, Math.min(position, due.get(source) ?? Number.POSITIVE_INFINITY));
-  const told = await receivers.ask<readonly ReceivedEvent[]>("record");
+  const received = await receivers.request<readonly ReceivedEvent[]>("record");
   return {
     ...known,
-    told,
+    received,
     due,
-    services: await services.ask<readonly ServiceRecord[]>("record"),
+    services: await services.request<readonly ServiceRecord[]>("record"),
     log: await observer.log(),
     commands: commander.sent,
   };
@@ -148,12 +148,12 @@ async function stopMembers({ members }: Harness): Promise<readonly string[]> {
 const LOOK_EVERY_MS = 300;
 const HEALTHY_WITHIN_MS = 90_000;
 
-export async function until(holds: () => Promise<string | null>, withinMs: number, what: string): Promise<void> {
+export async function until(condition: () => Promise<string | null>, withinMs: number, what: string): Promise<void> {
   const endMs = performance.now() + withinMs;
   let why: string | null = "";
   while (why !== null) {
     if (performance.now() > endMs) throw new Error(`${what} within ${withinMs / 1_000} s: ${why}`);
-    why = await holds().catch(String);
+    why = await condition().catch(String);
     if (why !== null) await sleep(LOOK_EVERY_MS);
   }
 }
@@ -163,14 +163,14 @@ async function waitUntilHealthy(harness: Harness, sources: number): Promise<void
   const { members, observer, services } = harness;
   await until(
     async () => {
-      const { members: present, held } = await observer.look();
+      const { members: present, owned } = await observer.inspect();
       const missing = [...members.keys()].filter((name) => !present.includes(name));
       if (missing.length > 0) return `${missing.join(", ")} takes no part`;
-      const counts = [...members.keys()].map((name) => held.get(name) ?? 0);
+      const counts = [...members.keys()].map((name) => owned.get(name) ?? 0);
       const sum = counts.reduce((a, b) => a + b, 0);
       if (sum !== sources) return `${sources - sum} sources are held by nobody`;
       if (Math.max(...counts) - Math.min(...counts) > 1) return `they hold ${counts.join(", ")}`;
-      const silent = await services.ask<readonly string[]>("silentSince", sinceMs);
+      const silent = await services.request<readonly string[]>("silentSince", sinceMs);
       return silent.length === 0 ? null : `not polled: ${silent.join(", ")}`;
     },
     HEALTHY_WITHIN_MS,
@@ -237,5 +237,5 @@ async function endDatabase(database: Harness["database"], kind: "database-restar
 async function faultInCommit(member: Member | undefined, what: "cut" | "stall", tornAt: number): Promise<void> {
   member?.way.inNextChange(what, tornAt);
   const untilMs = performance.now() + COMMIT_WITHIN_MS;
-  while (member?.way.hasBegun() === false && performance.now() < untilMs) await sleep(5);
+  while (member?.way.isActive() === false && performance.now() < untilMs) await sleep(5);
 }

@@ -3,7 +3,7 @@ import { join } from "node:path";
 
 /** A process of the harness that responds to requests by name. */
 export interface Child {
-  ask<T>(question: string, ...values: readonly unknown[]): Promise<T>;
+  request<T>(question: string, ...values: readonly unknown[]): Promise<T>;
   end(): Promise<void>;
 }
 
@@ -15,7 +15,7 @@ interface Question {
 
 interface Reply {
   readonly number: number;
-  readonly answer?: unknown;
+  readonly result?: unknown;
   readonly error?: string;
 }
 
@@ -24,24 +24,24 @@ export function startChild(file: string, options: object): Child {
     execArgv: [],
     serialization: "advanced",
   });
-  const waiting = new Map<number, { resolve(answer: unknown): void; reject(error: Error): void }>();
+  const waiting = new Map<number, { resolve(result: unknown): void; reject(error: Error): void }>();
   const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));
   let number = 0;
   child.on("message", (reply: Reply) => {
     const asked = waiting.get(reply.number);
     waiting.delete(reply.number);
-    if (reply.error === undefined) asked?.resolve(reply.answer);
+    if (reply.error === undefined) asked?.resolve(reply.result);
     else asked?.reject(new Error(`${file}: ${reply.error}`));
   });
   void ended.then(() => {
     for (const asked of waiting.values()) asked.reject(new Error(`${file} has ended.`));
   });
   return {
-    ask<T>(name: string, ...values: readonly unknown[]) {
+    request<T>(name: string, ...values: readonly unknown[]) {
       number += 1;
       const question: Question = { number, name, values };
       return new Promise<T>((resolve, reject) => {
-        waiting.set(question.number, { resolve: (answer) => resolve(answer as T), reject });
+        waiting.set(question.number, { resolve: (result) => resolve(result as T), reject });
         child.send(question);
       });
     },
@@ -56,12 +56,12 @@ export function childOptions<T>(): T {
   return JSON.parse(process.argv[2] ?? "{}") as T;
 }
 
-export function answerTo(answers: Readonly<Record<string, (...values: readonly never[]) => unknown>>): void {
+export function serve(handlers: Readonly<Record<string, (...values: readonly never[]) => unknown>>): void {
   process.on("message", ({ number, name, values }: Question) => {
     Promise.resolve()
-      .then(() => answers[name]?.(...(values as never[])))
+      .then(() => handlers[name]?.(...(values as never[])))
       .then(
-        (answer) => process.send?.({ number, answer } satisfies Reply),
+        (result) => process.send?.({ number, result } satisfies Reply),
         (error: unknown) => process.send?.({ number, error: String(error) } satisfies Reply),
       );
   });

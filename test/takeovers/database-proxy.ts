@@ -13,7 +13,7 @@ export async function startDatabaseProxy(databasePort: number) {
   const pairs = new Set<Pair>();
   let state: "working" | "cut" | "stalled" = "working";
   let plannedFault: { readonly what: "cut" | "stall"; readonly share: number } | null = null;
-  let hasFaultBegun = false;
+  let isFaultActive = false;
 
   const server = createServer((member) => {
     if (state === "cut") {
@@ -44,7 +44,7 @@ export async function startDatabaseProxy(databasePort: number) {
     }
     const { what, share } = plannedFault;
     plannedFault = null;
-    hasFaultBegun = true;
+    isFaultActive = true;
     const torn = Math.round(share * chunk.length);
     if (what === "cut") {
       pair.server.end(chunk.subarray(0, torn));
@@ -78,10 +78,10 @@ export async function startDatabaseProxy(databasePort: number) {
     stall,
     /** Starts in the next packet that contains a change, after `share` of its bytes (0 to 1). */
     inNextChange(what: "cut" | "stall", share: number): void {
-      hasFaultBegun = false;
+      isFaultActive = false;
       plannedFault = { what, share };
     },
-    hasBegun: () => hasFaultBegun,
+    isActive: () => isFaultActive,
     heal(): void {
       plannedFault = null;
       state = "working";

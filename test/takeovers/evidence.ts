@@ -5,9 +5,9 @@ import type { FaultKind } from "./faults.ts";
 /** Records of one run, made outside the members. Times are milliseconds since 1970 by one clock. */
 export interface Evidence {
   readonly fromMs: number;
-  readonly soonMs: number;
+  readonly graceMs: number;
   readonly services: readonly ServiceRecord[];
-  readonly told: readonly ReceivedEvent[];
+  readonly received: readonly ReceivedEvent[];
   readonly log: readonly LoggedEvent[];
   readonly due: ReadonlyMap<string, number>;
   readonly takeovers: readonly Takeover[];

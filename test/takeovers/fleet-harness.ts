@@ -7,23 +7,23 @@ import { ownDatabase, type RealServer, startMosquitto, startPostgres, temporaryF
 import { startChild } from "./child.ts";
 import type { LoggedEvent, SentCommand, Takeover } from "./evidence.ts";
 import { createMember, type Member } from "./member.ts";
-import type { ServicePlace } from "./services.ts";
+import type { ServiceInfo } from "./services.ts";
 
 export interface HarnessOptions {
   readonly seed: number;
   readonly sources: number;
   readonly members: readonly string[];
   readonly commandEveryMs: number;
-  readonly commandLifeS: number;
+  readonly commandTtlS: number;
   readonly sweep: string;
 }
 
 const PREFIX = "plenum";
 const SCHEMA = "plenum";
 
-export type Harness = Awaited<ReturnType<typeof createFleetHarness>>;
+export type Harness = Awaited<ReturnType<typeof createFleet>>;
 
-export async function createFleetHarness(options: HarnessOptions) {
+export async function createFleet(options: HarnessOptions) {
   const closing: (() => unknown)[] = [];
   const close = async () => {
     for (const each of closing.splice(0).toReversed()) await each();
@@ -48,24 +48,24 @@ async function built(options: HarnessOptions, closing: (() => unknown)[]) {
   closing.push(() => services.end());
   const receivers = startChild("receivers.ts", { broker: broker.url, prefix: PREFIX });
   closing.push(() => receivers.end());
-  const places = await services.ask<readonly ServicePlace[]>("places");
-  const webhook = await receivers.ask<string>("webhook");
+  const infos = await services.request<readonly ServiceInfo[]>("places");
+  const webhook = await receivers.request<string>("webhook");
 
   const configuration = (databasePort: number) =>
-    configurationOf({ places, broker: broker.url, webhook, databasePort, sweep: options.sweep });
+    configurationOf({ infos, broker: broker.url, webhook, databasePort, sweep: options.sweep });
   const members = new Map<string, Member>();
   for (const name of options.members) {
-    const environment = Object.fromEntries(places.map(({ source }) => [`TOKEN_${source}`, `${SERVICE_TOKEN}-${name}`]));
+    const environment = Object.fromEntries(infos.map(({ source }) => [`TOKEN_${source}`, `${SERVICE_TOKEN}-${name}`]));
     const member = await createMember({ name, folder, databasePort: database.port, configuration, environment });
     closing.push(() => member.close());
     members.set(name, member);
   }
   const commander = await startCommander({
     broker: broker.url,
-    places,
+    infos,
     random: seededRandom(options.seed + 1),
     everyMs: options.commandEveryMs,
-    lifeS: options.commandLifeS,
+    ttlS: options.commandTtlS,
   });
   closing.push(() => commander.close());
   const observer = createObserver(database);
@@ -73,14 +73,14 @@ async function built(options: HarnessOptions, closing: (() => unknown)[]) {
 }
 
 function configurationOf(parts: {
-  readonly places: readonly ServicePlace[];
+  readonly infos: readonly ServiceInfo[];
   readonly broker: string;
   readonly webhook: string;
   readonly databasePort: number;
   readonly sweep: string;
 }): object {
-  const { places, broker, webhook, databasePort, sweep } = parts;
-  const source = ({ source: name, url, read }: ServicePlace) => ({
+  const { infos, broker, webhook, databasePort, sweep } = parts;
+  const source = ({ source: name, url, read }: ServiceInfo) => ({
     base_url: url,
     token: { env: `TOKEN_${name}` },
     time_zone: "Europe/Oslo",
@@ -90,7 +90,7 @@ function configurationOf(parts: {
     // Uses the whole quota of 20 requests a minute.
     read: [{ name: "all", every: "3s", select: { ids: read } }],
   });
-  const allow = places.flatMap(({ source, siteId, written }) =>
+  const allow = infos.flatMap(({ source, siteId, written }) =>
     written.map((tag_id) => ({
       ...{ source, site_id: siteId, tag_id, type: "number", min: 0, max: 1e9 },
       ...{ min_interval: "1s", max_per_day: 10_000 },
@@ -106,7 +106,7 @@ function configurationOf(parts: {
       },
     },
     status: { port: 0 },
-    sources: Object.fromEntries(places.map((place) => [place.source, source(place)])),
+    sources: Object.fromEntries(infos.map((place) => [place.source, source(place)])),
     sinks: {
       broker: { mqtt: { url: broker, prefix: PREFIX, commands: { enabled: true } }, retry },
       hook: { webhook: { url: webhook, unsigned: true, allow_networks: ["127.0.0.0/8"] }, retry },
@@ -119,17 +119,17 @@ const FIRST_VALUE = 100;
 
 async function startCommander(options: {
   readonly broker: string;
-  readonly places: readonly ServicePlace[];
+  readonly infos: readonly ServiceInfo[];
   readonly random: SeededRandom;
   readonly everyMs: number;
-  readonly lifeS: number;
+  readonly ttlS: number;
 }) {
-  const { broker, places, random, everyMs, lifeS } = options;
+  const { broker, infos, random, everyMs, ttlS } = options;
   const client = await connectAsync(broker, { clientId: "commander", protocolVersion: 5, reconnectPeriod: 200 });
   client.on("error", () => undefined);
   const sent: SentCommand[] = [];
   const timer = setInterval(() => {
-    const { source, written } = random.pick(places);
+    const { source, written } = random.pick(infos);
     const command = {
       id: `c${sent.length + 1}`,
       source,
@@ -138,14 +138,14 @@ async function startCommander(options: {
       isRepeated: random.chance(0.2),
     };
     sent.push(command);
-    const payload = JSON.stringify({ id: command.id, value: command.value, ttl_s: lifeS });
+    const payload = JSON.stringify({ id: command.id, value: command.value, ttl_s: ttlS });
     const topic = `${PREFIX}/cmd/${source}/${command.tagId}/set`;
     client.publish(topic, payload, { qos: 1 });
     if (command.isRepeated) client.publish(topic, payload, { qos: 1 });
   }, everyMs);
   return {
     sent: sent as readonly SentCommand[],
-    rest: () => clearInterval(timer),
+    stop: () => clearInterval(timer),
     async close(): Promise<void> {
       clearInterval(timer);
       await client.endAsync(true);
@@ -160,14 +160,14 @@ function createObserver(server: RealServer) {
 
   const rows = (text: string) => queryPostgres(server, "plenum", `set search_path = ${SCHEMA}; ${text}`);
 
-  const positions = (answer: readonly (readonly unknown[])[]) =>
-    new Map(answer.map(([source, position]) => [String(source), Number(position)]));
+  const positions = (result: readonly (readonly unknown[])[]) =>
+    new Map(result.map(([source, position]) => [String(source), Number(position)]));
 
   return {
-    async look() {
+    async inspect() {
       const members = await rows("select name from member where gone is null and not draining and not leaving");
-      const held = await rows("select coalesce(holder, ''), count(*) from source group by 1");
-      return { members: members.map(([name]) => String(name)), held: positions(held) };
+      const owned = await rows("select coalesce(holder, ''), count(*) from source group by 1");
+      return { members: members.map(([name]) => String(name)), owned: positions(owned) };
     },
     async newTakeovers(): Promise<readonly Takeover[]> {
       const found = await rows(

@@ -10,7 +10,7 @@ const request = (atMs: number, changes: Partial<LoggedRequest> = {}): LoggedRequ
   ...changes,
 });
 
-const told = (id: string, changes: Partial<ReceivedEvent>): readonly ReceivedEvent[] =>
+const received = (id: string, changes: Partial<ReceivedEvent>): readonly ReceivedEvent[] =>
   (["webhook", "mqtt"] as const).map((end) => ({
     ...{ end, atMs: 0, id, key: `/sources/s01 ${id}`, source: "s01", type: "tag-value", digest: id, fact: null },
     ...changes,
@@ -24,7 +24,7 @@ const command = (outcome: string | null) => ({ of: "command", commandId: "c1", o
 function quietMinute(): Evidence {
   return {
     fromMs: 0,
-    soonMs: 15 * SECOND,
+    graceMs: 15 * SECOND,
     services: [
       {
         source: "s01",
@@ -39,14 +39,14 @@ function quietMinute(): Evidence {
         counter: { tagId: "1", last: 9 },
       },
     ],
-    told: [
-      ...told("v1", counted(4)),
-      ...told("r1", { type: "alarm-raised", fact: alarm }),
-      ...told("v2", counted(5)),
-      ...told("a1", { type: "command-accepted", fact: command(null) }),
-      ...told("e1", { type: "command-result", fact: command("confirmed") }),
-      ...told("d1", { type: "alarm-resolved", fact: alarm }),
-      ...told("v2", counted(5)),
+    received: [
+      ...received("v1", counted(4)),
+      ...received("r1", { type: "alarm-raised", fact: alarm }),
+      ...received("v2", counted(5)),
+      ...received("a1", { type: "command-accepted", fact: command(null) }),
+      ...received("e1", { type: "command-result", fact: command("confirmed") }),
+      ...received("d1", { type: "alarm-resolved", fact: alarm }),
+      ...received("v2", counted(5)),
     ],
     log: ["v1", "r1", "v2", "a1", "e1", "d1"].map((id, n) => ({ source: "s01", position: n + 1, id })),
     due: new Map([["s01", 6]]),
@@ -73,27 +73,27 @@ const withRequests = (...more: readonly LoggedRequest[]) =>
   withService(({ requests }) => ({ requests: [...requests, ...more] }));
 const withTold =
   (...more: readonly ReceivedEvent[]): Change =>
-  (quiet) => ({ told: [...quiet.told, ...more] });
+  (quiet) => ({ received: [...quiet.received, ...more] });
 const withoutTold =
-  (isMissing: (told: ReceivedEvent) => boolean): Change =>
-  (quiet) => ({ told: quiet.told.filter((each) => !isMissing(each)) });
+  (isMissing: (received: ReceivedEvent) => boolean): Change =>
+  (quiet) => ({ received: quiet.received.filter((each) => !isMissing(each)) });
 const repeatedEpoch = { source: "s01", from: "b", to: "c", epoch: 2, atMs: 59_000, reason: "joined" };
 
 test.each<[RegExp, Change]>([
   [/^$/, () => ({})],
   [/1 events never reached the mqtt: s01 4 a1/, withoutTold(({ id, end }) => id === "a1" && end === "mqtt")],
-  [/at the webhook were never committed: x9/, withTold(...told("x9", {}))],
-  [/came again at the mqtt with another content/, withTold(...told("v1", { ...counted(4), digest: "?" }))],
-  [/out of order at the webhook: tag v1 \(1 after 3\)/, (quiet) => ({ told: quiet.told.toReversed() })],
+  [/at the webhook were never committed: x9/, withTold(...received("x9", {}))],
+  [/came again at the mqtt with another content/, withTold(...received("v1", { ...counted(4), digest: "?" }))],
+  [/out of order at the webhook: tag v1 \(1 after 3\)/, (quiet) => ({ received: quiet.received.toReversed() })],
   [/never told as resolved: 7 of 10000/, withoutTold(({ type }) => type === "alarm-resolved")],
   [
     /falsely told as resolved: 7 of 10000/,
     withService(({ transitions }) => ({ transitions: transitions.slice(0, 1) })),
   ],
-  [/told twice as raised/, withTold(...told("r2", { type: "alarm-raised", fact: alarm }))],
-  [/what never happened: alarm-vanished/, withTold(...told("g1", { type: "alarm-vanished", fact: alarm }))],
-  [/3 was told after 5/, withTold(...told("v3", counted(3)))],
-  [/10 was told, and the tag came to 9 only/, withTold(...told("v3", counted(10)))],
+  [/told twice as raised/, withTold(...received("r2", { type: "alarm-raised", fact: alarm }))],
+  [/what never happened: alarm-vanished/, withTold(...received("g1", { type: "alarm-vanished", fact: alarm }))],
+  [/3 was told after 5/, withTold(...received("v3", counted(3)))],
+  [/10 was told, and the tag came to 9 only/, withTold(...received("v3", counted(10)))],
   [/refused 1 requests for the quota/, withRequests(request(59_000, { limit: "refused" }))],
   [
     /saw 21 requests of the quota within 60 s/,
@@ -111,12 +111,14 @@ test.each<[RegExp, Change]>([
   [/written 2 times: s01 5 100/, withService(({ writes }) => ({ writes: [...writes, ...writes] }))],
   [/written and never asked for: s01 5 100/, () => ({ commands: [] })],
   [/c1 was accepted and has 0 ends/, withoutTold(({ type }) => type === "command-result")],
-  [/c1 was accepted and has 2 ends/, withTold(...told("e2", { type: "command-result", fact: command("unknown") }))],
+  [/c1 was accepted and has 2 ends/, withTold(...received("e2", { type: "command-result", fact: command("unknown") }))],
   [/c1 is confirmed and was not written/, withService(() => ({ writes: [] }))],
   [
     /c1 was written and is expired/,
     (quiet) => ({
-      told: quiet.told.map((each) => (each.type === "command-result" ? { ...each, fact: command("expired") } : each)),
+      received: quiet.received.map((each) =>
+        each.type === "command-result" ? { ...each, fact: command("expired") } : each,
+      ),
     }),
   ],
 ])("the check of a takeover campaign finds the problem %s", (problem, change) => {

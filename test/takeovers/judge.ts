@@ -28,7 +28,7 @@ const UNDER_WAY_MS = 1_000;
 function judgeHolders(evidence: Evidence): Verdict {
   const { services, takeovers, faults } = evidence;
   const bySource = Map.groupBy(takeovers, ({ source }) => source);
-  const foreignRequests: string[] = [];
+  const otherRequests: string[] = [];
   let latest = 0;
   for (const { source, requests } of services) {
     const own = (bySource.get(source) ?? []).toSorted((a, b) => a.epoch - b.epoch);
@@ -37,7 +37,7 @@ function judgeHolders(evidence: Evidence): Verdict {
       if (Number.isFinite(lateMs)) latest = Math.max(latest, lateMs);
       if (lateMs <= UNDER_WAY_MS) continue;
       const at = faults.findLast(({ fromMs }) => fromMs <= atMs)?.story ?? "the start";
-      foreignRequests.push(`${tokenName} asked ${source} for ${path} ${lateMs} ms after it lost it, at ${at}`);
+      otherRequests.push(`${tokenName} asked ${source} for ${path} ${lateMs} ms after it lost it, at ${at}`);
     }
   }
   const epochs = [...bySource.values()].flatMap((own) => epochsThatRepeat(own));
@@ -46,16 +46,16 @@ function judgeHolders(evidence: Evidence): Verdict {
   const shown = [...reasons].map(([reason, all]) => `${all.length} ${reason}`);
   return {
     problems: [
-      ...(foreignRequests.length === 0
+      ...(otherRequests.length === 0
         ? []
-        : [`${foreignRequests.length} requests by a member that holds nothing: ${summarizeTexts(foreignRequests)}`]),
+        : [`${otherRequests.length} requests by a member that holds nothing: ${summarizeTexts(otherRequests)}`]),
       ...(epochs.length === 0 ? [] : [`taken over twice with one epoch: ${summarizeTexts(epochs)}`]),
     ],
     figures: [
       ["takeovers", String(moved.length)],
       ["why", shown.join(", ")],
       ["from a lost holder's fault to the takeover", spread(lostFor(moved, faults))],
-      ["from the takeover to the first request", spread(begunAfter(evidence, moved))],
+      ["from the takeover to the first request", spread(startedAfter(evidence, moved))],
       ["latest request after a takeover", `${latest} ms`],
     ],
   };
@@ -78,7 +78,7 @@ function lostFor(moved: readonly Takeover[], faults: readonly FaultRecord[]): re
     });
 }
 
-function begunAfter({ services }: Evidence, moved: readonly Takeover[]): readonly number[] {
+function startedAfter({ services }: Evidence, moved: readonly Takeover[]): readonly number[] {
   const requests = new Map(services.map((service) => [service.source, service.requests]));
   return moved.flatMap(({ source, to, atMs }) => {
     const first = requests.get(source)?.find((each) => each.atMs >= atMs && each.tokenName === to);
@@ -98,7 +98,7 @@ function epochsThatRepeat(own: readonly Takeover[]): readonly string[] {
 const QUOTA = 20;
 const UNDISTURBED_MS = 5_000;
 
-function judgeRequests({ services, faults, soonMs }: Evidence): Verdict {
+function judgeRequests({ services, faults, graceMs }: Evidence): Verdict {
   const problems: string[] = [];
   let requests = 0;
   let busiest = 0;
@@ -110,9 +110,9 @@ function judgeRequests({ services, faults, soonMs }: Evidence): Verdict {
     if (most > QUOTA) problems.push(`${source} saw ${most} requests of the quota within 60 s`);
     busiest = Math.max(busiest, most);
   }
-  const { late, table } = silences(services, faults, soonMs);
+  const { late, table } = silences(services, faults, graceMs);
   if (late.length > 0)
-    problems.push(`${late.length} times not polled for more than ${soonMs / 1_000} s: ${summarizeTexts(late)}`);
+    problems.push(`${late.length} times not polled for more than ${graceMs / 1_000} s: ${summarizeTexts(late)}`);
   return {
     problems,
     figures: [
@@ -123,14 +123,14 @@ function judgeRequests({ services, faults, soonMs }: Evidence): Verdict {
   };
 }
 
-function silences(services: readonly ServiceRecord[], faults: readonly FaultRecord[], soonMs: number) {
+function silences(services: readonly ServiceRecord[], faults: readonly FaultRecord[], graceMs: number) {
   const late: string[] = [];
   const byKind = new Map<string, number[]>();
   for (const fault of faults) {
     const fromMs = fault.member === null ? fault.endMs : fault.fromMs;
     for (const { source, requests } of services) {
       const silentMs = longestSilence(requests, fromMs, fault.toMs);
-      if (silentMs > soonMs) late.push(`${source} for ${(silentMs / 1_000).toFixed(1)} s at ${fault.story}`);
+      if (silentMs > graceMs) late.push(`${source} for ${(silentMs / 1_000).toFixed(1)} s at ${fault.story}`);
       if (silentMs > UNDISTURBED_MS) byKind.set(fault.kind, [...(byKind.get(fault.kind) ?? []), silentMs]);
     }
   }
@@ -156,10 +156,10 @@ function judgeBuildings(evidence: Evidence): Verdict {
   let episodes = 0;
   for (const end of ENDS) {
     for (const service of evidence.services) {
-      const told = firstArrivals(evidence.told, end, service.source);
+      const received = firstArrivals(evidence.received, end, service.source);
       problems.push(
-        ...alarmsAreTrue(service, told, evidence.fromMs).map((text) => `${end}: ${service.source} ${text}`),
-        ...valuesAreTrue(service, told).map((text) => `${end}: ${service.source} ${text}`),
+        ...alarmsAreTrue(service, received, evidence.fromMs).map((text) => `${end}: ${service.source} ${text}`),
+        ...valuesAreTrue(service, received).map((text) => `${end}: ${service.source} ${text}`),
       );
       if (end === "webhook") episodes += truthOf(service, "raised").size;
     }
@@ -167,9 +167,9 @@ function judgeBuildings(evidence: Evidence): Verdict {
   return { problems, figures: [["alarms raised in the buildings", String(episodes)]] };
 }
 
-function firstArrivals(told: readonly ReceivedEvent[], end: ReceivedEvent["end"], source: string) {
+function firstArrivals(received: readonly ReceivedEvent[], end: ReceivedEvent["end"], source: string) {
   const seen = new Set<string>();
-  return told.filter((each) => {
+  return received.filter((each) => {
     if (each.end !== end || each.source !== source || each.fact === null || seen.has(each.id)) return false;
     seen.add(each.id);
     return true;
@@ -178,12 +178,12 @@ function firstArrivals(told: readonly ReceivedEvent[], end: ReceivedEvent["end"]
 
 const FALSE_TYPES = ["alarm-vanished", "alarm-out-of-scope", "alarm-retriggered", "alarm-unacknowledged"];
 
-function alarmsAreTrue(service: ServiceRecord, told: readonly ReceivedEvent[], fromMs: number): readonly string[] {
+function alarmsAreTrue(service: ServiceRecord, received: readonly ReceivedEvent[], fromMs: number): readonly string[] {
   const problems: string[] = [];
   for (const kind of ["raised", "resolved"] as const) {
     const truth = truthOf(service, kind);
     const times = new Map<string, number>();
-    for (const { type, fact } of told) {
+    for (const { type, fact } of received) {
       if (type !== `alarm-${kind}` || fact?.of !== "alarm") continue;
       const episode = `${fact.alarmId} of ${fact.triggeredAtMs}`;
       times.set(episode, (times.get(episode) ?? 0) + 1);
@@ -196,7 +196,7 @@ function alarmsAreTrue(service: ServiceRecord, told: readonly ReceivedEvent[], f
     const twice = [...times].filter(([, count]) => count > 1).map(([episode]) => episode);
     if (twice.length > 0) problems.push(`told twice as ${kind}: ${summarizeTexts(twice)}`);
   }
-  const forbiddenEvents = told.flatMap(({ type, key }) => (FALSE_TYPES.includes(type) ? [`${type} ${key}`] : []));
+  const forbiddenEvents = received.flatMap(({ type, key }) => (FALSE_TYPES.includes(type) ? [`${type} ${key}`] : []));
   if (forbiddenEvents.length > 0) problems.push(`told what never happened: ${summarizeTexts(forbiddenEvents)}`);
   return problems;
 }
@@ -212,10 +212,10 @@ function truthOf({ transitions }: ServiceRecord, kind: "raised" | "resolved"): R
   );
 }
 
-function valuesAreTrue({ counter }: ServiceRecord, told: readonly ReceivedEvent[]): readonly string[] {
+function valuesAreTrue({ counter }: ServiceRecord, received: readonly ReceivedEvent[]): readonly string[] {
   const problems: string[] = [];
   let latest = 0;
-  for (const { fact } of told) {
+  for (const { fact } of received) {
     if (fact?.of !== "value" || fact.tagId !== counter.tagId || fact.value === null) continue;
     const value = Number(fact.value);
     if (value < latest) problems.push(`${value} was told after ${latest}`);
@@ -227,23 +227,23 @@ function valuesAreTrue({ counter }: ServiceRecord, told: readonly ReceivedEvent[
 }
 
 function judgeEvents(evidence: Evidence): Verdict {
-  const places = new Map(evidence.log.map((event) => [event.id, event]));
+  const infos = new Map(evidence.log.map((event) => [event.id, event]));
   const problems: string[] = [];
   const figures: [string, string][] = [["events in the log", String(evidence.log.length)]];
   for (const end of ENDS) {
-    const told = evidence.told.filter((each) => each.end === end);
-    const ids = new Set(told.map(({ id }) => id));
+    const received = evidence.received.filter((each) => each.end === end);
+    const ids = new Set(received.map(({ id }) => id));
     const lost = evidence.log
       .filter(({ id, source, position }) => position <= (evidence.due.get(source) ?? 0) && !ids.has(id))
       .map(({ id, source, position }) => `${source} ${position} ${id}`);
     if (lost.length > 0) problems.push(`${lost.length} events never reached the ${end}: ${summarizeTexts(lost)}`);
-    const strange = [...ids].filter((id) => !places.has(id));
+    const strange = [...ids].filter((id) => !infos.has(id));
     if (strange.length > 0)
       problems.push(`${strange.length} events at the ${end} were never committed: ${summarizeTexts(strange)}`);
-    const { again, altered } = repetitions(told);
+    const { again, altered } = repetitions(received);
     if (altered.length > 0)
       problems.push(`${altered.length} came again at the ${end} with another content: ${summarizeTexts(altered)}`);
-    const disorder = outOfOrder(told, places);
+    const disorder = outOfOrder(received, infos);
     if (disorder.length > 0)
       problems.push(`${disorder.length} events out of order at the ${end}: ${summarizeTexts(disorder)}`);
     figures.push([`events at the ${end}, and again`, `${ids.size}, ${again}`]);
@@ -251,11 +251,14 @@ function judgeEvents(evidence: Evidence): Verdict {
   return { problems, figures };
 }
 
-function repetitions(told: readonly ReceivedEvent[]): { readonly again: number; readonly altered: readonly string[] } {
+function repetitions(received: readonly ReceivedEvent[]): {
+  readonly again: number;
+  readonly altered: readonly string[];
+} {
   const seen = new Map<string, string>();
   const altered: string[] = [];
   let repeatedCount = 0;
-  for (const { id, key, digest } of told) {
+  for (const { id, key, digest } of received) {
     const one = `${key} ${id}`;
     const before = seen.get(one);
     if (before === undefined) seen.set(one, digest);
@@ -267,13 +270,13 @@ function repetitions(told: readonly ReceivedEvent[]): { readonly again: number; 
   return { again: repeatedCount, altered };
 }
 
-function outOfOrder(told: readonly ReceivedEvent[], places: ReadonlyMap<string, LoggedEvent>): readonly string[] {
+function outOfOrder(received: readonly ReceivedEvent[], infos: ReadonlyMap<string, LoggedEvent>): readonly string[] {
   const seen = new Set<string>();
   const last = new Map<string, number>();
   const wrong: string[] = [];
-  for (const { id, key } of told) {
+  for (const { id, key } of received) {
     const one = `${key} ${id}`;
-    const place = places.get(id);
+    const place = infos.get(id);
     if (seen.has(one) || place === undefined) continue;
     seen.add(one);
     const [type = ""] = id.split(".");
@@ -285,7 +288,7 @@ function outOfOrder(told: readonly ReceivedEvent[], places: ReadonlyMap<string, 
   return wrong;
 }
 
-function judgeCommands({ commands, services, told }: Evidence): Verdict {
+function judgeCommands({ commands, services, received }: Evidence): Verdict {
   const problems: string[] = [];
   const written = new Map<string, number>();
   const nameOf = (source: string, tagId: string, value: unknown) => `${source} ${tagId} ${value}`;
@@ -303,7 +306,7 @@ function judgeCommands({ commands, services, told }: Evidence): Verdict {
   const accepted = new Set<string>();
   const ends = new Map<string, Map<string, string>>();
   const reasons = new Map<string, number>();
-  for (const { end, type, id, fact } of told) {
+  for (const { end, type, id, fact } of received) {
     if (end !== "webhook" || fact?.of !== "command") continue;
     if (type === "command-accepted") accepted.add(fact.commandId);
     if (type !== "command-result" || fact.outcome === "duplicate") continue;

@@ -23,12 +23,12 @@ const report = await runTakeovers({
   seed,
   sources: SOURCES,
   takeovers,
-  soonMs: POLLED_AGAIN_WITHIN_MS,
+  graceMs: POLLED_AGAIN_WITHIN_MS,
   commandEveryMs: COMMAND_EVERY_MS,
-  commandLifeS: 30,
+  commandTtlS: 30,
   sweep: "*/20 * * * * *",
-  restMs: REST_MS,
-  say: (line) => console.log(`${minutes().padStart(5)} min  ${line}`),
+  pauseMs: REST_MS,
+  print: (line) => console.log(`${minutes().padStart(5)} min  ${line}`),
   signal: ending.signal,
 });
 console.log("");

@@ -2,11 +2,11 @@ import { createHash } from "node:crypto";
 import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import { connectAsync } from "mqtt";
-import { answerTo, childOptions } from "./child.ts";
+import { childOptions, serve } from "./child.ts";
 import type { Fact, ReceivedEvent } from "./evidence.ts";
 
 const { broker, prefix } = childOptions<{ readonly broker: string; readonly prefix: string }>();
-const told: ReceivedEvent[] = [];
+const received: ReceivedEvent[] = [];
 
 const server = createServer((request, response) => {
   bodyOf(request).then(
@@ -57,7 +57,7 @@ function take(
   const event = "specversion" in content ? (content as unknown as CloudEvent) : null;
   const isValue = message?.topic.endsWith("/value") === true;
   const [, levelOfSource = ""] = (message?.topic ?? "").split("/");
-  told.push({
+  received.push({
     end,
     atMs: Date.now(),
     id: message?.id ?? event?.id ?? "",
@@ -91,16 +91,16 @@ async function bodyOf(request: IncomingMessage): Promise<string> {
   return Buffer.concat(pieces).toString();
 }
 
-answerTo({
+serve({
   webhook: () => `http://127.0.0.1:${(server.address() as AddressInfo).port}/`,
   openCommands() {
     const open = new Set<string>();
     const ended = new Set<string>();
-    for (const { fact } of told) {
+    for (const { fact } of received) {
       if (fact?.of !== "command") continue;
       if (fact.outcome !== "duplicate") (fact.outcome === null ? open : ended).add(fact.commandId);
     }
     return [...open].filter((id) => !ended.has(id));
   },
-  record: () => told,
+  record: () => received,
 });

@@ -2,10 +2,10 @@ import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
-import { answerTo, childOptions } from "./child.ts";
+import { childOptions, serve } from "./child.ts";
 import type { ServiceRecord } from "./evidence.ts";
 
-export interface ServicePlace {
+export interface ServiceInfo {
   readonly source: string;
   readonly url: string;
   readonly read: readonly string[];
@@ -51,7 +51,7 @@ const alive: readonly RunningService[] = Array.from({ length: count }, (_, n) =>
   return { source: `s${String(n + 1).padStart(2, "0")}`, simulator, tags, open: new Map(), count: 0 };
 });
 
-const places: readonly ServicePlace[] = await Promise.all(
+const infos: readonly ServiceInfo[] = await Promise.all(
   alive.map(async ({ source, simulator, tags }) => ({
     source,
     url: (await startSimulatorServer(simulator)).url,
@@ -90,9 +90,9 @@ const life = [
 ];
 for (const each of alive) each.simulator.control.setTag(each.tags[0] ?? "", 0);
 
-answerTo({
-  places: () => places,
-  rest() {
+serve({
+  infos: () => infos,
+  stop() {
     for (const timer of life) clearInterval(timer);
   },
   silentSince: (sinceMs: number) =>

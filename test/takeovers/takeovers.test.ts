@@ -24,11 +24,11 @@ describe.skipIf(needs.includes(true))("a fleet of three members", () => {
         [fault("stall-in-commit", "c", 11), fault("cut-in-commit", "a", 1)],
         [fault("stop", "b", 0)],
       ],
-      soonMs: 30_000,
+      graceMs: 30_000,
       commandEveryMs: 2_000,
-      commandLifeS: 5,
+      commandTtlS: 5,
       sweep: "*/5 * * * * *",
-      restMs: 10_000,
+      pauseMs: 10_000,
     });
     const output = [...report.output].map(([name, text]) => `--- ${name}\n${text.slice(-3_000)}`);
     expect(report.problems, `Replay with PLENUM_SEED=${SEED}\n${[...report.story, ...output].join("\n")}`).toEqual([]);

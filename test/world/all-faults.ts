@@ -11,7 +11,7 @@ import { lossWorld } from "../losses/building.ts";
 import { anyFault } from "../losses/faults.ts";
 import { noPointIsRepeated, nothingIsInvented } from "../losses/judge/history.ts";
 import { reportedGaps } from "../losses/judge/reported-gaps.ts";
-import { quotaIsKept } from "../losses/judge/requests.ts";
+import { quotaIsMet } from "../losses/judge/requests.ts";
 import { createLossHarness, type Harness, type LastingFault } from "../losses/loss-harness.ts";
 import { createReceivedEvents } from "../losses/received-events.ts";
 import { START_MS } from "../virtual-worker.ts";
@@ -28,9 +28,9 @@ import {
   noOldValueIsGood,
   nothingIsAltered,
   nothingIsLost,
-  orderIsKept,
-  pictureIsRight,
+  orderIsRight,
   unreadableIsFetchedOrNamed,
+  viewIsRight,
   type WorkerStart,
 } from "./judge.ts";
 import { createSimulatedSink, isRejectedId, SINK_MOODS, type SimulatedSink } from "./simulated-sinks.ts";
@@ -124,7 +124,7 @@ export async function playAllFaults(seed: number, random: SeededRandom): Promise
   );
   const { look } = far;
   const story: string[] = [];
-  const tell = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
+  const logLine = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
   const raised: string[] = [];
   const workerStarts: WorkerStart[] = [];
   let crashes = 0;
@@ -140,7 +140,7 @@ export async function playAllFaults(seed: number, random: SeededRandom): Promise
         if (each.endMs > clock.monotonic()) lasting.push(each);
         else {
           each.end();
-          tell(`over: ${each.name}`);
+          logLine(`over: ${each.name}`);
         }
       }
     }
@@ -152,12 +152,12 @@ export async function playAllFaults(seed: number, random: SeededRandom): Promise
 
   const actions: readonly (() => void | Promise<void>)[] = [
     () => {
-      const trouble = anyFault(world, random);
+      const fault = anyFault(world, random);
       const forMs = (20 + random.below(180)) * SECOND;
-      tell(`${trouble.name}, for ${forMs / SECOND} s`);
-      const begun: LastingFault = harness.begin(trouble);
+      logLine(`${fault.name}, for ${forMs / SECOND} s`);
+      const started: LastingFault = harness.begin(fault);
       const endMs = clock.monotonic() + forMs;
-      lasting.push({ name: trouble.name, endMs, end: () => harness.end(begun) });
+      lasting.push({ name: fault.name, endMs, end: () => harness.end(started) });
     },
     contradict,
     contradict,
@@ -168,18 +168,18 @@ export async function playAllFaults(seed: number, random: SeededRandom): Promise
       if (id === undefined) return;
       raised.splice(raised.indexOf(id), 1);
       control.resolveAlarm(id);
-      tell(`alarm ${id} is over`);
+      logLine(`alarm ${id} is over`);
     },
     changeSinkMood,
     changeSinkMood,
     changeSinkMood,
     () => {
       const end = random.pick([ends.moody, ends.alarms]);
-      tell(`${end.name} restarts and forgets ${end.restart(random.below(SINK_FORGETS_MS))} events`);
+      logLine(`${end.name} restarts and forgets ${end.restart(random.below(SINK_FORGETS_MS))} events`);
     },
     async () => {
       await look();
-      tell("a stop and a start");
+      logLine("a stop and a start");
       await restart("stop");
     },
     crash,
@@ -187,17 +187,17 @@ export async function playAllFaults(seed: number, random: SeededRandom): Promise
     async () => {
       wantsDamage = true;
       await crash();
-      for (const text of flips.splice(0)) tell(text);
+      for (const text of flips.splice(0)) logLine(text);
     },
     () => {
       const ms = Math.round(SECOND * (24 * 3_600) ** random());
       const byMs = random.chance(0.5) ? ms : -ms;
-      tell(`the clock is set by ${byMs / SECOND} s`);
+      logLine(`the clock is set by ${byMs / SECOND} s`);
       clock.stepWall(byMs);
       wasClockWrong = true;
     },
     () => {
-      tell("the clock is set right");
+      logLine("the clock is set right");
       rightClock();
     },
   ];
@@ -206,7 +206,7 @@ export async function playAllFaults(seed: number, random: SeededRandom): Promise
     const kind = random.pick(CONTRADICTIONS.filter((each) => !contradicting.has(each)));
     if (kind === undefined) return;
     const forMs = (20 + random.below(280)) * SECOND;
-    tell(`${kind}, for ${forMs / SECOND} s`);
+    logLine(`${kind}, for ${forMs / SECOND} s`);
     contradicting.add(kind);
     contradictions.begin(kind);
     const end = () => {
@@ -219,19 +219,19 @@ export async function playAllFaults(seed: number, random: SeededRandom): Promise
   function raise(): void {
     const id = control.raiseAlarm({ siteId: random.pick(world.siteIds) });
     raised.push(id);
-    tell(`alarm ${id}`);
+    logLine(`alarm ${id}`);
   }
 
   function changeSinkMood(): void {
     const end = random.pick([ends.moody, ends.moody, ends.alarms]);
     end.mood = random.pick(SINK_MOODS);
-    tell(`${end.name} is ${end.mood}`);
+    logLine(`${end.name} is ${end.mood}`);
   }
 
   async function crash(): Promise<void> {
     await look();
     crashes += 1;
-    tell("a kill and a start");
+    logLine("a kill and a start");
     await restart("crash");
   }
 
@@ -259,7 +259,7 @@ export async function playAllFaults(seed: number, random: SeededRandom): Promise
   rightClock();
   for (const end of Object.values(ends)) end.mood = "well";
   while (lasting.length > 0) await pass(MINUTE);
-  tell("everything is right again");
+  logLine("everything is right again");
   await pass(REST_MS);
   await look();
   const due = new Set(committed.keys());
@@ -287,7 +287,7 @@ export async function playAllFaults(seed: number, random: SeededRandom): Promise
     };
     note("nothing is lost", nothingIsLost(deliveries));
     note("nothing is altered", nothingIsAltered(deliveries));
-    note("order is kept", orderIsKept(deliveries));
+    note("order is kept", orderIsRight(deliveries));
     note("little is repeated", littleIsRepeated(deliveries));
     const unexpectedDeadLetters = [...deadLetters].filter((id) => !isRejectedId(id));
     if (unexpectedDeadLetters.length > 0)
@@ -321,16 +321,16 @@ export async function playAllFaults(seed: number, random: SeededRandom): Promise
   const active = new Set(truth.list(nowMs, { status: "active" }).map(({ id }) => id));
   note(
     "the picture is right",
-    pictureIsRight(events, active, () => isAlarmDamaged),
+    viewIsRight(events, active, () => isAlarmDamaged),
   );
   note("commands are lawful", commanders.problems);
-  const isWhole = ![...damaged.sets].some((set) => set.startsWith("command"));
-  note("commands end once", commandsEndOnce(events, commanders.acknowledged, isWhole));
+  const isComplete = ![...damaged.sets].some((set) => set.startsWith("command"));
+  note("commands end once", commandsEndOnce(events, commanders.acknowledged, isComplete));
   const verdict = await verifyAudit(store, null);
   if (verdict.brokenAt !== null) note("the audit is whole", [`it breaks at record ${verdict.brokenAt}`]);
   const last = await store.lastRecord<AuditRecord>(AUDIT_LOG);
   if (commanders.writes() > 0 && last === undefined) note("the audit is whole", ["it is empty"]);
-  note("the quota is kept", quotaIsKept(harness));
+  note("the quota is kept", quotaIsMet(harness));
   note("no value is invented", valuesAreReplies(events, replied));
   const isNumber = (tagId: string) => typeof simulator.truth.value(tagId, nowMs) === "number";
   note("a changed type is uncertain", changedTypesAreUncertain(events, isNumber));
@@ -339,10 +339,10 @@ export async function playAllFaults(seed: number, random: SeededRandom): Promise
   if (![...damaged.sets].some((set) => /history|tag/.test(set))) {
     note("no point is told twice", noPointIsRepeated(far));
     note("absence is true", absenceIsTrue(harness, events));
-    const holes = await reportedGaps(harness);
+    const gaps = await reportedGaps(harness);
     note(
       "unreadable history is fetched or named",
-      unreadableIsFetchedOrNamed(contradictions.unreadable, harness, far, holes),
+      unreadableIsFetchedOrNamed(contradictions.unreadable, harness, far, gaps),
     );
   }
 
@@ -423,23 +423,23 @@ function flip(
     const found = random.pick(rows);
     if (found === undefined || UNDAMAGED_SETS.has(found.name)) return [];
     const bytes = Buffer.from(found.body);
-    const place = random.below(bytes.length);
-    bytes[place] = (bytes[place] ?? 0) ^ (1 << random.below(7));
+    const offset = random.below(bytes.length);
+    bytes[offset] = (bytes[offset] ?? 0) ^ (1 << random.below(7));
     database.prepare(`update ${table} set body = ? where ${key} = ?`).run(bytes.toString(), found.key);
     if (table === "event") damaged.events.add(found.name);
     else damaged.sets.add(found.name);
-    return [`a bit flips in ${table} ${found.name}, byte ${place}`];
+    return [`a bit flips in ${table} ${found.name}, byte ${offset}`];
   } finally {
     database.close();
   }
 }
 
 function digestOf({ virtual }: Harness, ends: Readonly<Record<string, SimulatedSink>>): string {
-  const asked = virtual.simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
+  const request = virtual.simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
 
-  const told = Object.values(ends).flatMap(({ name, everAccepted: taken }) => [
+  const sent = Object.values(ends).flatMap(({ name, everAccepted: taken }) => [
     name,
     ...taken.map(({ atMs, json }) => `${atMs} ${json}`),
   ]);
-  return hash("sha256", [...asked, ...told].join("\n")).slice(0, 16);
+  return hash("sha256", [...request, ...sent].join("\n")).slice(0, 16);
 }

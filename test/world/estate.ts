@@ -4,7 +4,7 @@ import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import type { CampaignResult } from "../campaign/campaign.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import { START_MS, startVirtualWorker } from "../virtual-worker.ts";
-import { alarmsAreTrue, pictureIsRight } from "./judge.ts";
+import { alarmsAreTrue, viewIsRight } from "./judge.ts";
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
@@ -154,7 +154,7 @@ export async function playEstate(seed: number, random: SeededRandom): Promise<Ca
   const { control, truth, world } = simulator;
   const triggers = [...world.triggers.keys()];
   const story: string[] = [];
-  const tell = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
+  const logLine = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
   /** Times without listed alarms or without a worker, and the additional time allowed afterwards. */
   const excuses: { readonly name: string; readonly fromMs: number; toMs: number; readonly allowsMs: number }[] = [];
 
@@ -175,7 +175,7 @@ export async function playEstate(seed: number, random: SeededRandom): Promise<Ca
 
   const [fewest, most] = size.alarms;
   for (let left = fewest + random.below(most - fewest); left > 0; left -= 1) raise();
-  tell(`${size.name}: ${raisedMs.size} alarms`);
+  logLine(`${size.name}: ${raisedMs.size} alarms`);
   const pages = Math.max(1, Math.ceil(raisedMs.size / PAGE));
   const allowedMs = 2 * intervalMs(pages) + SLACK_MS;
   let settlesMs = 0;
@@ -200,14 +200,14 @@ export async function playEstate(seed: number, random: SeededRandom): Promise<Ca
 
   function change(): void {
     if (random.chance(0.7)) {
-      tell(`alarm ${raise()}`);
+      logLine(`alarm ${raise()}`);
       return;
     }
     const known = [...emittedMs.keys()].filter((id) => truth.alarms.find(id, virtual.simulator.now()));
     const id = random.pick(known);
     if (id === undefined) return;
     control.resolveAlarm(id);
-    tell(`alarm ${id} is over`);
+    logLine(`alarm ${id} is over`);
   }
 
   async function fault(): Promise<void> {
@@ -216,7 +216,7 @@ export async function playEstate(seed: number, random: SeededRandom): Promise<Ca
     const [shortest, longest] = lastsMs;
     const forMs = shortest + random.below(longest - shortest);
     const text = rules?.(random, [...emittedMs.keys()]) ?? [];
-    tell(`${name}, for ${Math.round(forMs / SECOND)} s: ${JSON.stringify(text)}`);
+    logLine(`${name}, for ${Math.round(forMs / SECOND)} s: ${JSON.stringify(text)}`);
     control.setFaults(text);
     if (isUnhealthy) control.setHealth("failing_503");
     const fromMs = clock.monotonic();
@@ -227,7 +227,7 @@ export async function playEstate(seed: number, random: SeededRandom): Promise<Ca
     }
     control.setFaults([]);
     control.setHealth("healthy");
-    tell(`over: ${name}`);
+    logLine(`over: ${name}`);
     settlesMs = allowsMs + allowedMs;
     if (name === FAILING_RECORD) timesInParts.push({ fromMs: fromMs - allowedMs, toMs: clock.monotonic() + allowedMs });
     if (hidesAlarms || allowsMs > 0)
@@ -237,7 +237,7 @@ export async function playEstate(seed: number, random: SeededRandom): Promise<Ca
   async function restart(): Promise<void> {
     const how = random.pick(RESTARTS);
     counts[`estate: ${how}`] = (counts[`estate: ${how}`] ?? 0) + 1;
-    tell(`a ${how} and a start`);
+    logLine(`a ${how} and a start`);
     const fromMs = clock.monotonic();
     await virtual.restart(how);
     excuses.push({ name: how, fromMs, toMs: clock.monotonic(), allowsMs: TAKEOVER_MS });
@@ -273,7 +273,7 @@ export async function playEstate(seed: number, random: SeededRandom): Promise<Ca
   const rules: readonly (readonly [string, readonly string[]])[] = [
     ["an alarm is emitted in time", late.length === 0 ? [] : [`${late.length} alarms, as ${late[0]}`]],
     ["alarms are true", alarmsAreTrue(events, new Set(resolved.map(({ alarmId }) => alarmId)), false)],
-    ["the picture is right", pictureIsRight(events, active, () => false).slice(0, 3)],
+    ["the picture is right", viewIsRight(events, active, () => false).slice(0, 3)],
   ];
   const result = {
     problems: rules.flatMap(([rule, texts]) => texts.map((text) => ({ rule, text }))),

@@ -34,7 +34,7 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
   const cut = new Set<string>();
   const problems: { readonly rule: string; readonly text: string }[] = [];
   const story: string[] = [];
-  const tell = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
+  const logLine = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
   let polls = 0;
   let allowedMs = POLL_MS + TAKEOVER_MS;
 
@@ -78,7 +78,7 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
     const name = random.pick(NAMES);
     const member = running.get(name);
     const lastsMs = (20 + random.below(100)) * SECOND;
-    tell(`${kind}: ${name}, for ${lastsMs / SECOND} s`);
+    logLine(`${kind}: ${name}, for ${lastsMs / SECOND} s`);
     switch (kind) {
       case "a member is killed":
         if (member === undefined) return;
@@ -134,7 +134,7 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
       }
       case "the clock of the database is set": {
         const byMs = Math.round(SECOND * (24 * 3_600) ** random()) * (random.chance(0.5) ? 1 : -1);
-        tell(`by ${byMs / SECOND} s`);
+        logLine(`by ${byMs / SECOND} s`);
         clock.stepWall(byMs);
         if (random.chance(0.5) && member !== undefined) {
           running.delete(name);

@@ -55,7 +55,7 @@ export function nothingIsAltered({ committed, damaged, end, passes }: Deliveries
 }
 
 /** "Per key, first delivery follows commit order", among urgent events and among the others. */
-export function orderIsKept({ committed, damaged, end }: Deliveries): string[] {
+export function orderIsRight({ committed, damaged, end }: Deliveries): string[] {
   const seen = new Set<string>();
   const last = new Map<string, number>();
   const wrong: string[] = [];
@@ -113,7 +113,7 @@ export function changedTypesAreUncertain(
   return good.length === 0 ? [] : [`${good.length} values are good, as ${good[0]}`];
 }
 
-export interface ShownValues {
+export interface ValueViews {
   readonly end: SimulatedSink;
   /** Times of the replies with a usable value of each tag, monotonic milliseconds, ascending. */
   readonly readMs: ReadonlyMap<string, readonly number[]>;
@@ -135,7 +135,7 @@ const STALE_START_MS = 30_000;
 
 /** "No sink shows `good` for a value that is older than its interval plus two request slots." */
 export function noOldValueIsGood(
-  { end, readMs, promiseMs, starts, endMs }: ShownValues,
+  { end, readMs, promiseMs, starts, endMs }: ValueViews,
   { onlyAtEnd }: { readonly onlyAtEnd: boolean },
 ): string[] {
   const shown = new Map<string, { readonly fromMs: number; readonly tagId: string; readonly isUsable: boolean }>();
@@ -198,7 +198,7 @@ export function unreadableIsFetchedOrNamed(
   unreadable: ReadonlySet<string>,
   harness: Harness,
   far: ReceivedEvents,
-  holes: ReportedGaps,
+  gaps: ReportedGaps,
 ): readonly string[] {
   // The daily re-read finds samples that arrive late.
   if (harness.world.lateMs > 0) return [];
@@ -209,13 +209,13 @@ export function unreadableIsFetchedOrNamed(
     const covers = ({ fromMs, toMs }: { readonly fromMs: number; readonly toMs: number }) =>
       fromMs <= Number(at) && Number(at) < toMs;
     const isDelivered = far.points.get(series)?.has(Number(at)) === true;
-    return !isDelivered && wanted.get(series)?.some(covers) && !holes.get(series)?.some(covers);
+    return !isDelivered && wanted.get(series)?.some(covers) && !gaps.get(series)?.some(covers);
   });
   return missing.length === 0 ? [] : [`${missing.length} points, as ${missing[0]}`];
 }
 
 /** The alarms that are open after all events are those that the service lists as active. */
-export function pictureIsRight(
+export function viewIsRight(
   events: readonly AnyEvent[],
   active: ReadonlySet<string>,
   isExcusedAlarm: (alarmId: string) => boolean,
@@ -244,7 +244,7 @@ const TERMINAL = new Set("confirmed accepted-unverified mismatch rejected expire
 export function commandsEndOnce(
   events: readonly AnyEvent[],
   acknowledged: ReadonlySet<string>,
-  isWhole: boolean,
+  isComplete: boolean,
 ): readonly string[] {
   const ends = new Map<string, string[]>();
   const accepted = new Set<string>();
@@ -259,9 +259,9 @@ export function commandsEndOnce(
   for (const id of accepted) {
     const own = ends.get(id) ?? [];
     if (own.length > 1) problems.push(`${id} ended ${own.length} times: ${own.join(", ")}`);
-    if (own.length === 0 && isWhole) problems.push(`${id} was accepted and never ended`);
+    if (own.length === 0 && isComplete) problems.push(`${id} was accepted and never ended`);
   }
-  if (!isWhole) return problems;
+  if (!isComplete) return problems;
   for (const id of acknowledged)
     if (!accepted.has(id) && !ends.has(id)) problems.push(`${id} was acknowledged and has no result`);
   return problems;

@@ -60,7 +60,7 @@ export async function outages(seed: number, random: SeededRandom): Promise<Campa
     for (const id of world.hosts.keys())
       control.changeInventory("hosts", id, { attributes: { display_name: `Controller ${id}` } });
   const story: string[] = [];
-  const tell = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
+  const logLine = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
   let outageCount = 0;
   let singleCount = 0;
 
@@ -71,32 +71,32 @@ export async function outages(seed: number, random: SeededRandom): Promise<Campa
         requests.failed += 1;
         throw new Retryable("The receiver cannot be reached.");
       }
-      const answer = act();
-      if (!random.chance(losing)) return answer;
+      const reply = act();
+      if (!random.chance(losing)) return reply;
       requests.lost += 1;
       throw new Retryable("The connection was reset.");
     }
-    const place = (key: string): IncidentReference => ({ ref: key, ticket: null, link: null });
+    const offset = (key: string): IncidentReference => ({ ref: key, ticket: null, link: null });
     return {
       repeatedOpenEffect: "findable",
-      open: (told, signal) =>
+      open: (sent, signal) =>
         request(signal, () => {
-          const known = messages.get(told.key);
-          tell(`message ${told.kind} ${told.alarm?.id ?? told.gateway?.displayName ?? ""} ${told.key}`);
+          const known = messages.get(sent.key);
+          logLine(`message ${sent.kind} ${sent.alarm?.id ?? sent.gateway?.displayName ?? ""} ${sent.key}`);
           if (known !== undefined) {
             known.opens += 1;
             known.isOpen = true;
-          } else messages.set(told.key, { kind: told.kind, alarmId: told.alarm?.id ?? null, opens: 1, isOpen: true });
-          return place(told.key);
+          } else messages.set(sent.key, { kind: sent.kind, alarmId: sent.alarm?.id ?? null, opens: 1, isOpen: true });
+          return offset(sent.key);
         }),
       update: (_, where, signal) => request(signal, () => where),
-      close: (told, where, signal) =>
+      close: (sent, where, signal) =>
         request(signal, () => {
-          const known = messages.get(told.key);
+          const known = messages.get(sent.key);
           if (known !== undefined) known.isOpen = false;
           return where;
         }),
-      find: (told, _, signal) => request(signal, () => (messages.has(told.key) ? place(told.key) : null)),
+      find: (sent, _, signal) => request(signal, () => (messages.has(sent.key) ? offset(sent.key) : null)),
       async probe() {},
       async dispose() {},
     };
@@ -109,34 +109,34 @@ export async function outages(seed: number, random: SeededRandom): Promise<Campa
   async function single(siteId: number): Promise<void> {
     const id = control.raiseAlarm({ siteId });
     singleCount += 1;
-    tell(`alarm ${id} at site ${siteId}`);
+    logLine(`alarm ${id} at site ${siteId}`);
     await clock.advance((30 + random.below(300)) * SECOND);
     if (!random.chance(0.8)) return;
     control.resolveAlarm(id);
-    tell(`alarm ${id} is over`);
+    logLine(`alarm ${id} is over`);
   }
 
   async function outage(siteId: number): Promise<void> {
     const gateways = gatewaysOf(siteId);
     for (const id of gateways) control.setGateway(id, false);
-    tell(`the gateways of site ${siteId} are offline`);
+    logLine(`the gateways of site ${siteId} are offline`);
     outageCount += 1;
     const alarmsOfOutage: string[] = [];
     for (let left = 2 + random.below(6); left > 0; left -= 1) {
       await clock.advance(random.below(20) * SECOND);
       alarmsOfOutage.push(control.raiseAlarm({ siteId }));
-      tell(`alarm ${alarmsOfOutage.at(-1)} because of it`);
+      logLine(`alarm ${alarmsOfOutage.at(-1)} because of it`);
     }
     const others = siteIds.filter((other) => other !== siteId);
     if (others.length > 0 && random.chance(0.5)) await single(random.pick(others));
     await clock.advance((5 + random.below(15)) * MINUTE);
     for (const id of gateways) control.setGateway(id, true);
-    tell(`the gateways of site ${siteId} are back`);
+    logLine(`the gateways of site ${siteId} are back`);
     for (const id of alarmsOfOutage) {
       await clock.advance(random.below(15) * SECOND);
       control.resolveAlarm(id);
     }
-    tell("its alarms are over");
+    logLine("its alarms are over");
   }
 
   await clock.advance(3 * MINUTE);

@@ -50,7 +50,7 @@ export function createSimulatedSink(
   const taken: Delivered[] = [];
   let kept: Delivered[] = [];
   let incidents = 0;
-  let life = 1;
+  let run = 1;
 
   const take = (batch: readonly Event[]) => {
     const atMs = clock().monotonic();
@@ -125,7 +125,7 @@ export function createSimulatedSink(
     incidents: () => incidents,
     /** Restarts and loses the events of the last `latelyMs`, as a broker without persistence. Returns their number. */
     restart(latelyMs: number): number {
-      life += 1;
+      run += 1;
       incidents += 1;
       const sinceMs = clock().monotonic() - latelyMs;
       const before = kept.length;
@@ -142,7 +142,7 @@ export function createSimulatedSink(
       async close() {},
       async detectRestart(before) {
         if (end.mood === "down" || end.mood === "stuck") throw new Retryable("It does not answer.");
-        return { instanceId: String(life), isNew: before !== null && before !== String(life) };
+        return { instanceId: String(run), isNew: before !== null && before !== String(run) };
       },
     }),
   };

@@ -126,13 +126,13 @@ async function start(folder: string, scenario: Scenario, servers: Servers): Prom
   if (scenario.schedules !== undefined) worker.resetStops();
   const startMs = performance.now();
   let firstValue: number | null = null;
-  const lookOnce = async () => {
+  const checkOnce = async () => {
     const { values } = await service.counts().catch(() => ({ values: 0 }));
     if (values === 0) return;
     firstValue ??= (performance.now() - startMs) / 1_000;
     clearInterval(valueCheck);
   };
-  const valueCheck = setInterval(() => void lookOnce(), 100);
+  const valueCheck = setInterval(() => void checkOnce(), 100);
   if (scenario.every === null) clearInterval(valueCheck);
   valueCheck.unref();
   return { ...programBase, pid: worker.pid, worker, firstValue: () => firstValue };

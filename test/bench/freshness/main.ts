@@ -7,8 +7,8 @@ import {
   FOUR_CLASSES,
   GROUP_SIZE,
   LONG_CLASSES,
-  leastStretch,
   loadInSlots,
+  minOverload,
   OVERLOAD,
   type Policy,
   scaleClasses,
@@ -73,7 +73,7 @@ function compareStrategies(title: string, classes: readonly Class[]): void {
     if (isOverload) {
       // One slot is 30 % of a 10 s interval: at 12 s the other classes only fit at 1.5 of their intervals.
       checkFigure("highest stretch / lowest", highest / Math.min(...worst), "at most", 1.2);
-      checkFigure("highest stretch", highest, "at most", leastStretch(classes) * 1.001);
+      checkFigure("highest stretch", highest, "at most", minOverload(classes) * 1.001);
       continue;
     }
     checkFigure("late readings", late, "at most", 0);
@@ -113,7 +113,7 @@ async function measureWorker(): Promise<void> {
     checkFigure("warnings", warnings, "at least", load < 1 ? 0 : 1);
     if (classes === FULL_QUOTA) checkFigure("worst age / interval", Math.max(...worst), "at most", 1.05);
     if (classes === ELEVEN_CLASSES) checkFigure("share of live reads", live, "at most", 0.86);
-    if (load > 1) checkFigure("stretch", Math.max(...worst), "at most", leastStretch(classes) * WORKER_ABOVE_BOUND);
+    if (load > 1) checkFigure("stretch", Math.max(...worst), "at most", minOverload(classes) * WORKER_ABOVE_BOUND);
     else {
       checkFigure("late readings", late, "at most", 0);
       checkFigure("share of history", history, "at least", freeShare - SLOTS_ABOVE_BOUND);

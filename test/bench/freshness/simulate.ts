@@ -25,19 +25,19 @@ export function computeLoad(classes: readonly Class[]): number {
 
 /** The same with each interval rounded down to whole slots: the minimum of any plan that is never late. */
 export function loadInSlots(classes: readonly Class[]): number {
-  const wholeSlots = (seconds: number) => Math.floor((seconds * 1_000) / SLOT_MS);
-  return classes.reduce((sum, [count, seconds]) => sum + count / (GROUP_SIZE * wholeSlots(seconds)), 0);
+  const fullSlots = (seconds: number) => Math.floor((seconds * 1_000) / SLOT_MS);
+  return classes.reduce((sum, [count, seconds]) => sum + count / (GROUP_SIZE * fullSlots(seconds)), 0);
 }
 
 /** Minimum of the worst age relative to its interval in overload. */
-export function leastStretch(classes: readonly Class[]): number {
+export function minOverload(classes: readonly Class[]): number {
   const countSlots = (seconds: number, by: number) => Math.max(1, Math.floor((seconds * 1_000 * by) / SLOT_MS + 1e-9));
   const candidates = classes.flatMap(([, seconds]) =>
     Array.from({ length: 4 * Math.ceil((seconds * 1_000) / SLOT_MS) }, (_, i) => ((i + 1) * SLOT_MS) / seconds / 1_000),
   );
-  const fitsStretch = (by: number) =>
+  const fitsOverload = (by: number) =>
     classes.reduce((sum, [count, seconds]) => sum + count / (GROUP_SIZE * countSlots(seconds, by)), 0) <= 1;
-  return Math.min(...candidates.filter((by) => by >= 1 && fitsStretch(by)));
+  return Math.min(...candidates.filter((by) => by >= 1 && fitsOverload(by)));
 }
 
 export type Policy = (tags: readonly PlannedTag[], nowMs: number) => readonly string[];
@@ -51,10 +51,10 @@ export function simulate(
   options: { eager: boolean; hours: number; warmUpHours: number; policy?: Policy },
 ) {
   const planRules = { slotMs: SLOT_MS, tagsPerRequest: GROUP_SIZE, expectedReplyMs: 0, isSpareSlot: options.eager };
-  const intervalWishes = classes.map(([tags, seconds], which) => {
+  const targetIntervals = classes.map(([tags, seconds], which) => {
     return { name: String(which), tags, everyMs: seconds * 1_000, firm: false, importance: 1, fresher: true };
   });
-  const { factors } = computeQuotaOverload(intervalWishes, SLOT_MS, GROUP_SIZE);
+  const { factors } = computeQuotaOverload(targetIntervals, SLOT_MS, GROUP_SIZE);
   const factor = (which: number) => (options.policy === undefined ? (factors.get(String(which)) ?? 1) : 1);
   const tags = classes.flatMap(([count, seconds], which) =>
     Array.from({ length: count }, (_, i) => ({

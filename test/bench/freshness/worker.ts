@@ -8,8 +8,8 @@ import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull } from "#src/engine/sync/history/pull.ts";
 import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
 import { temporaryFolder } from "../../real-servers.ts";
-import { createVolatileMemory, usedBefore } from "../../source/quota-harness.ts";
-import { createTestReads, inventory, partialSource, startFollower, tagNamed } from "../../sync/live-reads-harness.ts";
+import { createVolatileStore, usedBefore } from "../../source/quota-harness.ts";
+import { inventory, partialSource, startFollower, tagNamed, testReads } from "../../sync/live-reads-harness.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import type { Class } from "./simulate.ts";
 
@@ -24,10 +24,10 @@ export async function driveWorker(
   options: { readonly warmUpMinutes: number; readonly minutes: number },
 ) {
   const folder = temporaryFolder();
-  const virtual = createVirtualClock(START_MS, { turns: 2 });
+  const virtual = createVirtualClock(START_MS, { ticks: 2 });
   const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
   const store = await openStore({ folder, clock });
-  const quota = createQuota({ source: "trial", clock, store: usedBefore(createVolatileMemory()) });
+  const quota = createQuota({ source: "trial", clock, store: usedBefore(createVolatileStore()) });
   const silentLog = createLog({ level: "silent" });
   const warnings: unknown[] = [];
   const countWarning = (...args: unknown[]) => void warnings.push(args);
@@ -53,15 +53,15 @@ export async function driveWorker(
   const send = <T extends object, R>(
     lane: QueueLane,
     endpoint: "read" | "history",
-    asked: T | RequestChooser<T>,
-    answer: (chosenContent: T) => R,
+    requested: T | RequestChooser<T>,
+    respond: (chosenContent: T) => R,
     signal: AbortSignal,
   ) => {
-    const { chosenContent, onSlotOffered } = resolveRequestContent(asked, (each) => each);
+    const { chosenContent, onSlotOffered } = resolveRequestContent(requested, (each) => each);
     const task = async () => {
       if (clock.monotonic() >= fromMs) requests++;
       await clock.sleep(LATENCY_MS, signal);
-      return answer(chosenContent());
+      return respond(chosenContent());
     };
     return quota.run(lane, endpoint, task, signal, onSlotOffered);
   };
@@ -91,9 +91,9 @@ export async function driveWorker(
   const source = partialSource({
     quota: () => quota.status(),
     clockSkewMs: () => null,
-    read: (asked, lane, signal) => send(lane, "read", asked, readGroup, signal),
-    totals: (asked, lane, signal) => send(lane, "history", asked, () => [], signal),
-    history: (asked, lane, signal) => send(lane, "history", asked, readLog, signal),
+    read: (requested, lane, signal) => send(lane, "read", requested, readGroup, signal),
+    totals: (requested, lane, signal) => send(lane, "history", requested, () => [], signal),
+    history: (requested, lane, signal) => send(lane, "history", requested, readLog, signal),
   });
   const tags = ids.flat().map((id) => tagNamed(id));
   await inventory(store, "trial", tags);
@@ -104,7 +104,7 @@ export async function driveWorker(
   const history = HistoryConfig.parse([{ name: "past", resolution: "5m", every: "7d", backfill: "365d" }]);
   const syncOptions = { source, store, clock, log, historyDemand: createHistoryDemand() };
   const pull = createHistoryPull({ ...syncOptions, historyClasses: history, timeZone: "UTC", valuesMax: 5_760 });
-  const reads = createTestReads(readClasses, syncOptions);
+  const reads = testReads(readClasses, syncOptions);
   const works = [startFollower(reads), startFollower(pull)];
   await clock.advance(fromMs + options.minutes * 60_000);
   for (const syncWork of works) await syncWork.drain(clock);

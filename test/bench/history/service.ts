@@ -12,7 +12,7 @@ export function createLoggedService(clock: VirtualClock, limit: number, withoutL
   const service = {
     limit,
     count: { series: 0, refused: 0, probes: 0, poisoned: 0, reads: 0, ideal: 0 },
-    answered: new Map<string, number>(),
+    replyCounts: new Map<string, number>(),
   };
 
   const buildResponse = (path: string, query: URLSearchParams): object => {
@@ -38,7 +38,7 @@ export function createLoggedService(clock: VirtualClock, limit: number, withoutL
     }
     if (!isProbe) {
       service.count.ideal += ((buckets - 1) * ids.length) / service.limit;
-      for (const id of ids) service.answered.set(id, (service.answered.get(id) ?? 0) + buckets - 1);
+      for (const id of ids) service.replyCounts.set(id, (service.replyCounts.get(id) ?? 0) + buckets - 1);
     }
     const measurements = isProbe ? [{ timestamp: fromTime, value: 1 }] : [];
     return { data: ids.map((id) => ({ ...record(id), measurements })) };

@@ -10,8 +10,8 @@ import { createHistoryPull, type HistoryPull } from "#src/engine/sync/history/pu
 import type { LoopJob } from "#src/engine/sync/job.ts";
 import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
 import type { LiveReads } from "#src/engine/sync/read/live-reads.ts";
-import { createVolatileMemory, usedBefore } from "../../source/quota-harness.ts";
-import { createTestReads, inventory, tagNamed } from "../../sync/live-reads-harness.ts";
+import { createVolatileStore, usedBefore } from "../../source/quota-harness.ts";
+import { inventory, tagNamed, testReads } from "../../sync/live-reads-harness.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { createLoggedService } from "./service.ts";
@@ -33,9 +33,9 @@ const LONGEST_HOURS = 200;
 
 /** Runs the worker's history job, live reads, client and quota in virtual time until all history is fetched. */
 export async function driveBackfill(wanted: BackfillCase) {
-  const clock = createVirtualClock(START_MS, { turns: 1 });
+  const clock = createVirtualClock(START_MS, { ticks: 1 });
   const store = createMemoryStore(() => clock.now());
-  const quotaStore = usedBefore(createVolatileMemory());
+  const quotaStore = usedBefore(createVolatileStore());
   const log = createLog({ level: "silent" });
   const metrics = createMetrics();
   const ids = Array.from({ length: wanted.tags }, (_, i) => String(100_000 + i));
@@ -58,7 +58,7 @@ export async function driveBackfill(wanted: BackfillCase) {
     });
     const syncOptions = { source, store, clock, log, historyDemand: createHistoryDemand() };
     const pull = createHistoryPull({ ...syncOptions, historyClasses: history, timeZone: "UTC", valuesMax: VALUES_MAX });
-    const reads = createTestReads(everyMs === 0 ? [] : [readClass], { ...syncOptions, metrics });
+    const reads = testReads(everyMs === 0 ? [] : [readClass], { ...syncOptions, metrics });
     const end = new AbortController();
     const followUntilEnd = async (follower: LoopJob) => {
       while (!end.signal.aborted) {
@@ -105,7 +105,7 @@ export async function driveBackfill(wanted: BackfillCase) {
   await worker.stop();
   // The newest bucket is still within its grace period.
   const buckets = wanted.days * 288 - 1;
-  const fetched = ids.filter((id) => !idsWithoutLog.has(id)).map((id) => service.answered.get(id) ?? 0);
+  const fetched = ids.filter((id) => !idsWithoutLog.has(id)).map((id) => service.replyCounts.get(id) ?? 0);
   const sum = fetched.reduce((total, each) => total + each, 0);
   const missingBuckets = fetched.reduce((total, each) => total + Math.max(0, buckets - each), 0);
   /** Share of the buckets that were fetched twice. */

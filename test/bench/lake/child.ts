@@ -71,7 +71,7 @@ function createWriter(sink: Sink): (batch: readonly Event[]) => Promise<unknown>
   };
 }
 
-export interface Landing {
+export interface CommitResult {
   readonly values: number;
   readonly bytes: number;
   readonly processorMs: number;
@@ -79,7 +79,13 @@ export interface Landing {
   readonly half: { readonly values: number; readonly bytes: number; readonly processorMs: number };
 }
 
-async function land(name: string, workload: string, count: string, folder: string, port: string): Promise<Landing> {
+async function land(
+  name: string,
+  workload: string,
+  count: string,
+  folder: string,
+  port: string,
+): Promise<CommitResult> {
   const openPart = (part: string) =>
     openDestination(name as Destination, join(folder, part), Number(port), contextFor(part, clock));
   const valueCount = Number(count);
@@ -108,14 +114,14 @@ async function land(name: string, workload: string, count: string, folder: strin
   await writeAll(sink, createWorkload(workload, valueCount), async () => {
     if (half.values === 0 && values >= valueCount / 2) half = { values, processorMs, bytes: (await bytes()) - empty };
   });
-  const landing = { values, processorMs };
+  const commitResult = { values, processorMs };
   // The first value of another day closes and compresses the last file.
   if (name === "file, gzip") {
     await writeAll(sink, live(1));
-    landing.processorMs += processorMs;
+    commitResult.processorMs += processorMs;
   }
   await sink.close();
-  return { ...landing, half: half, bytes: (await bytes()) - empty, peakBytes: readUsage(process.pid).peakBytes };
+  return { ...commitResult, half, bytes: (await bytes()) - empty, peakBytes: readUsage(process.pid).peakBytes };
 }
 
 async function log(workload: string, count: string, folder: string) {
@@ -154,7 +160,7 @@ async function log(workload: string, count: string, folder: string) {
 
 export interface Compaction {
   readonly values: number;
-  readonly landingMs: number;
+  readonly commitMs: number;
   readonly mergeMs: number;
   readonly stopMs: number;
   readonly filesBefore: number;
@@ -170,7 +176,7 @@ async function compaction(measured: string, count: string, folder: string, forma
   let stopMs = 0;
   const counted = (work: () => Promise<unknown>) =>
     processorMsOf(async () => {
-      if (isStop) stopMs = Math.max(stopMs, await longestTurn(work));
+      if (isStop) stopMs = Math.max(stopMs, await longestTick(work));
       else await work();
     });
   const tickUntilDone = async () => {
@@ -182,15 +188,15 @@ async function compaction(measured: string, count: string, folder: string, forma
   };
   const write = createWriter(sink);
   const days = new Set<string>();
-  let [landingMs, mergeMs] = [0, 0];
+  let [commitMs, mergeMs] = [0, 0];
   await sink.open(never());
   await tickUntilDone();
   for (const { batch, values } of groupIntoBatches(live(Number(count), isStop ? SITE : undefined), VALUES_PER_STEP)) {
     for (const { time } of batch) days.add(time.slice(0, 10));
-    landingMs += await counted(() => write(batch));
+    commitMs += await counted(() => write(batch));
     if (isStop) continue;
     addedMs += (QUARTER_MS * values) / VALUES_PER_STEP;
-    landingMs += await counted(tickUntilDone);
+    commitMs += await counted(tickUntilDone);
   }
   const filesBefore = mostFiles(folder);
   if (isStop) mergeMs += await counted(() => write([...days].map(daySealed)).then(tickUntilDone));
@@ -199,20 +205,20 @@ async function compaction(measured: string, count: string, folder: string, forma
     mergeMs += await counted(tickUntilDone);
   }
   await sink.close();
-  return { values: Number(count), landingMs, mergeMs, stopMs, filesBefore };
+  return { values: Number(count), commitMs, mergeMs, stopMs, filesBefore };
 }
 
-async function longestTurn(work: () => Promise<unknown>): Promise<number> {
+async function longestTick(work: () => Promise<unknown>): Promise<number> {
   let longestMs = 0;
   let isDone = false;
   let cpuBefore = process.threadCpuUsage();
-  function measureTurn(): void {
+  function measureTick(): void {
     const { user, system } = process.threadCpuUsage(cpuBefore);
     longestMs = Math.max(longestMs, (user + system) / 1_000);
     cpuBefore = process.threadCpuUsage();
-    if (!isDone) setImmediate(measureTurn);
+    if (!isDone) setImmediate(measureTick);
   }
-  setImmediate(measureTurn);
+  setImmediate(measureTick);
   await work();
   isDone = true;
   await new Promise((resolve) => setImmediate(resolve));

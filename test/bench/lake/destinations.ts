@@ -53,7 +53,7 @@ export async function openDestination(
       const config = PostgresConfig.parse(optionsFor({ port }, database.name));
       const sum =
         "select sum(pg_total_relation_size(oid))::text from pg_class where relkind = 'r' and relnamespace = 'plenum'::regnamespace";
-      const bytes = async () => Number((await database.ask(sum))[0]?.[0] ?? 0);
+      const bytes = async () => Number((await database.query(sum))[0]?.[0] ?? 0);
       return { sink: createPostgresSink(config, context), bytes };
     }
   }

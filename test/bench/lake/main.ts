@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { parseArgs, promisify } from "node:util";
 import { absent, startPostgres } from "../../real-servers.ts";
 import { checkGoal, decimal, MEBIBYTE, printMachine, printTable, startService, withFolder } from "../harness.ts";
-import type { Compaction, Landing } from "./child.ts";
+import type { CommitResult, Compaction } from "./child.ts";
 import { DESTINATIONS } from "./destinations.ts";
 
 /** Cost of a value in each destination (`npm run bench:lake`, 6 minutes; `--rows 20000000` projects a year). */
@@ -36,26 +36,32 @@ async function runChild<T>(...args: readonly (string | number)[]): Promise<T> {
   return JSON.parse(stdout) as T;
 }
 
-async function land(root: string, destination: string, workload: string, values: number, port = 0): Promise<Landing> {
+async function land(
+  root: string,
+  destination: string,
+  workload: string,
+  values: number,
+  port = 0,
+): Promise<CommitResult> {
   const folder = join(root, "landing");
-  const landing = await runChild<Landing>("land", destination, workload, values, folder, port);
+  const commitResult = await runChild<CommitResult>("land", destination, workload, values, folder, port);
   rmSync(folder, { recursive: true, force: true });
-  return landing;
+  return commitResult;
 }
 
-const bytesEach = ({ bytes, values }: Pick<Landing, "bytes" | "values">) => bytes / values;
-const microsecondsEach = ({ processorMs, values }: Pick<Landing, "processorMs" | "values">) =>
+const bytesEach = ({ bytes, values }: Pick<CommitResult, "bytes" | "values">) => bytes / values;
+const microsecondsEach = ({ processorMs, values }: Pick<CommitResult, "processorMs" | "values">) =>
   (1_000 * processorMs) / values;
 
 const HEAD = ["", "values", "bytes each", "µs each", "peak MiB"];
-const cells = (title: string, landed: Landing) => [
+const cells = (title: string, landed: CommitResult) => [
   ...[title, String(landed.values), decimal(bytesEach(landed), 1), decimal(microsecondsEach(landed), 1)],
   decimal(landed.peakBytes / MEBIBYTE),
 ];
 
 function checkCost(
   what: string,
-  landed: Landing,
+  landed: CommitResult,
   most: { readonly bytes: number; readonly microseconds: number },
 ): void {
   checkGoal(`parquet: bytes of a ${what}`, bytesEach(landed), "at most", most.bytes);
@@ -67,20 +73,20 @@ async function compareDestinations(root: string): Promise<void> {
   const server = absent("postgres") ? null : await startPostgres();
   try {
     const rows: (readonly string[])[] = [];
-    const results = new Map<string, Landing>();
+    const results = new Map<string, CommitResult>();
     for (const [workload, values] of [
       ["history", 3 * LIVE_VALUES],
       ["live", LIVE_VALUES],
     ] as const) {
-      const log = await runChild<Landing>("log", workload, values, join(root, `log-${workload}`));
+      const log = await runChild<CommitResult>("log", workload, values, join(root, `log-${workload}`));
       const cost = decimal(microsecondsEach(log), 1);
       rows.push([`${workload}: log and engine, idle sink`, `${log.values}`, "–", cost, "–"]);
       for (const destination of DESTINATIONS) {
         if (destination === "postgres" && server === null) continue;
         const port = destination === "postgres" ? server?.port : Number(new URL(url).port);
-        const landing = await land(root, destination, workload, values, port);
-        results.set(`${workload} ${destination}`, landing);
-        rows.push(cells(`${workload}: ${destination}`, landing));
+        const commitResult = await land(root, destination, workload, values, port);
+        results.set(`${workload} ${destination}`, commitResult);
+        rows.push(cells(`${workload}: ${destination}`, commitResult));
       }
     }
     const recorded = await land(root, "parquet", "recorded", 0);
@@ -103,8 +109,8 @@ async function compareDestinations(root: string): Promise<void> {
 async function checkCompaction(root: string, format: string): Promise<void> {
   const measureCompaction = (what: string) =>
     runChild<Compaction>("compaction", what, 3 * LIVE_VALUES, join(root, `${what}-${format}`), format);
-  const { values, landingMs, mergeMs, filesBefore } = await measureCompaction("cost");
-  checkGoal(`${format}: µs of a live value, with compaction`, (1_000 * (landingMs + mergeMs)) / values, "at most", 30);
+  const { values, commitMs, mergeMs, filesBefore } = await measureCompaction("cost");
+  checkGoal(`${format}: µs of a live value, with compaction`, (1_000 * (commitMs + mergeMs)) / values, "at most", 30);
   const { stopMs } = await measureCompaction("stop");
   checkGoal(`${format}: longest stop of the event loop while a day is finalized`, stopMs, "at most", 50, " ms");
   if (format === "plain") checkGoal("plain: files of a day before its merge", filesBefore, "at most", 30);
@@ -112,12 +118,12 @@ async function checkCompaction(root: string, format: string): Promise<void> {
 
 async function projectYear(root: string, values: number): Promise<void> {
   const idleCost = await land(root, "idle", "history", values);
-  const landing = await land(root, "parquet", "history", values);
-  const { half } = landing;
+  const commitResult = await land(root, "parquet", "history", values);
+  const { half } = commitResult;
   const second = {
-    values: landing.values - half.values,
-    bytes: landing.bytes - half.bytes,
-    processorMs: landing.processorMs - half.processorMs,
+    values: commitResult.values - half.values,
+    bytes: commitResult.bytes - half.bytes,
+    processorMs: commitResult.processorMs - half.processorMs,
   };
   const halves = [
     ["first half", half],
@@ -130,13 +136,13 @@ async function projectYear(root: string, values: number): Promise<void> {
       ...[title, String(part.values), decimal(bytesEach(part), 2), decimal(microsecondsEach(part), 2)],
     ]),
   );
-  const gigabytes = decimal((bytesEach(landing) * YEAR_VALUES) / 1e9, 2);
-  const hours = decimal((microsecondsEach(landing) * YEAR_VALUES) / 3.6e9, 2);
+  const gigabytes = decimal((bytesEach(commitResult) * YEAR_VALUES) / 1e9, 2);
+  const hours = decimal((microsecondsEach(commitResult) * YEAR_VALUES) / 3.6e9, 2);
   console.log(`\nA year of 3,000 tags every five minutes: ${gigabytes} GB, ${hours} hours of processor time\n`);
-  checkCost("history value", landing, COST_GOALS.history);
+  checkCost("history value", commitResult, COST_GOALS.history);
   checkGoal("bytes of a value, second half / first", bytesEach(second) / bytesEach(half), "at most", 1.05);
   checkGoal("µs of a value, second half / first", microsecondsEach(second) / microsecondsEach(half), "at most", 1.3);
-  const mebibytes = (landing.peakBytes - idleCost.peakBytes) / MEBIBYTE;
+  const mebibytes = (commitResult.peakBytes - idleCost.peakBytes) / MEBIBYTE;
   checkGoal("MiB more than an idle sink", mebibytes, "at most", COST_GOALS.mebibytes);
 }
 

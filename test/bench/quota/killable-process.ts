@@ -38,7 +38,7 @@ export function forEver(): Promise<never> {
 
 export interface QuotaDisk {
   readonly slots: Map<string, Map<number, QuotaSlot>>;
-  readonly holds: Map<string, QuotaPause>;
+  readonly pauses: Map<string, QuotaPause>;
 }
 
 /** A quota store on a disk that outlives the process; `commitMs` returns the duration of a commit. */
@@ -53,10 +53,10 @@ export function createDiskQuotaStore(disk: QuotaDisk, clock: Clock, commitMs: ()
   };
   return {
     load: async (key) => [...getSlots(key).values()],
-    loadPause: async (key) => disk.holds.get(key),
-    async savePause(key, hold) {
+    loadPause: async (key) => disk.pauses.get(key),
+    async savePause(key, pause) {
       await waitMs(commitMs());
-      disk.holds.set(key, hold);
+      disk.pauses.set(key, pause);
     },
     async save(key, slot) {
       const halfMs = commitMs() / 2;

@@ -146,14 +146,14 @@ async function kills(): Promise<void> {
   checkGoal("kills: share of the quota", shares / all.length, "at least", GOALS.kills.utilisation);
 }
 
-async function foreignClient(): Promise<void> {
+async function otherClient(): Promise<void> {
   const rows: string[][] = [];
   let longestMs = 0;
   for (const limiter of WINDOWS) {
     const cells: string[] = [];
     for (const headers of [true, false]) {
-      const foreignOptions = { foreignPerMinute: FOREIGN_PER_MINUTE, foreignFromMs: FOREIGN_FROM_MS };
-      const sum = await simulateSeeds({ limiter, hours: FOREIGN_HOURS, headers, ...foreignOptions }, SEEDS);
+      const otherOptions = { otherPerMinute: FOREIGN_PER_MINUTE, otherFromMs: FOREIGN_FROM_MS };
+      const sum = await simulateSeeds({ limiter, hours: FOREIGN_HOURS, headers, ...otherOptions }, SEEDS);
       const slowestMs = Math.max(...sum.outcomes.map(reportedAfterMs));
       longestMs = Math.max(longestMs, slowestMs);
       const hours = FOREIGN_HOURS - FOREIGN_FROM_MS / 3_600_000;
@@ -169,10 +169,10 @@ async function foreignClient(): Promise<void> {
   checkGoal("another client is reported after", longestMs / 1000, "at most", withinS, " s");
 }
 
-function reportedAfterMs({ foreignReportedMs, foreignCountedMs }: SimulationResult): number {
-  if (foreignReportedMs === null || foreignCountedMs === null || foreignReportedMs < foreignCountedMs)
+function reportedAfterMs({ otherReportedMs, otherCountedMs }: SimulationResult): number {
+  if (otherReportedMs === null || otherCountedMs === null || otherReportedMs < otherCountedMs)
     return Number.POSITIVE_INFINITY;
-  return foreignReportedMs - foreignCountedMs;
+  return otherReportedMs - otherCountedMs;
 }
 
-for (const section of [steadyLoad, networks, urgentWrites, kills, foreignClient]) await section();
+for (const section of [steadyLoad, networks, urgentWrites, kills, otherClient]) await section();

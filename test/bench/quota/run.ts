@@ -23,8 +23,8 @@ export interface Scenario {
   readonly reserve?: number;
   readonly killEveryMs?: number;
   readonly clockStepEveryMs?: number;
-  readonly foreignPerMinute?: number;
-  readonly foreignFromMs?: number;
+  readonly otherPerMinute?: number;
+  readonly otherFromMs?: number;
   readonly headers?: boolean;
   readonly client?: ClientMaker;
   /** Replaces the date and timers of the runtime, which the client uses. */
@@ -37,14 +37,14 @@ export interface SimulationResult {
   readonly refusedPerHour: number;
   readonly kills: number;
   readonly urgentWaitsMs: readonly number[];
-  readonly foreignReportedMs: number | null;
-  readonly foreignCountedMs: number | null;
+  readonly otherReportedMs: number | null;
+  readonly otherCountedMs: number | null;
 }
 
 export interface Client {
   run(lane: QueueLane, send: () => Promise<LimiterVerdict>): Promise<void>;
 }
-export type ClientMaker = (life: KillableProcess, disk: QuotaDisk, random: Random, onForeign: () => void) => Client;
+export type ClientMaker = (life: KillableProcess, disk: QuotaDisk, random: Random, onOtherClient: () => void) => Client;
 
 const START_MS = 1_704_067_200_000;
 const BACKLOG = 24;
@@ -67,13 +67,13 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Si
   const network = scenario.network ?? ordinary;
   const makeClient = scenario.client ?? quotaClient({ reserve: scenario.reserve ?? 0 }, scenario);
   const endMs = scenario.hours * 3_600_000;
-  const disk: QuotaDisk = { slots: new Map(), holds: new Map() };
+  const disk: QuotaDisk = { slots: new Map(), pauses: new Map() };
   const urgentWaitsMs: number[] = [];
   let acceptedCount = 0;
   let refusedCount = 0;
   let kills = 0;
-  let foreignReportedMs: number | null = null;
-  let foreignCountedMs: number | null = null;
+  let otherReportedMs: number | null = null;
+  let otherCountedMs: number | null = null;
 
   const exchange = async (life: KillableProcess): Promise<LimiterVerdict> => {
     if (life.dead()) return forEver();
@@ -89,7 +89,7 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Si
   const startClient = (): KillableProcess => {
     const life = createKillableProcess(truth, random.between(-100, 100));
     const client = makeClient(life, disk, random, () => {
-      foreignReportedMs ??= truth.monotonic();
+      otherReportedMs ??= truth.monotonic();
     });
     const callForEver = async () => {
       while (!life.dead()) await client.run("live", () => exchange(life));
@@ -112,11 +112,11 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Si
     return life;
   };
 
-  const foreignClient = async (perMinute: number) => {
-    await truth.sleep(scenario.foreignFromMs ?? 0);
+  const otherClient = async (perMinute: number) => {
+    await truth.sleep(scenario.otherFromMs ?? 0);
     for (;;) {
       await truth.sleep(random.after(60_000 / perMinute));
-      if (limiter.arrive(truth.monotonic()).counted) foreignCountedMs ??= truth.monotonic();
+      if (limiter.arrive(truth.monotonic()).counted) otherCountedMs ??= truth.monotonic();
     }
   };
   const stepClock = async (everyMs: number) => {
@@ -125,7 +125,7 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Si
       truth.stepWall(random.between(-2_000, 2_000));
     }
   };
-  if (scenario.foreignPerMinute !== undefined) void foreignClient(scenario.foreignPerMinute);
+  if (scenario.otherPerMinute !== undefined) void otherClient(scenario.otherPerMinute);
   if (scenario.clockStepEveryMs !== undefined) void stepClock(scenario.clockStepEveryMs);
 
   let killableProcess = startClient();
@@ -141,8 +141,8 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Si
   await truth.run(endMs);
   killableProcess.kill();
   const [utilisation, refusedPerHour] = [acceptedCount / (20 * 60 * scenario.hours), refusedCount / scenario.hours];
-  const foreignTimes = { foreignReportedMs, foreignCountedMs };
-  return { utilisation, refused: refusedCount, refusedPerHour, kills, urgentWaitsMs, ...foreignTimes };
+  const otherTimes = { otherReportedMs, otherCountedMs };
+  return { utilisation, refused: refusedCount, refusedPerHour, kills, urgentWaitsMs, ...otherTimes };
 }
 
 /** The worker's quota with a small decoder: a refusal pauses for the retry time plus one second. */
@@ -150,10 +150,10 @@ export function quotaClient(
   options: Partial<QuotaOptions>,
   scenario: { readonly killEveryMs?: number; readonly headers?: boolean },
 ): ClientMaker {
-  return (life, disk, random, onForeign) => {
+  return (life, disk, random, onOtherClient) => {
     const commitMs = scenario.killEveryMs === undefined ? () => 0 : () => random.between(0, 10);
     const store = createDiskQuotaStore(disk, life.clock, commitMs);
-    const quota = createQuota({ source: "bench", clock: life.clock, store, onOtherClient: onForeign, ...options });
+    const quota = createQuota({ source: "bench", clock: life.clock, store, onOtherClient, ...options });
     const neverAborted = new AbortController().signal;
     const exchange = async (send: () => Promise<LimiterVerdict>) => {
       const sentMs = life.clock.monotonic();

@@ -85,7 +85,7 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
   const tap = await startWireTap(() => port, {
     now,
     lastSerial,
-    life: () => workerRuns.length - 1,
+    run: () => workerRuns.length - 1,
     changed: waiter.ring,
     delivered(delivery) {
       ledger.arrived(delivery);
@@ -108,14 +108,14 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
       protocol: random.chance(0.5) ? "5" : "3.1.1",
       allow,
     });
-    const life = startWorkerRun({ number: workerRuns.length, configuration, clockSpeed, now });
-    workerRuns.push(life);
-    void life.ended.then(waiter.ring);
-    return life;
+    const run = startWorkerRun({ number: workerRuns.length, configuration, clockSpeed, now });
+    workerRuns.push(run);
+    void run.ended.then(waiter.ring);
+    return run;
   }
   closing.push(async () => {
-    for (const life of workerRuns) life.kill();
-    await Promise.all(workerRuns.map((life) => life.ended));
+    for (const run of workerRuns) run.kill();
+    await Promise.all(workerRuns.map((run) => run.ended));
   });
   const isAlive = () => workerRuns.at(-1)?.how === "running";
   await startRun().started;
@@ -127,7 +127,7 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
 
   const sinceMs = now();
   let deafFrom: number | null = null;
-  function isRoom(): boolean {
+  function hasSpace(): boolean {
     if (!isAlive()) return true;
     if (publishers.underWay() >= MOST_UNDER_WAY) return false;
     if (lastSerial() > ((now() - sinceMs) / 1_000) * PACE) return false;
@@ -147,11 +147,11 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
     tap,
     publishers,
     tags,
-    lives: workerRuns as readonly WorkerRun[],
+    runs: workerRuns as readonly WorkerRun[],
     kills: kills as readonly Moment[],
     heard: listener.outcomes,
     publish: (message: Message) => publishers.publish(message, ledger.addMessage(message)),
-    room: () => waiter.until(async () => isRoom(), "the worker keeps up"),
+    hasSpace: () => waiter.until(async () => hasSpace(), "the worker keeps up"),
     isAlive,
     arm(moment: Moment): void {
       plannedKill = moment;
@@ -167,8 +167,8 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
       await workerRuns.at(-1)?.ended;
       if (random.chance(0.5)) await leavePersistentSession(broker.url);
       meanwhile();
-      const life = startRun();
-      await waiter.until(async () => tap.hears() || life.how !== "running", "a new worker listens");
+      const run = startRun();
+      await waiter.until(async () => tap.hears() || run.how !== "running", "a new worker listens");
     },
     async restartBroker(how: "end" | "kill", meanwhile: () => void): Promise<void> {
       await broker[how]();

@@ -11,7 +11,7 @@ import { eventsInFiles, finalRecords, isSettled, withRunningState } from "./stat
 interface BrokerCampaign {
   readonly seed: number;
   readonly messages: number;
-  readonly say?: (line: string) => void;
+  readonly print?: (line: string) => void;
 }
 
 const RECENT_MESSAGES_MAX = 40;
@@ -95,9 +95,9 @@ async function sendAll(harness: Harness, random: SeededRandom, options: BrokerCa
     for (let n = 0; n < count; n += 1) sent.publish(next());
   }
 
-  async function waitForRoom(): Promise<void> {
+  async function waitForSpace(): Promise<void> {
     if (!harness.isAlive()) await sent.revive();
-    await harness.room();
+    await harness.hasSpace();
   }
 
   const plan = planOf(random, options.messages);
@@ -119,7 +119,7 @@ async function sendAll(harness: Harness, random: SeededRandom, options: BrokerCa
         plan.push({ at: sentCount, what: "flood" });
         return;
       }
-      await waitForRoom();
+      await waitForSpace();
       for (const message of messages.flood()) sent.publish(rememberMessage(message));
     },
     "stop-message": () => sent.publish(messages.stop()),
@@ -144,12 +144,12 @@ async function sendAll(harness: Harness, random: SeededRandom, options: BrokerCa
   }
 
   while (sentCount < options.messages || plan.length > 0 || harness.isArmed()) {
-    await waitForRoom();
+    await waitForSpace();
     sent.publish(next());
     const [coming] = plan;
     if (coming !== undefined && sentCount >= coming.at && !harness.isArmed()) {
       plan.shift();
-      options.say?.(`${sentCount} messages, ${harness.judge.posts} POSTs, ${coming.what}`);
+      options.print?.(`${sentCount} messages, ${harness.judge.posts} POSTs, ${coming.what}`);
       await disturb[coming.what]();
       sent.disturbanceCounts.set(coming.what, (sent.disturbanceCounts.get(coming.what) ?? 0) + 1);
     }
@@ -188,7 +188,7 @@ function endsOf(results: readonly Event<"command-result">[]): ReadonlyMap<string
 const isRestore = (id: string) => id.endsWith("/restore");
 
 async function report(harness: Harness, sent: Sent, complaint: string | null, startedAt: number) {
-  const { judge, ledger, lives, publishers, simulator, tap } = harness;
+  const { judge, ledger, runs, publishers, simulator, tap } = harness;
   const { verdict, audit, results, waiting } = await withRunningState(harness.stateFolder, finalRecords);
   const violations: string[] = [
     ...(complaint === null ? [] : [complaint]),
@@ -198,7 +198,7 @@ async function report(harness: Harness, sent: Sent, complaint: string | null, st
       deliveries: tap.deliveries,
       connections: tap.connections,
       published: publishers.acknowledged,
-      workerRuns: lives,
+      workerRuns: runs,
       audit,
       results,
       waiting,

@@ -46,8 +46,8 @@ function* lostMessages({ connections, deliveries, ledger, published }: RunRecord
     const serialsOfConnection = new Set<number>();
     for (const each of deliveries) if (each.connection === connection) serialsOfConnection.add(each.serial);
     const last = [...serialsOfConnection].reduce((a, b) => Math.max(a, b), 0);
-    const { life, protocol } = connection;
-    const place = `connection ${number} (life ${life}, MQTT ${protocol}, granted after ${since}, heard ${last})`;
+    const { run, protocol } = connection;
+    const place = `connection ${number} (life ${run}, MQTT ${protocol}, granted after ${since}, heard ${last})`;
     for (const [serial, acknowledgedAt] of published) {
       const mayExpire = ledger.message(serial)?.mqtt5Properties?.messageExpiryInterval !== undefined;
       if (serial > since && acknowledgedAt < last && !serialsOfConnection.has(serial) && !mayExpire)
@@ -73,21 +73,21 @@ function unitsOf({ ledger }: RunRecords, { serial }: Delivery): number {
 }
 
 function* unitsPerRun(records: RunRecords): Generator<string> {
-  for (const life of records.workerRuns) {
-    const arrived = records.deliveries.filter(({ connection }) => connection.life === life.number);
+  for (const run of records.workerRuns) {
+    const arrived = records.deliveries.filter(({ connection }) => connection.run === run.number);
     const taken = arrived.filter(({ acknowledgedAtMs }) => acknowledgedAtMs !== null);
     const sum = (all: readonly Delivery[]) => all.reduce((total, each) => total + unitsOf(records, each), 0);
     const reportedUnits = records.audit
-      .filter(({ at }) => Date.parse(at) >= life.startMs && Date.parse(at) <= life.endMs)
+      .filter(({ at }) => Date.parse(at) >= run.startMs && Date.parse(at) <= run.endMs)
       .reduce((total, record) => total + handledBy(record), 0);
     if (reportedUnits > sum(arrived))
-      yield `life ${life.number}: ${reportedUnits} units told, ${sum(arrived)} delivered`;
-    const toldWithinMs = FLUSH_MS + Math.max(records.secondMs, life.maxDelayMs);
-    const surelyMs = life.how === "killed" ? life.endMs - toldWithinMs : life.endMs;
+      yield `life ${run.number}: ${reportedUnits} units told, ${sum(arrived)} delivered`;
+    const sentWithinMs = FLUSH_MS + Math.max(records.secondMs, run.maxDelayMs);
+    const surelyMs = run.how === "killed" ? run.endMs - sentWithinMs : run.endMs;
     const certainUnits = sum(taken.filter(({ atMs }) => atMs <= surelyMs));
     if (reportedUnits < certainUnits)
-      yield `life ${life.number} (${life.how}): ${certainUnits} units taken, ${reportedUnits} accepted or told`;
-    if (life.how === "failed") yield `life ${life.number} ended by itself`;
+      yield `life ${run.number} (${run.how}): ${certainUnits} units taken, ${reportedUnits} accepted or told`;
+    if (run.how === "failed") yield `life ${run.number} ended by itself`;
   }
 }
 

@@ -109,9 +109,9 @@ export function createPostJudge(options: {
       addViolation(`${tag} was written more than ${limit.maxPerDay} times`);
 
     const forMs = isRestore ? null : (owner?.unit.forMs ?? null);
-    const held = present(tag);
-    const isOver = promised !== null && !isRestore && isSameValue(held, promised.value);
-    const before = isOver ? [...promised.before, held] : [held];
+    const stored = present(tag);
+    const isOver = promised !== null && !isRestore && isSameValue(stored, promised.value);
+    const before = isOver ? [...promised.before, stored] : [stored];
     state.promised = forMs === null ? null : { id, value, before, dueMs: (sending.get(id) ?? now) + forMs };
   }
 

@@ -7,10 +7,10 @@ import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { FILES } from "./building.ts";
 
-export async function withRunningState<T>(folder: string, look: (store: Store) => Promise<T>): Promise<T> {
+export async function withRunningState<T>(folder: string, inspect: (store: Store) => Promise<T>): Promise<T> {
   const store = await openStore({ folder, clock: systemClock, readOnly: true });
   try {
-    return await look(store);
+    return await inspect(store);
   } finally {
     await store.close();
   }

@@ -13,7 +13,7 @@ export interface Delivery {
 }
 
 export interface Connection {
-  readonly life: number;
+  readonly run: number;
   readonly protocol: number;
   readonly connectedAfter: number;
   subscribedAfter: number | null;
@@ -23,7 +23,7 @@ export interface Connection {
 
 interface TapListener {
   readonly now: () => number;
-  readonly life: () => number;
+  readonly run: () => number;
   readonly lastSerial: () => number;
   delivered(delivery: Delivery): void;
   acknowledged(delivery: Delivery): void;
@@ -92,7 +92,7 @@ const SUBSCRIPTIONS = 2;
 
 function tap(protocolVersion: number, deliveries: Delivery[], listener: TapListener) {
   const connection: Connection = {
-    life: listener.life(),
+    run: listener.run(),
     protocol: protocolVersion,
     connectedAfter: listener.lastSerial(),
     subscribedAfter: null,

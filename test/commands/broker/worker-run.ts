@@ -34,13 +34,13 @@ export function startWorkerRun(options: {
   delays.enable();
   const ended = once(child, "exit").then(([code]) => {
     delays.disable();
-    life.endMs = options.now();
-    life.maxDelayMs = (delays.max / 1e6) * options.clockSpeed.factor;
-    if (life.how === "running") life.how = "failed";
-    if (life.how === "stopped" && code !== 0) life.how = "failed";
+    run.endMs = options.now();
+    run.maxDelayMs = (delays.max / 1e6) * options.clockSpeed.factor;
+    if (run.how === "running") run.how = "failed";
+    if (run.how === "stopped" && code !== 0) run.how = "failed";
   });
   const printed = new Promise<void>((resolve) => child.stdout?.once("data", () => resolve()));
-  const life: WorkerRun = {
+  const run: WorkerRun = {
     number: options.number,
     startMs: options.now(),
     endMs: Number.POSITIVE_INFINITY,
@@ -49,13 +49,13 @@ export function startWorkerRun(options: {
     started: Promise.race([printed, ended]),
     ended,
     kill() {
-      if (life.how !== "running") return;
-      life.how = "killed";
+      if (run.how !== "running") return;
+      run.how = "killed";
       child.kill("SIGKILL");
     },
     async stop() {
-      if (life.how === "running") {
-        life.how = "stopped";
+      if (run.how === "running") {
+        run.how = "stopped";
         child.kill("SIGTERM");
       }
       const overdue = setTimeout(() => child.kill("SIGKILL"), STOP_WITHIN_MS);
@@ -63,5 +63,5 @@ export function startWorkerRun(options: {
       clearTimeout(overdue);
     },
   };
-  return life;
+  return run;
 }

@@ -116,9 +116,7 @@ export const EVENT_FIELDS: {
     ...inWorkerEvent("status reason since"),
     site: at(no("site_id says so"), WORKER_EVENT, "name site"),
   },
-  "gateway-added": {
-    gateway: at(GATEWAY_FIELDS, `${GATEWAY_COLUMNS} gateway_state.gateway_id gateway_state.online`),
-  },
+  "gateway-added": { gateway: at(GATEWAY_FIELDS, `${GATEWAY_COLUMNS} gateway_state.gateway_id gateway_state.online`) },
   "gateway-changed": { gateway: GATEWAY, before: BEFORE },
   "gateway-removed": { gateway: GATEWAY },
   "gateway-online": GATEWAY_STATE,

@@ -14,7 +14,7 @@ export interface Script {
   readonly producerId?: () => number;
   readonly epoch?: number;
   readonly topic?: (name: string) => number;
-  readonly sasl?: { readonly mechanism: string; readonly answer: () => Buffer | "refused" };
+  readonly sasl?: { readonly mechanism: string; readonly reply: () => Buffer | "refused" };
   readonly host?: string;
 }
 
@@ -64,10 +64,10 @@ export async function startScriptedCluster(script: Script = {}) {
         return bytes(int16(code), array(ownMechanism === undefined ? [] : [ownMechanism], string));
       }
       default: {
-        const saslAnswer = script.sasl?.answer() ?? "refused";
-        return saslAnswer === "refused"
+        const saslReply = script.sasl?.reply() ?? "refused";
+        return saslReply === "refused"
           ? bytes(int16(58), string("Authentication failed"), int32(0))
-          : bytes(int16(0), int16(-1), int32(saslAnswer.length), saslAnswer);
+          : bytes(int16(0), int16(-1), int32(saslReply.length), saslReply);
       }
     }
   }
@@ -106,7 +106,7 @@ export async function startScriptedCluster(script: Script = {}) {
     body.readInt16();
     body.readInt32();
     let connectionEnd: "silence" | "cut" | null = null;
-    const topicAnswers = body.readArray(
+    const topicReplies = body.readArray(
       (r) => {
         const topic = r.readString(false);
         const partitions = r.readArray(
@@ -129,7 +129,7 @@ export async function startScriptedCluster(script: Script = {}) {
       false,
       false,
     );
-    return connectionEnd ?? bytes(encodeArray(topicAnswers), int32(0));
+    return connectionEnd ?? bytes(encodeArray(topicReplies), int32(0));
   }
 
   function serve(broker: number): Server {

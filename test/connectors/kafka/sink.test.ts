@@ -415,8 +415,8 @@ function sasl(mechanism: string) {
   return { sasl: { mechanism, username: "plenum", password: { env: "KAFKA_TEST_PASSWORD" } } };
 }
 
-const refusePassword = (mechanism: string): Script => ({ sasl: { mechanism, answer: () => "refused" } });
-const acceptPlain = { sasl: { mechanism: "PLAIN", answer: () => Buffer.alloc(0) } };
+const refusePassword = (mechanism: string): Script => ({ sasl: { mechanism, reply: () => "refused" } });
+const acceptPlain = { sasl: { mechanism: "PLAIN", reply: () => Buffer.alloc(0) } };
 
 describe("authentication at Kafka brokers", () => {
   test("accepts PLAIN, and a wrong password is a ConfigError that does not contain the password", async () => {
@@ -465,8 +465,8 @@ describe("authentication at Kafka brokers", () => {
   });
 
   test("an invalid SCRAM response is a failed authentication, and the process continues", async () => {
-    const answer = () => Buffer.from("no such thing");
-    const { sink } = await setUp({ sasl: { mechanism: "SCRAM-SHA-256", answer: answer } }, sasl("SCRAM-SHA-256"));
+    const reply = () => Buffer.from("no such thing");
+    const { sink } = await setUp({ sasl: { mechanism: "SCRAM-SHA-256", reply } }, sasl("SCRAM-SHA-256"));
     await expectFailure(sink.open(never()), { kind: "config", field: "sasl" });
   });
 });

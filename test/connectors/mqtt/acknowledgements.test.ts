@@ -6,17 +6,17 @@ import { seed } from "../../seed.ts";
 
 interface SentPacket {
   readonly bytes: Buffer;
-  readonly answer: readonly [id: number, reason: number] | null;
+  readonly reply: readonly [id: number, reason: number] | null;
 }
 
 const id = fc.integer({ min: 1, max: 65_535 });
-const encode = (packet: Packet): SentPacket => ({ bytes: generate(packet, { protocolVersion: 5 }), answer: null });
+const encode = (packet: Packet): SentPacket => ({ bytes: generate(packet, { protocolVersion: 5 }), reply: null });
 const puback = fc
   .tuple(id, fc.option(fc.nat(255)), fc.uint8Array({ maxLength: 300 }))
   .map(([number, reason, more]): SentPacket => {
     const properties = reason === null || more.length === 0 ? [] : [...lengthOf(more.length), ...more];
     const packetBody = [number >> 8, number & 0xff, ...(reason === null ? [] : [reason]), ...properties];
-    return { bytes: Buffer.from([0x40, ...lengthOf(packetBody.length), ...packetBody]), answer: [number, reason ?? 0] };
+    return { bytes: Buffer.from([0x40, ...lengthOf(packetBody.length), ...packetBody]), reply: [number, reason ?? 0] };
   });
 const packet = fc.oneof(
   { weight: 4, arbitrary: puback },
@@ -46,7 +46,7 @@ function readInChunks(bytes: Buffer, lengths: readonly number[]) {
     chunk.fill(0xee);
     at = end;
   }
-  return { answers: acknowledgements, left: Buffer.concat(otherBytes) };
+  return { replies: acknowledgements, left: Buffer.concat(otherBytes) };
 }
 
 describe("the parser of MQTT acknowledgements", () => {
@@ -57,9 +57,9 @@ describe("the parser of MQTT acknowledgements", () => {
     });
     fc.assert(
       fc.property(fc.array(packet, { maxLength: 40 }), lengths, (sent, cut) => {
-        const { answers, left } = readInChunks(Buffer.concat(sent.map(({ bytes }) => bytes)), cut);
-        expect(answers).toEqual(sent.flatMap(({ answer }) => (answer === null ? [] : [answer])));
-        expect(left.equals(Buffer.concat(sent.filter(({ answer }) => answer === null).map(({ bytes }) => bytes)))).toBe(
+        const { replies, left } = readInChunks(Buffer.concat(sent.map(({ bytes }) => bytes)), cut);
+        expect(replies).toEqual(sent.flatMap(({ reply }) => (reply === null ? [] : [reply])));
+        expect(left.equals(Buffer.concat(sent.filter(({ reply }) => reply === null).map(({ bytes }) => bytes)))).toBe(
           true,
         );
       }),
@@ -73,6 +73,6 @@ describe("the parser of MQTT acknowledgements", () => {
     ["an acknowledgement that is longer than MQTT allows", [0x40, 0x80, 0x80, 0xc0, 0x01, 0, 7]],
     ["a length field without an end, and all bytes after it", [0x40, 0xff, 0xff, 0xff, 0xff, 1, 0x40, 2, 0, 7]],
   ])("leaves invalid bytes to the MQTT library: %s", (_what, bytes) => {
-    expect(readInChunks(Buffer.from(bytes), [3])).toEqual({ answers: [], left: Buffer.from(bytes) });
+    expect(readInChunks(Buffer.from(bytes), [3])).toEqual({ replies: [], left: Buffer.from(bytes) });
   });
 });

@@ -130,7 +130,7 @@ describe("the detection of a new broker instance after the wall clock was set by
     ["in two runs of the worker on one machine", "9f0e1d2c", "two sinks"],
   ])("reports the same instance %s, and a new instance when the broker was restarted", async (_, boot, sinks) => {
     const now = { wallMs: AT, measuredMs: 5_000, uptimeS: UP_S };
-    const broker = closeAfterTest(await startScriptedBroker(5, (packet) => answerWithUptime(packet, now.uptimeS)));
+    const broker = closeAfterTest(await startScriptedBroker(5, (packet) => replyWithUptime(packet, now.uptimeS)));
     const clock = {
       ...systemClock,
       now: () => now.wallMs,
@@ -165,7 +165,7 @@ describe("the detection of a new broker instance after the wall clock was set by
     }
   });
 
-  function answerWithUptime(packet: Packet, uptimeS: number): readonly Packet[] | undefined {
+  function replyWithUptime(packet: Packet, uptimeS: number): readonly Packet[] | undefined {
     if (packet.cmd === "connect") return [{ cmd: "connack", sessionPresent: true, reasonCode: 0, returnCode: 0 }];
     if (packet.cmd !== "subscribe") return undefined;
     const uptime = { topic: "$SYS/broker/uptime", payload: `${uptimeS} seconds` };

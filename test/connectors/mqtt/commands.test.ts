@@ -10,7 +10,7 @@ import { absent } from "../../real-servers.ts";
 import { closeAfterTest } from "../../test-resources.ts";
 import { contextFor, never } from "../context.ts";
 import { observeInTest } from "./observer.ts";
-import { type AnswerPacket, startScriptedBroker } from "./scripted-broker.ts";
+import { type RespondToPacket, startScriptedBroker } from "./scripted-broker.ts";
 import { startMosquittoInTest } from "./test-sink.ts";
 
 type Protocol = "5" | "3.1.1";
@@ -85,22 +85,22 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
     });
 
     test("the event loop runs between the commands of a burst", async () => {
-      let loopTurn = 0;
+      let tick = 0;
       let isOver = false;
       const count = () => {
-        loopTurn += 1;
+        tick += 1;
         if (!isOver) setImmediate(count);
       };
       count();
       onTestFinished(() => {
         isOver = true;
       });
-      const turns: number[] = [];
-      const recorder = createRecorder(async () => void turns.push(loopTurn));
+      const ticks: number[] = [];
+      const recorder = createRecorder(async () => void ticks.push(tick));
       const { operator } = await startListening(recorder, protocol);
       await Promise.all(Array.from({ length: 200 }, (_, n) => operator.publish("plenum/cmd/main/1/set", `${n}`)));
       await recorder.until(200);
-      expect(new Set(turns).size).toBe(200);
+      expect(new Set(ticks).size).toBe(200);
     });
 
     test("a command that the broker retained is marked as retained", async () => {
@@ -234,11 +234,11 @@ describe.each([4, 5] as const)("the acknowledgement of a command (MQTT protocol 
 
 test("accepts no command after close, even when the broker does not acknowledge the offline status message", async () => {
   const sockets: Socket[] = [];
-  const answerPacket: AnswerPacket = (packet, socket) => {
+  const replyPacket: RespondToPacket = (packet, socket) => {
     if (packet.cmd === "connect") sockets.push(socket);
     return packet.cmd === "publish" && String(packet.payload).includes("offline") ? [] : undefined;
   };
-  const broker = closeAfterTest(await startScriptedBroker(5, answerPacket));
+  const broker = closeAfterTest(await startScriptedBroker(5, replyPacket));
   const config = MqttConfig.parse({ url: broker.url, client_id: "plenum", commands: { enabled: true } });
   const commands = createMqttCommands(config, contextFor("building"));
   const recorder = createRecorder();

@@ -8,15 +8,15 @@ import { valueEvent } from "../../sample-events.ts";
 import { never } from "../context.ts";
 
 function pendingLink() {
-  const answerByTopic = new Map<string, PromiseWithResolvers<void>>();
+  const replyByTopic = new Map<string, PromiseWithResolvers<void>>();
   const link: Pick<BrokerLink, "send"> = {
     send({ topic }, done) {
-      const topicAnswer = Promise.withResolvers<void>();
-      answerByTopic.set(topic, topicAnswer);
-      topicAnswer.promise.then(() => done(null), done);
+      const topicReply = Promise.withResolvers<void>();
+      replyByTopic.set(topic, topicReply);
+      topicReply.promise.then(() => done(null), done);
     },
   };
-  return { link, answerTo: (n: number) => answerByTopic.get(`value/${n}`) ?? Promise.withResolvers<void>() };
+  return { link, replyTo: (n: number) => replyByTopic.get(`value/${n}`) ?? Promise.withResolvers<void>() };
 }
 
 const batch = Array.from({ length: 5 }, (_, n) => valueEvent(n));
@@ -36,20 +36,20 @@ test.each([
   ["the earlier failure first", [1, 3]],
   ["three failures in reverse order", [4, 3, 1]],
 ])("a batch is retried from its first failed event, in whichever order the failures arrive: %s", async (_, told) => {
-  const { link, answerTo } = pendingLink();
+  const { link, replyTo } = pendingLink();
   const receipt = deliverBatch(link, batch, buildMessages, OPTIONS);
-  for (const n of told) answerTo(n).reject(new Retryable(`no answer to ${n}`));
-  for (const n of batch.keys()) answerTo(n).resolve();
+  for (const n of told) replyTo(n).reject(new Retryable(`no answer to ${n}`));
+  for (const n of batch.keys()) replyTo(n).resolve();
   expect(await receipt).toMatchObject({ rejected: [], retry: { from: 1, error: { message: "no answer to 1" } } });
 });
 
 test("a batch settles rejections before the first failure and leaves all later events for a retry", async () => {
-  const { link, answerTo } = pendingLink();
+  const { link, replyTo } = pendingLink();
   const receipt = deliverBatch(link, batch, buildMessages, OPTIONS);
-  answerTo(3).reject(new Rejected("not allowed"));
-  answerTo(0).reject(new Rejected("not allowed either"));
-  answerTo(2).reject(new Retryable("no answer"));
-  for (const n of batch.keys()) answerTo(n).resolve();
+  replyTo(3).reject(new Rejected("not allowed"));
+  replyTo(0).reject(new Rejected("not allowed either"));
+  replyTo(2).reject(new Retryable("no answer"));
+  for (const n of batch.keys()) replyTo(n).resolve();
   expect(await receipt).toMatchObject({ rejected: [{ index: 0, reason: "not allowed either" }], retry: { from: 2 } });
 });
 

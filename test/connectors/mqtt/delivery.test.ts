@@ -7,17 +7,17 @@ import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { closeAfterTest } from "../../test-resources.ts";
 import { never } from "../context.ts";
 import {
-  type AnswerPacket,
   connack,
   isValue,
   puback,
+  type RespondToPacket,
   type ScriptedBroker,
   startScriptedBroker,
 } from "./scripted-broker.ts";
 import { createTestSink, type Settings } from "./test-sink.ts";
 
-async function setUp(answers: AnswerPacket, settings: Settings = {}, version: 4 | 5 = 5) {
-  const broker = closeAfterTest(await startScriptedBroker(version, answers));
+async function setUp(replies: RespondToPacket, settings: Settings = {}, version: 4 | 5 = 5) {
+  const broker = closeAfterTest(await startScriptedBroker(version, replies));
   const protocol = version === 5 ? "5" : "3.1.1";
   return { broker, sink: createTestSink(broker.url, { protocol, ...settings }) };
 }
@@ -31,7 +31,7 @@ async function setUpOpen(...args: Parameters<typeof setUp>) {
 const values = (broker: ScriptedBroker) => broker.came.filter(isValue);
 const batch = Array.from({ length: 8 }, (_, n) => valueEvent(n));
 
-function answerWithReason(nth: number, reasonCode: number): AnswerPacket {
+function replyWithReason(nth: number, reasonCode: number): RespondToPacket {
   let valueIndex = -1;
   return (packet) => {
     if (!isValue(packet)) return undefined;
@@ -40,9 +40,9 @@ function answerWithReason(nth: number, reasonCode: number): AnswerPacket {
   };
 }
 
-const forbidPublishing: AnswerPacket = (packet) => (packet.cmd === "publish" ? [puback(packet, 135)] : undefined);
+const forbidPublishing: RespondToPacket = (packet) => (packet.cmd === "publish" ? [puback(packet, 135)] : undefined);
 
-const endConnectionAtValue: AnswerPacket = (packet, socket) => {
+const endConnectionAtValue: RespondToPacket = (packet, socket) => {
   if (!isValue(packet)) return undefined;
   setImmediate(() => socket.destroy());
   return [];
@@ -50,7 +50,7 @@ const endConnectionAtValue: AnswerPacket = (packet, socket) => {
 
 describe("the reason code with which a broker acknowledges a message", () => {
   test.each([135, 144, 149, 153])("code %i rejects this event, and the other events are delivered", async (code) => {
-    const { broker, sink } = await setUpOpen(answerWithReason(2, code));
+    const { broker, sink } = await setUpOpen(replyWithReason(2, code));
     const receipt = await sink.write(batch, never());
     expect(receipt).toEqual({ rejected: [{ index: 2, reason: expect.stringContaining(String(code)) }] });
     expect(values(broker)).toHaveLength(batch.length);
@@ -62,7 +62,7 @@ describe("the reason code with which a broker acknowledges a message", () => {
     [151, Throttled],
     [255, Retryable],
   ])("code %i leaves this and all later events for a retry and keeps the connection", async (code, failure) => {
-    const { broker, sink } = await setUpOpen(answerWithReason(2, code));
+    const { broker, sink } = await setUpOpen(replyWithReason(2, code));
     const { rejected, retry } = await sink.write(batch, never());
     expect(retry).toMatchObject({ from: 2, error: { message: expect.stringContaining(String(code)) } });
     expect(retry?.error).toBeInstanceOf(failure);
@@ -72,7 +72,7 @@ describe("the reason code with which a broker acknowledges a message", () => {
   });
 
   test.each([0, 1, 2, 16, 17, 24, 127])("code %i accepts the event", async (code) => {
-    const { broker, sink } = await setUpOpen(answerWithReason(2, code));
+    const { broker, sink } = await setUpOpen(replyWithReason(2, code));
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
     expect(values(broker), "on the same connection, each once").toHaveLength(batch.length);
     expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
@@ -185,7 +185,7 @@ describe("a lost connection to the MQTT broker", () => {
 });
 
 describe("limits that the MQTT broker announces", () => {
-  const limited = (properties: Record<string, unknown>): AnswerPacket => {
+  const limited = (properties: Record<string, unknown>): RespondToPacket => {
     return (packet) => (packet.cmd === "connect" ? [{ ...connack(5, 0), properties } as Packet] : undefined);
   };
 
@@ -266,7 +266,7 @@ describe("connecting to an MQTT broker", () => {
     ["responds with a CONNACK of MQTT 3.1.1", (socket: Socket) => void socket.end(Buffer.from([0x20, 2, 0, 1]))],
     ["resets the connection", (socket: Socket) => void socket.resetAndDestroy()],
   ])("fails with advice to set protocol when a broker knows only MQTT 3.1.1 and %s", async (_, refuse) => {
-    const refuseMqtt5: AnswerPacket = (packet, socket) => {
+    const refuseMqtt5: RespondToPacket = (packet, socket) => {
       if (packet.cmd !== "connect" || packet.protocolVersion !== 5) return undefined;
       refuse(socket);
       return [];
@@ -301,18 +301,18 @@ describe("connecting to an MQTT broker", () => {
   });
 });
 
-function gathering(): AnswerPacket {
-  const heldAnswers: Packet[] = [];
+function gathering(): RespondToPacket {
+  const heldReplies: Packet[] = [];
   let isUnconfirmed = false;
   let came = 0;
   return (packet) => {
     if (!isValue(packet) && packet.cmd !== "pingreq") return undefined;
-    heldAnswers.push(packet.cmd === "pingreq" ? { cmd: "pingresp" } : puback(packet));
+    heldReplies.push(packet.cmd === "pingreq" ? { cmd: "pingresp" } : puback(packet));
     came += 1;
     const confirms = packet.cmd === "pingreq" || came === batch.length + 2;
     if (isUnconfirmed && !confirms) return [];
     isUnconfirmed = true;
-    return heldAnswers.splice(0);
+    return heldReplies.splice(0);
   };
 }
 
@@ -346,7 +346,7 @@ describe("the probe of the MQTT sink", () => {
   test("fails at a broker that forbids publishing or acknowledges no message", async () => {
     const forbidding = await setUp(forbidPublishing);
     await expect(forbidding.sink.probe?.(never())).rejects.toMatchObject({ kind: "config", reason: "forbidden" });
-    const ignorePublishing: AnswerPacket = ({ cmd }) => (cmd === "publish" ? [] : undefined);
+    const ignorePublishing: RespondToPacket = ({ cmd }) => (cmd === "publish" ? [] : undefined);
     const silentBroker = await setUp(ignorePublishing, { publish_deadline: "200ms" });
     await expect(silentBroker.sink.probe?.(never())).rejects.toMatchObject({ kind: "retryable" });
   });

@@ -86,9 +86,9 @@ describe("a PUBLISH packet built without the MQTT library", () => {
   });
 
   test("is sent in one socket write with all other packets of the same event-loop tick, in order", async () => {
-    const turns = fc.array(fc.array(message, { maxLength: 12 }), { maxLength: 6 });
+    const ticks = fc.array(fc.array(message, { maxLength: 12 }), { maxLength: 6 });
     await fc.assert(
-      fc.asyncProperty(turns, version, async (all, spoken) => {
+      fc.asyncProperty(ticks, version, async (all, spoken) => {
         const writes: Buffer[] = [];
         const writeCallbacks: ((error?: Error | null) => void)[] = [];
         const publisher = createPublisher(
@@ -101,16 +101,16 @@ describe("a PUBLISH packet built without the MQTT library", () => {
           },
           spoken,
         );
-        for (const turnMessages of all) {
+        for (const tickMessages of all) {
           const writesBefore = writes.length;
-          for (const [n, each] of turnMessages.entries()) publisher.bufferMessage(each, n + 1);
+          for (const [n, each] of tickMessages.entries()) publisher.bufferMessage(each, n + 1);
           await new Promise((resolve) => setImmediate(resolve));
-          const expectedBytes = Buffer.concat(turnMessages.map((each, n) => byLibrary(each, n + 1, spoken)));
-          const isSmall = turnMessages.reduce((sum, each) => sum + computeMaxPacketBytes(each), 0) <= 65_536;
-          if (isSmall) expect(writes.length - writesBefore).toBe(turnMessages.length === 0 ? 0 : 1);
+          const expectedBytes = Buffer.concat(tickMessages.map((each, n) => byLibrary(each, n + 1, spoken)));
+          const isSmall = tickMessages.reduce((sum, each) => sum + computeMaxPacketBytes(each), 0) <= 65_536;
+          if (isSmall) expect(writes.length - writesBefore).toBe(tickMessages.length === 0 ? 0 : 1);
           expect(Buffer.concat(writes.slice(writesBefore)).equals(expectedBytes)).toBe(true);
         }
-        const allBytes = Buffer.concat(all.flatMap((turn) => turn.map((each, n) => byLibrary(each, n + 1, spoken))));
+        const allBytes = Buffer.concat(all.flatMap((tick) => tick.map((each, n) => byLibrary(each, n + 1, spoken))));
         expect(Buffer.concat(writes).equals(allBytes)).toBe(true);
         for (const writeCallback of writeCallbacks) writeCallback(null);
       }),

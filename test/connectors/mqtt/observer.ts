@@ -16,14 +16,14 @@ export async function observe(url: string, filters: string | string[] = "#", opt
   const client = await connectAsync(url, { protocolVersion: 5, reconnectPeriod: 0, ...options });
   const heardMessages: HeardMessage[] = [];
   const schemaProblems: string[] = [];
-  const pendingLooks = new Set<() => void>();
+  const pendingChecks = new Set<() => void>();
   client.on("message", (topic, payload, packet) => {
     const payloadText = payload.toString();
     heardMessages.push({ topic, text: payloadText, json: parseObject(payloadText), retained: packet.retain, packet });
     const isJsonOfPlenum = packet.properties?.contentType?.endsWith("json") === true && payloadText !== "";
     const schemaProblem = isJsonOfPlenum ? findSchemaProblem(payloadText) : null;
     if (schemaProblem !== null) schemaProblems.push(`${topic}: ${schemaProblem}`);
-    for (const pendingLook of pendingLooks) pendingLook();
+    for (const pendingCheck of pendingChecks) pendingCheck();
   });
   if (filters.length > 0) await client.subscribeAsync(filters, { qos: 1 });
   return {
@@ -32,9 +32,9 @@ export async function observe(url: string, filters: string | string[] = "#", opt
       return new Promise<HeardMessage>((resolve, reject) => {
         const settle = () => {
           clearTimeout(timer);
-          pendingLooks.delete(lookForMessage);
+          pendingChecks.delete(checkMessages);
         };
-        const lookForMessage = () => {
+        const checkMessages = () => {
           const foundMessage = heardMessages.find(matches);
           if (foundMessage === undefined) return;
           settle();
@@ -44,8 +44,8 @@ export async function observe(url: string, filters: string | string[] = "#", opt
           settle();
           reject(new Error(`not heard within ${withinMs} ms; topics: ${heardMessages.map((h) => h.topic).join(" ")}`));
         }, withinMs);
-        pendingLooks.add(lookForMessage);
-        lookForMessage();
+        pendingChecks.add(checkMessages);
+        checkMessages();
       });
     },
     publish: (topic: string, payload: string, publishOptions: IClientPublishOptions = {}) =>

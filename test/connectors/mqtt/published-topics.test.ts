@@ -15,7 +15,7 @@ import { closeAfterTest } from "../../test-resources.ts";
 import { contextFor, never } from "../context.ts";
 import { createNamedBuilding } from "./named-building.ts";
 import { observeInTest } from "./observer.ts";
-import { type AnswerPacket, startScriptedBroker } from "./scripted-broker.ts";
+import { type RespondToPacket, startScriptedBroker } from "./scripted-broker.ts";
 import { type Settings, startMosquittoInTest } from "./test-sink.ts";
 
 /** Sinks over one state, as a worker that restarts. */
@@ -45,7 +45,7 @@ function createWorker(url: string, building: ReturnType<typeof createNamedBuildi
 
 async function setUp(settings: Settings = {}) {
   const retained = new Map<string, string>();
-  const recordRetained: AnswerPacket = (packet) => {
+  const recordRetained: RespondToPacket = (packet) => {
     if (packet.cmd === "publish" && packet.retain) {
       if (packet.payload.length === 0) retained.delete(packet.topic);
       else retained.set(packet.topic, packet.payload.toString());

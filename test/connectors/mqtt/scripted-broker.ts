@@ -5,22 +5,22 @@ import { closeServer } from "./cutting-proxy.ts";
 
 export type ScriptedBroker = Awaited<ReturnType<typeof startScriptedBroker>>;
 
-export type AnswerPacket = (packet: Packet, socket: Socket) => readonly Packet[] | undefined;
+export type RespondToPacket = (packet: Packet, socket: Socket) => readonly Packet[] | undefined;
 
-export async function startScriptedBroker(protocolVersion: 4 | 5, answers: AnswerPacket, port = 0) {
+export async function startScriptedBroker(protocolVersion: 4 | 5, replies: RespondToPacket, port = 0) {
   const came: Packet[] = [];
   const sockets = new Set<Socket>();
-  const pendingLooks = new Set<() => void>();
+  const pendingChecks = new Set<() => void>();
   const server = createServer((socket) => {
     sockets.add(socket);
     socket.on("error", () => socket.destroy());
     const parser = createParser({ protocolVersion });
     parser.on("packet", (packet) => {
       came.push(packet);
-      for (const answerPacket of answers(packet, socket) ?? answerAsUsual(packet, protocolVersion)) {
-        if (socket.writable) writeToStream(answerPacket, socket, { protocolVersion });
+      for (const replyPacket of replies(packet, socket) ?? defaultReply(packet, protocolVersion)) {
+        if (socket.writable) writeToStream(replyPacket, socket, { protocolVersion });
       }
-      for (const pendingLook of pendingLooks) pendingLook();
+      for (const pendingCheck of pendingChecks) pendingCheck();
     });
     parser.on("error", () => socket.destroy());
     socket.on("data", (data) => parser.parse(data));
@@ -33,14 +33,14 @@ export async function startScriptedBroker(protocolVersion: 4 | 5, answers: Answe
     came: came as readonly Packet[],
     until(cmd: Packet["cmd"], count = 1) {
       return new Promise<readonly Packet[]>((resolve) => {
-        const lookForPackets = () => {
+        const checkPackets = () => {
           const foundPackets = came.filter((packet) => packet.cmd === cmd);
           if (foundPackets.length < count) return;
-          pendingLooks.delete(lookForPackets);
+          pendingChecks.delete(checkPackets);
           resolve(foundPackets);
         };
-        pendingLooks.add(lookForPackets);
-        lookForPackets();
+        pendingChecks.add(checkPackets);
+        checkPackets();
       });
     },
     send(packet: Packet) {
@@ -53,7 +53,7 @@ export async function startScriptedBroker(protocolVersion: 4 | 5, answers: Answe
   };
 }
 
-function answerAsUsual(packet: Packet, protocolVersion: 4 | 5): readonly Packet[] {
+function defaultReply(packet: Packet, protocolVersion: 4 | 5): readonly Packet[] {
   switch (packet.cmd) {
     case "connect":
       return [connack(protocolVersion, 0)];

@@ -149,12 +149,12 @@ describe.skipIf(absent("mosquitto"))("the MQTT sink with Mosquitto as the broker
   test("publishes a command's acceptance and its result on topics of the tag and on the response topic", async () => {
     const { observer, sink } = await setUp(["plenum/main/1/tag/#", "answers/#", "plenum/cmd/#"]);
     const correlation = Buffer.from([0, 255, 7]).toString("base64");
-    const buildAnswer = <K extends "command-accepted" | "command-result">(kind: K, replyTo: string) => {
+    const buildReply = <K extends "command-accepted" | "command-result">(kind: K, replyTo: string) => {
       const sample = sampleEvent(kind, { siteid: "1" }, replyTo);
       return { ...sample, data: { ...sample.data, replyTo, correlation } };
     };
     const batch = (["command-accepted", "command-result"] as const).flatMap((kind) =>
-      ["plenum/cmd/main/10042/set", "answers/42"].map((replyTo) => buildAnswer(kind, replyTo)),
+      ["plenum/cmd/main/10042/set", "answers/42"].map((replyTo) => buildReply(kind, replyTo)),
     );
     await sink.write(batch, never());
     const result = await observer.until(({ topic }) => topic === "answers/42");

@@ -1,7 +1,7 @@
 import type { Packet } from "mqtt-packet";
 import { expect, test, vi } from "vitest";
 import type { Sink } from "#src/core/connector.ts";
-import { openDispatcherHarness } from "../../delivery/dispatcher-harness.ts";
+import { openDispatcher } from "../../delivery/dispatcher-harness.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { closeAfterTest, disposeAfterTest } from "../../test-resources.ts";
 import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
@@ -34,7 +34,7 @@ async function acknowledge(
 }
 
 test("delivers each event once over one connection to a broker that needs 8 s per message", async () => {
-  const harness = disposeAfterTest(await openDispatcherHarness());
+  const harness = disposeAfterTest(await openDispatcher());
   const { clock, store } = harness;
   const far = await setUp(clock);
   const dispatcher = harness.dispatcher({ broker: far.sink }, { replay_after_restart: "0s" });

@@ -40,23 +40,23 @@ describe.each(["plain", "delta"] as const)("an interrupted Parquet sink with tab
     let requests = 0;
     for (let at = 1; at < 1_000; at += 1 + Math.floor(STRIDE * stride())) {
       s3.objects.clear();
-      s3.asked.length = 0;
+      s3.requests.length = 0;
       const random = seededRandom(seed + at);
       const batch = () => 1 + Math.floor(random() * 9);
       const engine = createEngine(config);
       engine.log.push(...story());
       let isCut = false;
       s3.fault = () => {
-        if (s3.asked.length !== at) return null;
+        if (s3.requests.length !== at) return null;
         isCut = true;
         return random() < 0.5 ? "cut" : "cut afterwards";
       };
       await deliver(engine, batch).catch(() => undefined);
       if (!isCut) break;
       requests = at;
-      s3.asked.length = 0;
+      s3.requests.length = 0;
       const again = 1 + Math.floor(random() * 30);
-      s3.fault = () => (s3.asked.length === again ? (random() < 0.5 ? "cut" : "cut afterwards") : null);
+      s3.fault = () => (s3.requests.length === again ? (random() < 0.5 ? "cut" : "cut afterwards") : null);
       engine.kill();
       await deliver(engine, batch).catch(() => engine.kill());
       s3.fault = () => null;

@@ -109,7 +109,7 @@ describe("a commit of the Parquet sink to several Delta tables", () => {
     engine.log.push(...events);
     s3.fault = ({ method, key }) => (method === "PUT" && key.startsWith("worker_event/date=") ? "cut" : null);
     await expect(engine.offer(10)).rejects.toThrow();
-    const puts = () => s3.asked.filter((asked) => /^PUT value\/date=/.test(asked)).length;
+    const puts = () => s3.requests.filter((asked) => /^PUT value\/date=/.test(asked)).length;
     expect(puts()).toBe(1);
     s3.fault = () => null;
     engine.kill();
@@ -127,10 +127,10 @@ describe("a commit of the Parquet sink to several Delta tables", () => {
     await expect(engine.offer(10)).rejects.toThrow();
     const [before = ""] = [...s3.objects.keys()].filter((key) => key.startsWith("value/date="));
     s3.fault = () => null;
-    s3.asked.length = 0;
+    s3.requests.length = 0;
     engine.dropped.add(1);
     await engine.deliver(valueEvent(3));
-    expect(s3.asked.filter((asked) => asked === `PUT ${before}`)).toEqual([]);
+    expect(s3.requests.filter((asked) => asked === `PUT ${before}`)).toEqual([]);
     expect(s3.objects.has(before)).toBe(false);
   });
 });

@@ -119,17 +119,17 @@ export function createEngine(
 }
 
 /** Counts the turns of the event loop while asynchronous work runs. */
-export async function countLoopTurns(work: () => Promise<unknown>): Promise<number> {
-  let turns = 0;
+export async function countLoopTicks(work: () => Promise<unknown>): Promise<number> {
+  let ticks = 0;
   let isDone = false;
   const count = () => {
-    turns += 1;
+    ticks += 1;
     if (!isDone) setImmediate(count);
   };
   setImmediate(count);
   await work();
   isDone = true;
-  return turns;
+  return ticks;
 }
 
 export function createFolderEngine(config: Record<string, unknown> = {}) {

@@ -4,7 +4,7 @@ import { readTableRows } from "#connectors/parquet/partition-files.ts";
 import { createColumnarRows, createRowSorter, sortDistinctRows } from "#connectors/parquet/rows-to-columns.ts";
 import { TAG_VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { never } from "../context.ts";
-import { countLoopTurns } from "./engine.ts";
+import { countLoopTicks } from "./engine.ts";
 
 afterEach(() => void vi.restoreAllMocks());
 
@@ -25,14 +25,14 @@ function filled(rows: number) {
 
 let nowMs = performance.now();
 
-async function turnsDuring(work: () => Promise<unknown>): Promise<number> {
+async function ticksDuring(work: () => Promise<unknown>): Promise<number> {
   vi.spyOn(performance, "now").mockImplementation(() => {
     nowMs += 10;
     return nowMs;
   });
-  const turns = await countLoopTurns(work);
+  const ticks = await countLoopTicks(work);
   vi.restoreAllMocks();
-  return turns;
+  return ticks;
 }
 
 const allRows = (count: number) => Uint32Array.from({ length: count }, (_, row) => row);
@@ -45,16 +45,16 @@ test("reading, sorting and writing files yields to the event loop", async () => 
   const encode = async () => {
     bytes = await encodeParquet(columns, allRows(ROWS));
   };
-  expect(await turnsDuring(encode)).toBeGreaterThanOrEqual(parts);
-  const decodingTurns = await turnsDuring(() => readParquetRows(bytes, createColumnarRows(TAG_VALUE_TABLE), "x"));
-  expect(decodingTurns).toBeGreaterThanOrEqual(parts);
+  expect(await ticksDuring(encode)).toBeGreaterThanOrEqual(parts);
+  const decodingTicks = await ticksDuring(() => readParquetRows(bytes, createColumnarRows(TAG_VALUE_TABLE), "x"));
+  expect(decodingTicks).toBeGreaterThanOrEqual(parts);
   const read = () => readTableRows(TAG_VALUE_TABLE, ["x"], { location: "lake", readFile: async () => bytes }, never());
-  expect(await turnsDuring(read), "with copied rows").toBeGreaterThanOrEqual(decodingTurns + ROWS / 1_000 - 1);
-  expect(await turnsDuring(() => sortDistinctRows(columns))).toBeGreaterThanOrEqual(ROWS / 1_000);
+  expect(await ticksDuring(read), "with copied rows").toBeGreaterThanOrEqual(decodingTicks + ROWS / 1_000 - 1);
+  expect(await ticksDuring(() => sortDistinctRows(columns))).toBeGreaterThanOrEqual(ROWS / 1_000);
   const descending = allRows(ROWS).toReversed();
-  expect(await turnsDuring(() => createRowSorter(columns)([...descending]))).toBeGreaterThanOrEqual(ROWS / 1_000);
+  expect(await ticksDuring(() => createRowSorter(columns)([...descending]))).toBeGreaterThanOrEqual(ROWS / 1_000);
   const files = Array.from({ length: 10 }, () => ({ bytes, name: "x" }));
-  expect(await turnsDuring(() => concatenateParquet(TAG_VALUE_TABLE, files))).toBeGreaterThanOrEqual(10 * groups);
+  expect(await ticksDuring(() => concatenateParquet(TAG_VALUE_TABLE, files))).toBeGreaterThanOrEqual(10 * groups);
 });
 
 test("a file joined from several files has the rows and statistics of all its sources", async () => {
@@ -67,9 +67,9 @@ test("a file joined from several files has the rows and statistics of all its so
   const read = createColumnarRows(TAG_VALUE_TABLE);
   await readParquetRows(joined?.bytes ?? new Uint8Array(), read, "x");
   expect(read.length).toBe(8);
-  const place = TAG_VALUE_TABLE.columns.findIndex(({ name }) => name === "time");
-  expect([...Array(8).keys()].map((row) => read.getCell(place, row))).toEqual([0, 1, 2, 0, 1, 2, 3, 4]);
-  expect(joined?.bounds[place]).toEqual({ min: 0, max: 4, nulls: 0 });
+  const index = TAG_VALUE_TABLE.columns.findIndex(({ name }) => name === "time");
+  expect([...Array(8).keys()].map((row) => read.getCell(index, row))).toEqual([0, 1, 2, 0, 1, 2, 3, 4]);
+  expect(joined?.bounds[index]).toEqual({ min: 0, max: 4, nulls: 0 });
   const value = TAG_VALUE_TABLE.columns.findIndex(({ name }) => name === "value_number");
   expect(joined?.bounds[value]).toEqual({ min: null, max: null, nulls: 8 });
   const other = { ...TAG_VALUE_TABLE, columns: TAG_VALUE_TABLE.columns.slice(1) };

@@ -237,19 +237,19 @@ describe("the configuration of the Parquet sink", () => {
   test("the configuration of the Parquet sink detects two sinks that write the same tables", () => {
     const shared = (one: object, other: object) =>
       findSharedTables(ParquetConfig.parse(one), ParquetConfig.parse(other));
-    const place = (more: object) => ({ s3: { bucket: "lake", prefix: "a", ...KEYS, ...more } });
+    const index = (more: object) => ({ s3: { bucket: "lake", prefix: "a", ...KEYS, ...more } });
     expect(shared({ folder: "/lake" }, { folder: "/other" })).toBeNull();
-    expect(shared({ folder: "/lake" }, place({}))).toBeNull();
+    expect(shared({ folder: "/lake" }, index({}))).toBeNull();
     expect(shared({ folder: "/lake" }, { folder: "/lake/" })).toEqual({
       path: ["folder"],
       consequence: "write the same tables: give one of them another folder",
     });
-    expect(shared(place({}), place({ prefix: "/a/" }))).toEqual({
+    expect(shared(index({}), index({ prefix: "/a/" }))).toEqual({
       path: ["s3", "prefix"],
       consequence: "write the same tables: give one of them another s3.prefix",
     });
     for (const more of [{ prefix: "b" }, { bucket: "other" }, { region: "eu-north-1" }])
-      expect(shared(place({}), place(more)), JSON.stringify(more)).toBeNull();
+      expect(shared(index({}), index(more)), JSON.stringify(more)).toBeNull();
     const delta = { folder: "/lake", table_format: "delta" };
     expect(shared(delta, delta)).toMatchObject({ allowsDistinctFilters: true });
     expect(shared(delta, { folder: "/lake" })).not.toHaveProperty("allowsDistinctFilters");

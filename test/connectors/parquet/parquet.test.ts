@@ -91,10 +91,7 @@ describe.each(FORMATS)("the files that the Parquet sink writes with table_format
     ]);
     const history = "value_number, epoch_us(observed_at) AS seen";
     expect(await rowsIn(folder, "history", history, "ORDER BY time")).toEqual(
-      [20.5, null, 21].map((value_number) => ({
-        value_number,
-        seen: String(Date.parse(committedAt(4)) * 1_000),
-      })),
+      [20.5, null, 21].map((value_number) => ({ value_number, seen: String(Date.parse(committedAt(4)) * 1_000) })),
     );
     expect(filesIn(folder)).toContainEqual(
       expect.stringMatching(
@@ -134,10 +131,7 @@ describe.each(FORMATS)("the files that the Parquet sink writes with table_format
     const { engine, folder } = createFolderEngine({ table_format });
     const sites = ["a/b=c %", "..", "none", "ö"];
     await engine.deliver(
-      ...AWKWARD_TEXTS.map((text, n) => ({
-        ...valueEvent(n),
-        data: { ...valueEvent(n).data, behindGateway: text },
-      })),
+      ...AWKWARD_TEXTS.map((text, n) => ({ ...valueEvent(n), data: { ...valueEvent(n).data, behindGateway: text } })),
       ...sites.map((siteid, n) => ({ ...valueEvent(100 + n), siteid })),
     );
     const rows = await rowsIn(folder, "value", "behind_gateway, site_id, site::VARCHAR AS site", "ORDER BY time");
@@ -206,9 +200,7 @@ describe.each(FORMATS)("commits of the Parquet sink with table_format %s", (tabl
 describe.each(FORMATS)("a finalized day with table_format %s", (table_format) => {
   test("a finalized day has one sorted file per table, and a manifest that lists these files", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
-    for (let n = 0; n < 4; n++) {
-      await engine.deliver(...values(10, 10 * n), sampleEvent("alarm-changed", {}, n));
-    }
+    for (let n = 0; n < 4; n++) await engine.deliver(...values(10, 10 * n), sampleEvent("alarm-changed", {}, n));
     engine.log.push(valueEvent(99), daySealed(1), valueEvent(100));
     await engine.offer(100);
     expect(engine.cursor).toBe(engine.log.length);

@@ -9,7 +9,7 @@ export interface S3Server {
   readonly url: string;
   readonly port: number;
   readonly objects: Map<string, Buffer>;
-  readonly asked: string[];
+  readonly requests: string[];
   fault: (request: { readonly method: string; readonly key: string }) => Fault | null;
   now: () => number;
   dump(folder: string): void;
@@ -47,13 +47,13 @@ const PAGE = 7;
 
 export async function startS3(): Promise<S3Server> {
   const objects = new Map<string, Buffer>();
-  const asked: string[] = [];
+  const requests: string[] = [];
   const sockets = new Set<Socket>();
   let server: Server | null = null;
   let port = 0;
   const s3: S3Server = {
     objects,
-    asked,
+    requests,
     fault: () => null,
     now: () => Date.now(),
     get url() {
@@ -105,13 +105,11 @@ export async function startS3(): Promise<S3Server> {
     if (status !== 200) return void refuse(status, code);
     const { bucket, key, query } = addressOf(request);
     const method = request.method ?? "";
-    asked.push(`${method} ${key === "" ? `list ${query.get("prefix")}` : key}`);
+    requests.push(`${method} ${key === "" ? `list ${query.get("prefix")}` : key}`);
     const fault = s3.fault({ method, key });
     if (fault === "stall") return;
     if (fault === "cut") return void request.socket.destroy();
-    if (fault !== null && fault !== "cut afterwards") {
-      return void refuse(fault.status, fault.code, fault.headers);
-    }
+    if (fault !== null && fault !== "cut afterwards") return void refuse(fault.status, fault.code, fault.headers);
     if (bucket !== BUCKET) return void refuse(404, "NoSuchBucket");
     const operationResult = carriedOut(method, key, query, request, body);
     if (fault === "cut afterwards") return void request.socket.destroy();
@@ -201,14 +199,14 @@ function listing(objects: ReadonlyMap<string, Buffer>, query: URLSearchParams): 
   const all = [...objects.keys()]
     .filter((key) => key.startsWith(prefix) && Buffer.compare(Buffer.from(key), Buffer.from(after)) > 0)
     .sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
-  const shownAs = (key: string) => encodeURIComponent(key).replaceAll("%2F", "/").replaceAll("%20", "+");
+  const encodedKey = (key: string) => encodeURIComponent(key).replaceAll("%2F", "/").replaceAll("%20", "+");
   if (query.get("delimiter") === "/") {
     const keySuffixes = all.map((key) => key.slice(prefix.length)).filter((rest) => rest.includes("/"));
     const names = [...new Set(keySuffixes.map((rest) => `${prefix}${rest.slice(0, rest.indexOf("/"))}/`))];
     const left = names.filter((name) => name > after || after === "");
     const shown = left
       .slice(0, keysMax)
-      .map((name) => `<CommonPrefixes><Prefix>${shownAs(name)}</Prefix></CommonPrefixes>`);
+      .map((name) => `<CommonPrefixes><Prefix>${encodedKey(name)}</Prefix></CommonPrefixes>`);
     const isCutHere = left.length > keysMax;
     const token = isCutHere ? `<NextContinuationToken>${left[keysMax - 1]}</NextContinuationToken>` : "";
     return `<?xml version="1.0"?><ListBucketResult><IsTruncated>${isCutHere}</IsTruncated>${token}${shown.join("")}</ListBucketResult>`;
@@ -216,7 +214,7 @@ function listing(objects: ReadonlyMap<string, Buffer>, query: URLSearchParams): 
   const page = all.slice(0, keysMax);
   const isCut = all.length > keysMax;
   const contents = page.map((key) => {
-    const shown = shownAs(key);
+    const shown = encodedKey(key);
     return `<Contents><Key>${shown}</Key><Size>${objects.get(key)?.length}</Size></Contents>`;
   });
   const next = isCut ? `<NextContinuationToken>${page.at(-1)}</NextContinuationToken>` : "";

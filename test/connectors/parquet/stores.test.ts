@@ -180,9 +180,7 @@ describe("the folder store", () => {
 describe("the S3 store", () => {
   test("the S3 store sends valid signatures with the bucket in the host name, with a session token and through a proxy", async () => {
     const s3 = await openS3();
-    const proxy = await startConnectProxy({
-      hosts: { [`lake.localhost:${s3.port}`]: `127.0.0.1:${s3.port}` },
-    });
+    const proxy = await startConnectProxy({ hosts: { [`lake.localhost:${s3.port}`]: `127.0.0.1:${s3.port}` } });
     process.env.PLENUM_TEST_S3_TOKEN = "token/with+signs==";
     const store = s3Store(s3, {
       endpoint: `http://localhost:${s3.port}`,
@@ -193,7 +191,7 @@ describe("the S3 store", () => {
     });
     await store.put("a/b c.txt", bytes("x"), never());
     expect(await store.list("a", never())).toEqual([{ key: "a/b c.txt", bytes: 1 }]);
-    expect(proxy.asked.map(({ authority }) => authority)).toContain(`lake.localhost:${s3.port}`);
+    expect(proxy.requests.map(({ authority }) => authority)).toContain(`lake.localhost:${s3.port}`);
     expect([...s3.objects.keys()]).toEqual(["a/b c.txt"]);
   });
 
@@ -256,9 +254,9 @@ describe("the S3 store", () => {
     ["a refused get", (store: ObjectStore) => store.get("a", never()), 403, /answered 403 \(AccessDenied\)/],
     ["a refused put", (store: ObjectStore) => store.put("a", bytes("x"), never()), 403, /\(AccessDenied\)/],
     ["a put", (store: ObjectStore) => store.put("a", bytes("x"), never()), 200, /not as a storage/],
-  ] as const)("the S3 store stops reading an endless response to %s", async (_what, ask, status, words) => {
+  ] as const)("the S3 store stops reading an endless response to %s", async (_what, query, status, words) => {
     const endless = await startEndless(status);
-    const failure = await ask(s3Store(endless)).catch((error: unknown) => error);
+    const failure = await query(s3Store(endless)).catch((error: unknown) => error);
     expect(errorText(failure)).toMatch(words);
     expect(endless.sent()).toBeLessThan(32 * 1024 ** 2);
   });
@@ -300,9 +298,9 @@ async function startEndless(status: number, headers: Record<string, string> = {}
   return { ...answering, sent: () => sent };
 }
 
-async function startAnswering(answer: (response: ServerResponse) => void) {
+async function startAnswering(reply: (response: ServerResponse) => void) {
   const answering = createServer((request, response) => {
-    request.resume().on("end", () => answer(response));
+    request.resume().on("end", () => reply(response));
   });
   onTestFinished(() => void answering.close().closeAllConnections());
   await new Promise<void>((resolve) => answering.listen(0, "127.0.0.1", resolve));

@@ -34,7 +34,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
     delete process.env.PG_TEST_PASSWORD;
   });
 
-  async function troubleOf(work: Promise<unknown> = Promise.resolve()): Promise<string> {
+  async function failureOf(work: Promise<unknown> = Promise.resolve()): Promise<string> {
     const text = await failureText(work);
     expect(text).not.toContain(PASSWORD);
     return text;
@@ -42,14 +42,14 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
 
   async function opening(database: Database, options: Readonly<Record<string, unknown>> = {}): Promise<string> {
     const sink = sinkIn(database, options);
-    const said = await troubleOf(sink.open(never()));
-    expect(await troubleOf(sink.probe?.(never()))).toBe(said);
+    const said = await failureOf(sink.open(never()));
+    expect(await failureOf(sink.probe?.(never()))).toBe(said);
     return said;
   }
 
   async function role(database: Database, grants = ""): Promise<string> {
     const name = `${database.name}_role`;
-    await database.ask(`create role ${name} login password '${PASSWORD}'; ${grants.replaceAll("{role}", name)}`);
+    await database.query(`create role ${name} login password '${PASSWORD}'; ${grants.replaceAll("{role}", name)}`);
     return name;
   }
 
@@ -63,7 +63,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
     expect(await opening(database, { user })).toBe(
       `config: ${here()} asks for a password. Give the password of the role ${user}.`,
     );
-    await database.ask(`alter role ${user} password 'another'`);
+    await database.query(`alter role ${user} password 'another'`);
     expect(await opening(database, { user, password })).toBe(
       `config: ${here()} does not accept the password: password authentication failed for user "${user}" (28P01). Check the password of the role ${user}.`,
     );
@@ -83,26 +83,26 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
     const database = await createDatabase(server());
     const user = await role(database);
     const sink = sinkIn(database, { user, password });
-    expect(await troubleOf(sink.probe?.(never()))).toBe(
+    expect(await failureOf(sink.probe?.(never()))).toBe(
       "config: The role may not create tables in the database. Have its owner run: grant create on the database to that role.",
     );
-    expect(await troubleOf(sink.open(never()))).toMatch(/^config: .* does not give us the right: permission denied/);
+    expect(await failureOf(sink.open(never()))).toMatch(/^config: .* does not give us the right: permission denied/);
     await sinkIn(database).open(never());
-    await database.ask(`grant usage on schema plenum to ${user}; grant select on plenum.schema_version to ${user}`);
-    expect(await troubleOf(sink.probe?.(never()))).toMatch(
+    await database.query(`grant usage on schema plenum to ${user}; grant select on plenum.schema_version to ${user}`);
+    expect(await failureOf(sink.probe?.(never()))).toMatch(
       /^config: The role may not write into plenum\.\w+\. Have its owner run: grant select, insert, update on all tables in schema plenum to that role\.$/,
     );
-    expect(await troubleOf(write(sink, [valueEvent(1)]))).toMatch(
+    expect(await failureOf(write(sink, [valueEvent(1)]))).toMatch(
       /does not give us the right: permission denied for table value \(42501\)/,
     );
-    await database.ask(`grant select, insert, update on all tables in schema plenum to ${user}`);
-    expect(await troubleOf(sink.probe?.(never()))).toBe("");
+    await database.query(`grant select, insert, update on all tables in schema plenum to ${user}`);
+    expect(await failureOf(sink.probe?.(never()))).toBe("");
     await write(sink, [valueEvent(1), sampleEvent("tag-added")]);
   });
 
   test("the sink reports a read-only database", async () => {
     const database = await createDatabase(server());
-    await database.ask(`alter database ${database.name} set default_transaction_read_only = on`);
+    await database.query(`alter database ${database.name} set default_transaction_read_only = on`);
     expect(await opening(database)).toBe(
       "config: The database only lets us read (default_transaction_read_only). Set it to off for the role or the database.",
     );
@@ -114,19 +114,19 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
       const config = PostgresConfig.parse({ ...optionsFor({ port }, "x"), ...more });
       return createPostgresSink(config, contextFor("x"));
     };
-    expect(await troubleOf(sinkAt({}).open(never()))).toBe(
+    expect(await failureOf(sinkAt({}).open(never()))).toBe(
       `retryable: The database server at 127.0.0.1:${port} could not be reached: it refuses the connection (ECONNREFUSED). If that stays so, check whether it is running, and the port in host.`,
     );
-    const far = createServer((socket) => socket.on("data", () => answer === null || socket.end(answer)));
-    let answer: string | null = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    const far = createServer((socket) => socket.on("data", () => reply === null || socket.end(reply)));
+    let reply: string | null = "HTTP/1.1 400 Bad Request\r\n\r\n";
     far.listen(port, "127.0.0.1");
     await once(far, "listening");
     onTestFinished(() => void far.close());
-    expect(await troubleOf(sinkAt({ sslmode: "verify-full" }).open(never()))).toBe(
+    expect(await failureOf(sinkAt({ sslmode: "verify-full" }).open(never()))).toBe(
       `config: The database server at 127.0.0.1:${port} does not answer as PostgreSQL does. Check host and port.`,
     );
-    answer = null;
-    expect(await troubleOf(sinkAt({ connect_timeout: "200ms" }).open(never()))).toBe(
+    reply = null;
+    expect(await failureOf(sinkAt({ connect_timeout: "200ms" }).open(never()))).toBe(
       `retryable: The database server at 127.0.0.1:${port} could not be reached: no answer in time (TimeoutError).`,
     );
   });
@@ -141,13 +141,13 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
   async function waitingForLock(database: Database): Promise<void> {
     const countWaiting =
       "select count(*)::int from pg_stat_activity where application_name = 'plenum' and wait_event_type = 'Lock' and datname = current_database()";
-    await expect.poll(() => database.ask(countWaiting)).toEqual([[1]]);
+    await expect.poll(() => database.query(countWaiting)).toEqual([[1]]);
   }
 
   test("the server stops a statement after the timeout, and the events are retried", async () => {
     const { database, sink } = await openSink(server(), { timeout: "1s" });
     const lock = await lockTable(database);
-    expect(await troubleOf(write(sink, [valueEvent(1)]))).toBe(
+    expect(await failureOf(write(sink, [valueEvent(1)]))).toBe(
       `retryable: ${here()} took too long and was stopped: canceling statement due to statement timeout (57014). If that stays so, raise timeout, and the sink's deadline.`,
     );
     await lock.release();
@@ -157,14 +157,14 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
   test("a server that is killed during a write stores none of its rows, and the sink reconnects", async () => {
     const { database, sink } = await openSink(server());
     await lockTable(database);
-    const writing = troubleOf(write(sink, [valueEvent(1)]));
+    const writing = failureOf(write(sink, [valueEvent(1)]));
     await waitingForLock(database);
     await server().kill();
     expect(await writing).toMatch(/^retryable: .* (broke the connection|ends the connection)/);
-    expect(await troubleOf(write(sink, [valueEvent(1)]))).toMatch(/^retryable: .*ECONNREFUSED/);
+    expect(await failureOf(write(sink, [valueEvent(1)]))).toMatch(/^retryable: .*ECONNREFUSED/);
     await server().startAgain();
     await write(sink, [valueEvent(1)]);
-    expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[1]]);
+    expect(await database.query("select count(*)::int from plenum.value")).toEqual([[1]]);
   });
 
   test("the sink warns when the database lowers synchronous_commit, and PGOPTIONS has no effect", async () => {
@@ -184,7 +184,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
       delete process.env.PGOPTIONS;
     });
     expect(await warnings()).toEqual(["on"]);
-    await database.ask(`alter database ${database.name} set synchronous_commit = off`);
+    await database.query(`alter database ${database.name} set synchronous_commit = off`);
     expect(await warnings()).toEqual(["off"]);
   });
 

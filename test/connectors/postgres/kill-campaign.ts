@@ -45,7 +45,7 @@ export async function landUnderKills(
       await once(child, "close");
     }
     const { made, dead } = await deliverToEnd(folder, options);
-    const found = countsOf((await database.ask(READ_ROWS)).map(([cells]) => JSON.stringify(cells)));
+    const found = countsOf((await database.query(READ_ROWS)).map(([cells]) => JSON.stringify(cells)));
     const expected = countsOf(expectedRows(made));
     return {
       events: made,

@@ -29,7 +29,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
   async function contents(database: Database): Promise<Readonly<Record<string, unknown>>> {
     const all: Record<string, unknown> = {};
     for (const { name } of LAKE_TABLES) {
-      all[name] = await database.ask(`select row::text from plenum.${name} as row order by 1`);
+      all[name] = await database.query(`select row::text from plenum.${name} as row order by 1`);
     }
     return all;
   }
@@ -63,7 +63,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
       sortedBy: ["n"],
     };
     const target = { schema: "public", timescale: false };
-    await database.ask(buildCreateTableSql(table, target));
+    await database.query(buildCreateTableSql(table, target));
     const client = await connectTo(server(), database.name);
     onTestFinished(() => client.end());
     const row = fc.tuple(
@@ -98,12 +98,12 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
     const { database, sink } = await openSink(server());
     const event = longHistory(12_000, (n) => (n % 100 === 0 ? null : n / 4));
     expect(await write(sink, [valueEvent(1), event, valueEvent(2)])).toEqual({ rejected: [] });
-    const [read] = await database.ask(
+    const [read] = await database.query(
       `select count(*)::int, count(value_number)::int, sum(value_number), count(distinct time)::int, min(time)::text, max(quality), min(quality) from plenum.history`,
     );
     const sum = event.data.points.reduce((all, { value }) => all + Number(value), 0);
     expect(read).toEqual([12_000, 11_880, sum, 12_000, "2020-01-01 00:00:00+00", "good", "bad"]);
-    expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[2]]);
+    expect(await database.query("select count(*)::int from plenum.value")).toEqual([[2]]);
   });
 
   test("a batch that is redelivered completely or partly changes no row", async () => {
@@ -123,7 +123,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
       const offer = { positions: [position], committedAt: [committedAt], isRedelivery: false };
       return sink.write([longHistory(1, () => value)], never(), undefined, offer);
     };
-    const now = async () => (await database.ask("select value_number, position::int from plenum.history")).flat();
+    const now = async () => (await database.query("select value_number, position::int from plenum.history")).flat();
     await writeValue(1, "2026-11-02T08:00:00Z", 70);
     await writeValue(2, "2026-11-02T07:00:00Z", 90);
     expect(await now(), "older, by a worker that lost its state").toEqual([1, 70]);
@@ -146,7 +146,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
       return { ...event, data: { ...event.data, tag: { ...TAG, unit } } } as Event;
     };
     const states = () =>
-      database.ask(
+      database.query(
         "select unit, to_char(valid_from at time zone 'UTC', 'HH24:MI'), to_char(valid_to at time zone 'UTC', 'HH24:MI'), is_current from plenum.tag order by valid_from",
       );
     const events = [
@@ -179,7 +179,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
     expect(await write(sink, events)).toEqual({ rejected: [] });
     const expected = 'a\ufffdb \ufffd \\u0000 "\u{1f321}"';
     const query = "select description, before ->> 'description' from plenum.alarm order by event desc";
-    expect(await database.ask(query)).toEqual([
+    expect(await database.query(query)).toEqual([
       [expected, null],
       [expected, expected],
     ]);
@@ -197,12 +197,12 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
     ]);
     expect(rejected.map(({ index }) => index)).toEqual([1, 3, 4]);
     expect(rejected[0]?.reason).toBe("value.latency_ms is 1e+30, which is no whole number of 64 bits.");
-    expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[3]]);
+    expect(await database.query("select count(*)::int from plenum.value")).toEqual([[3]]);
   });
 
   test("only the events that violate a constraint of the table are rejected", async () => {
     const { database, sink } = await openSink(server());
-    await database.ask("alter table plenum.value add constraint plausible check (value_number <> 13)");
+    await database.query("alter table plenum.value add constraint plausible check (value_number <> 13)");
     const values = Array.from({ length: 100 }, (_, n) =>
       valueEvent(n, TAG.id, [17, 18, 99].includes(n) ? 13 : n + 100),
     );
@@ -210,28 +210,28 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
     expect(rejected.map(({ index }) => index)).toEqual([17, 18, 99]);
     expect(rejected[0]?.reason).toMatch(/violates check constraint "plausible" \(23514, constraint plausible\)\.$/);
     expect(rejected[0]?.reason, "no whole rows").not.toContain("Failing row");
-    expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[97]]);
+    expect(await database.query("select count(*)::int from plenum.value")).toEqual([[97]]);
   });
 
   test("when nearly all events are refused, the events tested so far are settled and the rest is retried", async () => {
     const { database, sink } = await openSink(server());
-    await database.ask("alter table plenum.value add constraint plausible check (value_number < 0)");
+    await database.query("alter table plenum.value add constraint plausible check (value_number < 0)");
     const values = Array.from({ length: 300 }, (_, n) => valueEvent(n, TAG.id, n === 0 ? -1 : n));
     const receipt: Receipt = await write(sink, values);
     const from = receipt.retry?.from ?? 0;
     expect(from).toBeGreaterThan(50);
     expect(receipt.rejected.map(({ index }) => index)).toEqual(Array.from({ length: from - 1 }, (_, n) => n + 1));
     expect(receipt.retry?.error).toMatchObject({ kind: "retryable" });
-    expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[1]]);
+    expect(await database.query("select count(*)::int from plenum.value")).toEqual([[1]]);
   });
 
   test("a batch is written completely or not at all", async () => {
     const { database, sink } = await openSink(server());
-    await database.ask("drop table plenum.alarm_episode; create view plenum.alarm_episode as select 1 as x");
+    await database.query("drop table plenum.alarm_episode; create view plenum.alarm_episode as select 1 as x");
     const events = [valueEvent(1), longHistory(6_000), sampleEvent("alarm-raised")];
     await expectFailure(write(sink, events), { kind: "config" });
     const counts = "select (select count(*) from plenum.value)::int, (select count(*) from plenum.history)::int";
-    expect(await database.ask(counts)).toEqual([[0, 0]]);
+    expect(await database.query(counts)).toEqual([[0, 0]]);
   });
 });
 

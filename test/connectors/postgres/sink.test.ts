@@ -16,7 +16,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with a real server", ()
         received: async () =>
           (await isThere(database))
             ? (
-                await database.ask(`select event_id from (
+                await database.query(`select event_id from (
 select event_id, observed_at from plenum.value union all select event_id, observed_at from plenum.alarm) as told order by observed_at`)
               ).map(([id]) => ({ identity: String(id) }))
             : [],
@@ -46,7 +46,7 @@ select event_id, observed_at from plenum.value union all select event_id, observ
 });
 
 async function isThere(database: Database): Promise<boolean> {
-  const [[found] = []] = await database.ask("select to_regclass('plenum.value') is not null");
+  const [[found] = []] = await database.query("select to_regclass('plenum.value') is not null");
   return found === true;
 }
 
@@ -59,7 +59,7 @@ function signalIfRunning(id: number, signal: "SIGKILL" | 0): boolean {
 }
 
 async function processesOf(database: Database): Promise<readonly number[]> {
-  const rows = await database.ask(
+  const rows = await database.query(
     "select pid from pg_stat_activity where application_name = 'plenum' and datname = current_database()",
   );
   return rows.map(([id]) => Number(id));

@@ -20,7 +20,7 @@ describe.skipIf(absent("postgres"))("the tables that the PostgreSQL sink creates
 
   test("PostgreSQL tables are created once, with comments", async () => {
     const database = await made();
-    const [[tables, commented, columns] = []] = await database.ask(`select count(distinct c.oid)::int,
+    const [[tables, commented, columns] = []] = await database.query(`select count(distinct c.oid)::int,
 count(distinct c.oid) filter (where obj_description(c.oid) <> '')::int,
 count(*) filter (where col_description(c.oid, a.attnum) <> '')::int
 from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
@@ -29,13 +29,13 @@ where c.relnamespace = 'plenum'::regnamespace and c.relkind = 'r' and c.relname 
     expect(commented).toBe(LAKE_TABLES.length);
     expect(columns).toBe(LAKE_TABLES.reduce((sum, table) => sum + table.columns.length, 0));
     expect(await openFailure(database)).toBe("");
-    expect(await database.ask("select version from plenum.schema_version")).toEqual([[1]]);
+    expect(await database.query("select version from plenum.schema_version")).toEqual([[1]]);
   });
 
   test("PostgreSQL tables answer a query by tag and time with one index", async () => {
     const database = await made();
     for (const name of ["value", "history"]) {
-      const plan = await database.ask(`set enable_seqscan = off; set enable_bitmapscan = off;
+      const plan = await database.query(`set enable_seqscan = off; set enable_bitmapscan = off;
 explain select * from plenum.${name} where tag_id = '1' ${name === "history" ? "and resolution = '1h'" : ""} and time >= '2026-01-01' and time < '2026-02-01'`);
       expect(plan.flat().join("\n"), name).toMatch(/Index Cond: .*tag_id.*"time" >=.*"time" </);
     }
@@ -54,11 +54,11 @@ explain select * from plenum.${name} where tag_id = '1' ${name === "history" ? "
         }
       }),
     );
-    expect(await database.ask("select source, count(*)::int from plenum.value group by 1 order by 1")).toEqual([
+    expect(await database.query("select source, count(*)::int from plenum.value group by 1 order by 1")).toEqual([
       ["w0", 21],
       ["w1", 21],
     ]);
-    expect(await database.ask("select source, count(*)::int from plenum.site group by 1 order by 1")).toEqual([
+    expect(await database.query("select source, count(*)::int from plenum.site group by 1 order by 1")).toEqual([
       ["w0", 1],
       ["w1", 1],
     ]);
@@ -67,14 +67,14 @@ explain select * from plenum.${name} where tag_id = '1' ${name === "history" ? "
   test("a column that a later version needs is added, and is null in existing rows", async () => {
     const database = await made();
     await write(sinkIn(database), [valueEvent(1)]);
-    await database.ask(`alter table plenum.value drop column latency_ms;
+    await database.query(`alter table plenum.value drop column latency_ms;
 update plenum.schema_version set columns = array_remove(columns, 'value.latency_ms')`);
     expect(await openFailure(database, { create: false })).toBe(
       "config: The schema plenum lacks the column value.latency_ms. Set create: true, once with a role that may create them if that of the worker may not.",
     );
     await write(sinkIn(database), [valueEvent(2)], 5);
-    expect(await database.ask("select latency_ms::int from plenum.value order by time")).toEqual([[null], [80]]);
-    expect(await database.ask("select version from plenum.schema_version order by 1")).toEqual([[1], [2]]);
+    expect(await database.query("select latency_ms::int from plenum.value order by time")).toEqual([[null], [80]]);
+    expect(await database.query("select version from plenum.schema_version order by 1")).toEqual([[1], [2]]);
   });
 
   const CHANGES: readonly (readonly [what: string, change: string, said: string])[] = [
@@ -116,7 +116,7 @@ update plenum.schema_version set columns = array_remove(columns, 'value.latency_
       const database = await made();
       const sink = sinkIn(database);
       await write(sink, [sampleEvent("alarm-raised")]);
-      await database.ask(change);
+      await database.query(change);
       expect(await openFailure(database)).toBe(said);
       const value = valueEvent(1, "10042", true);
       const tag = { id: "1", displayName: "x", description: null, unit: "kilowatt" };
@@ -127,15 +127,15 @@ update plenum.schema_version set columns = array_remove(columns, 'value.latency_
 
   test("columns and tables of other programs are not changed", async () => {
     const database = await made();
-    await database.ask(`alter table plenum.value add column note text, add column made timestamptz not null default now();
+    await database.query(`alter table plenum.value add column note text, add column made timestamptz not null default now();
 create table plenum.own (x int); create index own_index on plenum.value (note)`);
     await write(sinkIn(database), [valueEvent(1)]);
-    expect(await database.ask("select note, made is not null from plenum.value")).toEqual([[null, true]]);
+    expect(await database.query("select note, made is not null from plenum.value")).toEqual([[null, true]]);
   });
 
   test("a dropped table is created again, and with create: false the missing table is reported", async () => {
     const database = await made();
-    await database.ask("drop table plenum.value, plenum.total");
+    await database.query("drop table plenum.value, plenum.total");
     expect(await openFailure(database, { create: false })).toMatch(
       /^config: The schema plenum lacks the table value and 1 more\. Set create: true/,
     );
@@ -148,7 +148,7 @@ create table plenum.own (x int); create index own_index on plenum.value (note)`)
     expect(await openFailure(database, { timescale: true })).toBe(
       "config: The database has no extension timescaledb. Run there: create extension timescaledb; or leave timescale out.",
     );
-    expect(await database.ask("select to_regnamespace('plenum')")).toEqual([[null]]);
+    expect(await database.query("select to_regnamespace('plenum')")).toEqual([[null]]);
   });
 });
 

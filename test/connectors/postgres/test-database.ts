@@ -11,7 +11,7 @@ import { contextFor, never, offered } from "../context.ts";
 
 export interface Database {
   readonly name: string;
-  ask(text: string, values?: readonly unknown[]): Promise<readonly (readonly unknown[])[]>;
+  query(text: string, values?: readonly unknown[]): Promise<readonly (readonly unknown[])[]>;
   sink(options?: Readonly<Record<string, unknown>>, context?: ConnectorContext): Sink;
 }
 
@@ -50,7 +50,7 @@ export async function createDatabase(server: Pick<RealServer, "port">, more = ""
   await queryPostgres(server, "postgres", `create database ${name} ${more}`);
   return {
     name,
-    ask: (text, values) => queryPostgres(server, name, text, values),
+    query: (text, values) => queryPostgres(server, name, text, values),
     sink: (options = {}, context = contextFor("warehouse")) =>
       createPostgresSink(PostgresConfig.parse({ ...optionsFor(server, name), ...options }), context),
   };

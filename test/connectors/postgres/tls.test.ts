@@ -27,7 +27,7 @@ describe.skipIf(absent("postgres"))("TLS of the PostgreSQL sink", () => {
     await write(sink, [valueEvent(1)]);
     const connections =
       "select ssl from pg_stat_ssl join pg_stat_activity using (pid) where application_name = 'plenum'";
-    expect(await database.ask(connections)).toEqual([[true]]);
+    expect(await database.query(connections)).toEqual([[true]]);
   });
 
   test("the PostgreSQL sink refuses an unknown or a different certificate authority, regardless of the environment variables", async () => {
@@ -50,8 +50,8 @@ describe.skipIf(absent("postgres"))("TLS of the PostgreSQL sink", () => {
   });
 
   test("the PostgreSQL sink refuses a server without TLS", async () => {
-    await database.ask("alter system set ssl = off");
-    await database.ask("select pg_reload_conf()");
+    await database.query("alter system set ssl = off");
+    await database.query("select pg_reload_conf()");
     await expect
       .poll(() => opening({ ca_file: authority.caFile }))
       .toMatch(

@@ -15,7 +15,7 @@ export async function displayedAgesAreTrue(harness: Harness, far: ReceivedEvents
   const nowMs = harness.now();
   const url = virtual.worker.statusUrl();
   const metrics = await (await fetch(`${url}/metrics`)).text();
-  const status = (await (await fetch(`${url}/api/status`)).json()) as StatusShown;
+  const status = (await (await fetch(`${url}/api/status`)).json()) as StatusView;
   const [source] = status.sources;
   const counted = await countedTags(harness, far);
   const problems: string[] = [];
@@ -37,8 +37,8 @@ export async function displayedAgesAreTrue(harness: Harness, far: ReceivedEvents
       );
     };
     checkClaim("the gauge", gauge(metrics, "plenum_freshness_achieved_seconds", `class="${entry.name}"`), SLACK_MS);
-    const shownClass = source?.plan?.classes.find(({ name }) => name === entry.name);
-    checkClaim("the status", shownClass?.measuredSeconds, PLAN_SLACK_MS);
+    const viewClass = source?.plan?.classes.find(({ name }) => name === entry.name);
+    checkClaim("the status", viewClass?.measuredSeconds, PLAN_SLACK_MS);
   }
   const readMs = lastReadMs(harness);
   const success = gauge(metrics, "plenum_poll_last_success_timestamp_seconds", 'job="live"');
@@ -55,7 +55,7 @@ export async function displayedAgesAreTrue(harness: Harness, far: ReceivedEvents
   return problems;
 }
 
-interface StatusShown {
+interface StatusView {
   readonly sources: readonly {
     readonly plan: {
       readonly classes: readonly { readonly name: string; readonly measuredSeconds: number | null }[];
@@ -70,12 +70,10 @@ async function countedTags(harness: Harness, far: ReceivedEvents): Promise<Reado
   const quarantined = await harness.virtual.worker.store.documents<StoredTagQuarantine>(set);
   const nowMs = harness.now();
   const hiddenTags = new Set(
-    harness.troubles
-      .filter(({ toMs }) => toMs + NOTICED_MS > nowMs)
-      .flatMap(({ trouble }) => [...(trouble.hidesTags ?? [])]),
+    harness.faults.filter(({ toMs }) => toMs + NOTICED_MS > nowMs).flatMap(({ fault }) => [...(fault.hidesTags ?? [])]),
   );
-  const answering = [...far.values].filter(([, told]) => told.at(-1)?.isNull === false);
-  return new Set(answering.map(([id]) => id).filter((id) => !quarantined.has(id) && !hiddenTags.has(id)));
+  const responding = [...far.values].filter(([, emitted]) => emitted.at(-1)?.isNull === false);
+  return new Set(responding.map(([id]) => id).filter((id) => !quarantined.has(id) && !hiddenTags.has(id)));
 }
 
 function lastReadMs({ virtual }: Harness): number | null {

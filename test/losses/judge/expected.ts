@@ -27,7 +27,7 @@ const SLACK_MS = 180_000;
 
 /** Returns all ranges that classes and backfills promise by now. */
 export function promisedRanges(harness: Harness, { added }: ReceivedEvents): readonly PromisedRange[] {
-  const { world, orders } = harness;
+  const { world, backfills } = harness;
   const nowMs = harness.now();
   const timeZone = world.timeZone;
   const all = [...world.tags].flatMap(([siteId, ids]) => ids.map((tagId) => ({ siteId, tagId })));
@@ -44,17 +44,17 @@ export function promisedRanges(harness: Harness, { added }: ReceivedEvents): rea
       return fromMs < toMs ? [{ tagId, resolution, fromMs, toMs, order: null }] : [];
     });
   });
-  const byOrder = orders.flatMap(({ id, held, tagIds, placedMs }) =>
+  const byBackfill = backfills.flatMap(({ id, stored, tagIds, requestedMs }) =>
     [...tagIds].flatMap((tagId): readonly PromisedRange[] => {
-      const { resolution } = held;
-      if ((added.get(tagId) ?? Number.POSITIVE_INFINITY) > placedMs) return [];
-      const fromMs = bucketAt(resolution, timeZone, Date.parse(held.from)).startMs;
-      const toMs = bucketAt(resolution, timeZone, Date.parse(held.to) - 1).endMs;
+      const { resolution } = stored;
+      if ((added.get(tagId) ?? Number.POSITIVE_INFINITY) > requestedMs) return [];
+      const fromMs = bucketAt(resolution, timeZone, Date.parse(stored.from)).startMs;
+      const toMs = bucketAt(resolution, timeZone, Date.parse(stored.to) - 1).endMs;
       const closedMs = bucketAt(resolution, timeZone, nowMs - GRACE_MS - SLACK_MS).startMs;
       return [{ tagId, resolution, fromMs, toMs: Math.min(toMs, closedMs), order: id }];
     }),
   );
-  return [...byClass, ...byOrder];
+  return [...byClass, ...byBackfill];
 }
 
 export function availableBuckets({ virtual, world }: Harness, { tagId, resolution, fromMs, toMs }: PromisedRange) {

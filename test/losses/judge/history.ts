@@ -73,7 +73,7 @@ function mayStillCome(harness: Harness, resolution: Parameters<typeof bucketAt>[
 export async function everyBackfillIsComplete(harness: Harness): Promise<readonly string[]> {
   const { store } = harness.virtual.worker;
   const backfills = await store.documents<StoredBackfill>(syncSet("backfill", "main"));
-  return harness.orders.flatMap(({ id }) => (backfills.get(id)?.doneAt == null ? [`order ${id} is not done`] : []));
+  return harness.backfills.flatMap(({ id }) => (backfills.get(id)?.doneAt == null ? [`order ${id} is not done`] : []));
 }
 
 /** Rule 2, at any time: missing history is named. `ignore`: tags whose existence is unknown at the moment. */
@@ -88,11 +88,11 @@ export async function everyGapIsReported(
   return promisedRanges(harness, far).flatMap((promise) => {
     if (ignore.has(promise.tagId) || !hasLog(harness, promise.tagId)) return [];
     const key = seriesKey(promise.tagId, promise.resolution);
-    const holes = named.get(key) ?? [];
+    const gaps = named.get(key) ?? [];
     const missing = missingTimes(harness, far, promise);
     if (promise.order !== null && backfills.get(promise.order)?.doneAt != null)
       return pointProblem(`order ${promise.order} is said to be done and is not`, key, missing);
-    const coveringGaps = (atMs: number) => holes.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
+    const coveringGaps = (atMs: number) => gaps.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
     const unnamedTimes = missing.filter((atMs) => coveringGaps(atMs).length === 0);
     const asNoLog = missing.filter((atMs) => {
       const covers = coveringGaps(atMs);
@@ -110,8 +110,8 @@ export function missingLogsAreReported(harness: Harness, far: ReceivedEvents, na
   const followedResolutions = new Set(harness.world.history.map(({ resolution }) => resolution));
   return promisedRanges(harness, far).flatMap(({ tagId, resolution, order }) => {
     if (order !== null || !followedResolutions.has(resolution) || hasLog(harness, tagId)) return [];
-    const holes = named.get(seriesKey(tagId, resolution)) ?? [];
-    return holes.some(({ kind }) => kind === "no log") ? [] : [`has no log, and nobody says so: ${tagId}`];
+    const gaps = named.get(seriesKey(tagId, resolution)) ?? [];
+    return gaps.some(({ kind }) => kind === "no log") ? [] : [`has no log, and nobody says so: ${tagId}`];
   });
 }
 
@@ -121,26 +121,26 @@ export function unansweredHistoryIsNotFetched(
   far: ReceivedEvents,
   named: ReportedGaps,
 ): readonly string[] {
-  const answersByTag = Map.groupBy(
-    harness.answers.flatMap(({ tagIds, ...answer }) => tagIds.map((tagId) => ({ tagId, ...answer }))),
+  const repliesByTag = Map.groupBy(
+    harness.replies.flatMap(({ tagIds, ...answer }) => tagIds.map((tagId) => ({ tagId, ...answer }))),
     ({ tagId }) => tagId,
   );
   return promisedRanges(harness, far).flatMap(({ tagId, resolution, fromMs, toMs, order }) => {
     if (order !== null && !hasLog(harness, tagId)) return [];
-    const holes = named.get(seriesKey(tagId, resolution)) ?? [];
-    const tagAnswers = answersByTag.get(tagId) ?? [];
+    const gaps = named.get(seriesKey(tagId, resolution)) ?? [];
+    const tagReplies = repliesByTag.get(tagId) ?? [];
     let atMs = fromMs;
     while (atMs < toMs) {
       const bucket = bucketAt(resolution, harness.world.timeZone, atMs);
       const covers = (each: { readonly fromMs: number; readonly toMs: number }) =>
         each.fromMs <= bucket.startMs && each.toMs >= bucket.endMs;
-      const direct = tagAnswers.find((each) => each.resolution === resolution && covers(each));
-      const hole = holes.find(covers);
+      const direct = tagReplies.find((each) => each.resolution === resolution && covers(each));
+      const gap = gaps.find(covers);
       // A month without an entry has no sample; a month with null may have samples.
-      const month = tagAnswers.find(
+      const month = tagReplies.find(
         (each) => each.months !== null && covers(each) && !hasMonth(harness, each.months.get(tagId), atMs),
       );
-      if (direct === undefined && hole === undefined && month === undefined)
+      if (direct === undefined && gap === undefined && month === undefined)
         return [`never answered and not named: ${tagId} ${resolution} at ${iso(atMs)}`];
       atMs = Math.max(bucket.endMs, Math.min(direct?.toMs ?? 0, toMs));
     }

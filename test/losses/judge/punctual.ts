@@ -41,8 +41,8 @@ export function unaffectedTagsAreOnTime(harness: Harness, far: ReceivedEvents, u
       for (const [fromMs, toMs] of undisturbed(harness, siteId, id, untilMs)) {
         const timesInPeriod = valueTimes.filter((atMs) => atMs >= fromMs && atMs <= toMs);
         const checkpoints = [fromMs, ...timesInPeriod, toMs];
-        for (const [place, atMs] of checkpoints.entries()) {
-          const sinceMs = checkpoints[place - 1] ?? atMs;
+        for (const [index, atMs] of checkpoints.entries()) {
+          const sinceMs = checkpoints[index - 1] ?? atMs;
           const losses = Math.max(1, lossesOfOthers(harness, sinceMs, atMs));
           const slotsLate = losses * Math.max(SLOTS_LATE, world.siteIds.length);
           const dueMs = knownRefusedMs(requests, id, sinceMs, sinceMs + readClass.every + slotMs + REPLY_MS);
@@ -79,21 +79,21 @@ function slowestSlotMs(requests: readonly LoggedRequest[], fromMs: number, toMs:
   );
   if (!isSlowed) return slotMs;
   const between = requests.filter(({ atMs }) => atMs >= fromMs && atMs <= toMs).map(({ atMs }) => atMs);
-  return Math.max(slotMs, ...between.map((atMs, place) => atMs - (between[place - 1] ?? fromMs)));
+  return Math.max(slotMs, ...between.map((atMs, index) => atMs - (between[index - 1] ?? fromMs)));
 }
 
 /** Periods without a fault that affects this tag. */
 function undisturbed(harness: Harness, siteId: number, id: string, untilMs: number): readonly Period[] {
   const disturbed: Period[] = [
-    ...harness.troubles
-      .filter(({ trouble }) => doesConcern(harness, trouble, siteId))
-      .map(({ trouble, fromMs, toMs }): Period => {
+    ...harness.faults
+      .filter(({ fault }) => doesConcern(harness, fault, siteId))
+      .map(({ fault, fromMs, toMs }): Period => {
         // A rejected tag rightly stays in quarantine for 10 minutes, an hour and longer.
-        const isRested = trouble.refusesTags?.has(id) === true;
-        const isListed = trouble.concerns.kind !== "site" && trouble.hidesTags?.has(id) === true;
-        const isLongRefused = trouble.refusesToken === true && lastedMs(harness, "refusesToken", toMs) > LONG_MS;
+        const isRested = fault.refusesTags?.has(id) === true;
+        const isListed = fault.concerns.kind !== "site" && fault.hidesTags?.has(id) === true;
+        const isLongRefused = fault.refusesToken === true && lastedMs(harness, "refusesToken", toMs) > LONG_MS;
         // Without a stated time the wait doubles, up to the sum of all earlier waits.
-        const waitMs = trouble.isMaintenance === true ? lastedMs(harness, "isMaintenance", toMs) + LOOK_MS : 0;
+        const waitMs = fault.isMaintenance === true ? lastedMs(harness, "isMaintenance", toMs) + LOOK_MS : 0;
         const recoveryMs = isListed ? LISTED_MS : isLongRefused ? LONG_REFUSED_MS : RECOVERY_MS;
         return [fromMs, isRested ? untilMs : Math.min(toMs, untilMs) + Math.max(recoveryMs, waitMs)];
       }),
@@ -109,10 +109,10 @@ function undisturbed(harness: Harness, siteId: number, id: string, untilMs: numb
   return undisturbedPeriods.filter(([beginMs, endMs]) => endMs > beginMs);
 }
 
-function lastedMs({ troubles }: Harness, what: "refusesToken" | "isMaintenance", untilMs: number): number {
+function lastedMs({ faults }: Harness, what: "refusesToken" | "isMaintenance", untilMs: number): number {
   const sinceMs = untilMs - 900_000;
-  return troubles
-    .filter(({ trouble, toMs }) => trouble[what] === true && toMs > sinceMs && toMs <= untilMs)
+  return faults
+    .filter(({ fault, toMs }) => fault[what] === true && toMs > sinceMs && toMs <= untilMs)
     .reduce((sum, { fromMs, toMs }) => sum + toMs - Math.max(sinceMs, fromMs), 0);
 }
 
@@ -131,24 +131,24 @@ function doesConcern({ world }: Harness, { concerns }: SourceFault, siteId: numb
   }
 }
 
-function lossesOfOthers({ troubles }: Harness, fromMs: number, toMs: number): number {
-  return troubles.filter(
-    ({ trouble: { concerns }, ...each }) =>
+function lossesOfOthers({ faults }: Harness, fromMs: number, toMs: number): number {
+  return faults.filter(
+    ({ fault: { concerns }, ...each }) =>
       (concerns.kind === "site" || concerns.kind === "tags") && each.fromMs < toMs && each.toMs > fromMs,
   ).length;
 }
 
-function describeFaults({ troubles }: Harness, fromMs: number, toMs: number): string {
-  const names = troubles
+function describeFaults({ faults }: Harness, fromMs: number, toMs: number): string {
+  const names = faults
     .filter((each) => each.fromMs < toMs && each.toMs + RECOVERY_MS > fromMs)
-    .map(({ trouble }) => trouble.name);
+    .map(({ fault }) => fault.name);
   return names.length === 0 ? "nothing" : [...new Set(names)].join(", ");
 }
 
 function describeLastFault(harness: Harness, siteId: number, atMs: number): string {
-  const lastFault = harness.troubles.findLast(
-    ({ trouble, toMs }) => toMs <= atMs && doesConcern(harness, trouble, siteId),
-  )?.trouble;
+  const lastFault = harness.faults.findLast(
+    ({ fault, toMs }) => toMs <= atMs && doesConcern(harness, fault, siteId),
+  )?.fault;
   return lastFault === undefined ? "" : `; it was concerned last by: ${lastFault.name}`;
 }
 

@@ -34,11 +34,11 @@ export async function reportedGaps({ virtual, now }: Harness): Promise<ReportedG
   if (entry === undefined) throw new Error("The configuration names no source.");
   const nowMs = now();
   const settings = buildPlanSettings("main", entry, virtual.config.state);
-  const { ledgers, backfill: orders } = await historyProgressFromStore(virtual.worker.store, settings, nowMs);
+  const { ledgers, backfill: backfills } = await historyProgressFromStore(virtual.worker.store, settings, nowMs);
   const gapsBySeries = new Map<string, ReportedGap[]>();
   for (const { siteTag: placed, rules, total } of ledgers)
     if (!total) gapsBySeries.set(seriesKey(placed.tag.id, rules.resolution), []);
-  for (const { tagId, resolution, total, from, to, why } of listHistoryGaps(ledgers, orders, nowMs)) {
+  for (const { tagId, resolution, total, from, to, why } of listHistoryGaps(ledgers, backfills, nowMs)) {
     if (total) continue;
     gapsBySeries.get(seriesKey(tagId, resolution))?.push({
       fromMs: from === null ? Number.NEGATIVE_INFINITY : Date.parse(from),

@@ -11,12 +11,12 @@ const ALL_PER_START = 10;
 const DEAD_PER_MINUTE = 10;
 const WHILE_MS = 2 * MINUTE_MS;
 
-function busiestWindow(times: readonly number[], spanMs: number): { readonly count: number; readonly atMs: number } {
+function busiestWindow(times: readonly number[], rangeMs: number): { readonly count: number; readonly atMs: number } {
   let busiest = { count: 0, atMs: 0 };
   let firstIndex = 0;
-  for (const [place, atMs] of times.entries()) {
-    while ((times[firstIndex] ?? atMs) <= atMs - spanMs) firstIndex += 1;
-    if (place - firstIndex + 1 > busiest.count) busiest = { count: place - firstIndex + 1, atMs };
+  for (const [index, atMs] of times.entries()) {
+    while ((times[firstIndex] ?? atMs) <= atMs - rangeMs) firstIndex += 1;
+    if (index - firstIndex + 1 > busiest.count) busiest = { count: index - firstIndex + 1, atMs };
   }
   return busiest;
 }
@@ -24,17 +24,17 @@ function busiestWindow(times: readonly number[], spanMs: number): { readonly cou
 const requestTimes = (requests: readonly LoggedRequest[]) => requests.map(({ atMs }) => atMs);
 
 /** Rule 4: at most 20 requests of the quota in any 60 s. */
-export function quotaIsKept({ virtual }: Harness): readonly string[] {
+export function quotaIsMet({ virtual }: Harness): readonly string[] {
   const busiest = virtual.simulator.truth.busiestMinute();
   return busiest <= 20 ? [] : [`${busiest} requests of the quota within 60 s`];
 }
 
 /** Rule 4: the service is not flooded, and a dead endpoint is requested ever more rarely. */
-export function serviceIsNotFlooded({ virtual, troubles, starts }: Harness): readonly string[] {
+export function serviceIsNotFlooded({ virtual, faults, starts }: Harness): readonly string[] {
   const requests = virtual.simulator.truth.requests();
   const all = busiestWindow(requestTimes(requests), MINUTE_MS);
-  const floodedEndpoints = troubles.flatMap(({ trouble, fromMs, toMs }) =>
-    (trouble.dead ?? []).flatMap((endpoint) => {
+  const floodedEndpoints = faults.flatMap(({ fault, fromMs, toMs }) =>
+    (fault.dead ?? []).flatMap((endpoint) => {
       const duringFault = requests.filter(
         (each) => each.endpoint === endpoint && each.atMs > fromMs + WHILE_MS && each.atMs < toMs,
       );
@@ -42,7 +42,7 @@ export function serviceIsNotFlooded({ virtual, troubles, starts }: Harness): rea
       const recentStarts = starts.filter((startMs) => startMs <= atMs && startMs > atMs - MINUTE_MS - WHILE_MS).length;
       return count <= DEAD_PER_MINUTE * (1 + recentStarts)
         ? []
-        : [`${count} requests to ${endpoint} in a minute at ${clockTime(atMs)}, though ${trouble.name}`];
+        : [`${count} requests to ${endpoint} in a minute at ${clockTime(atMs)}, though ${fault.name}`];
     }),
   );
   const startsBefore = starts.filter((startMs) => startMs <= all.atMs && startMs > all.atMs - MINUTE_MS).length;
@@ -59,9 +59,9 @@ const ME_PER_START = 3;
 const ME_SLACK = 3;
 
 /** Rule 4: token information is requested once a minute on average. */
-export function tokenRequestsAreRare({ virtual, starts, troubles }: Harness): readonly string[] {
+export function tokenRequestsAreRare({ virtual, starts, faults }: Harness): readonly string[] {
   // While the service is or seems unavailable, the worker probes it with the same request.
-  const outages = troubles.filter(({ trouble }) => trouble.looksLikeOutage === true);
+  const outages = faults.filter(({ fault }) => fault.looksLikeOutage === true);
   const tokenRequests = requestTimes(
     virtual.simulator.truth.requests().filter(({ endpoint }) => endpoint === "me"),
   ).filter((atMs) => !outages.some(({ fromMs, toMs }) => atMs >= fromMs && atMs <= toMs + MINUTE_MS));
@@ -75,7 +75,7 @@ export function tokenRequestsAreRare({ virtual, starts, troubles }: Harness): re
 export async function onlyRejectedTagsAreQuarantined(harness: Harness): Promise<readonly string[]> {
   const set = syncSet("quarantine", "main");
   const quarantined = await harness.virtual.worker.store.documents<StoredTagQuarantine>(set);
-  const refusedTags = new Set(harness.troubles.flatMap(({ trouble }) => [...(trouble.refusesTags ?? [])]));
+  const refusedTags = new Set(harness.faults.flatMap(({ fault }) => [...(fault.refusesTags ?? [])]));
   const wronglyQuarantined = [...quarantined.keys()].filter((id) => !refusedTags.has(id));
   if (wronglyQuarantined.length === 0) return [];
   const why = quarantined.get(wronglyQuarantined[0] ?? "")?.reason;

@@ -8,7 +8,7 @@ import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { freePort } from "../../real-servers.ts";
-import { checkPrivileges, missingPrograms, ROOT, report, runIfInstalled, say } from "../real-run.ts";
+import { checkPrivileges, missingPrograms, print, ROOT, report, runIfInstalled } from "../real-run.ts";
 
 /** Builds the image and runs it with a read-only root and a state volume (`npm run container:real [-- FOLDER]`). */
 
@@ -24,20 +24,20 @@ interface ImageConfig {
 }
 
 async function main(): Promise<void> {
-  const keptFolder = process.argv[2];
-  const work = keptFolder ?? mkdtempSync(join(tmpdir(), "plenum-container-"));
+  const outputFolder = process.argv[2];
+  const work = outputFolder ?? mkdtempSync(join(tmpdir(), "plenum-container-"));
   const image = "localhost/plenum";
   const storage = ["--root", join(work, "storage"), "--runroot", join(work, "run"), "--storage-driver", "vfs"];
   const buildah = (...args: readonly string[]) =>
     execFileSync("buildah", [...storage, ...args], { encoding: "utf8" }).trim();
   let container: string | null = null;
   try {
-    say("Building …");
+    print("Building …");
     const built = execFileSync(join(ROOT, "packages/container/build"), ["--work", work, "--tag", image], {
       encoding: "utf8",
       stdio: ["ignore", "pipe", "inherit"],
     });
-    say(`  ${built.trim()}`);
+    print(`  ${built.trim()}`);
     const { Docker } = JSON.parse(buildah("inspect", "--type", "image", image)) as {
       readonly Docker: { readonly config: ImageConfig };
     };
@@ -45,7 +45,7 @@ async function main(): Promise<void> {
     await tryImage(buildah("mount", container), Docker.config, work);
   } finally {
     if (container !== null) buildah("rm", container);
-    if (keptFolder === undefined) rmSync(work, { recursive: true, force: true });
+    if (outputFolder === undefined) rmSync(work, { recursive: true, force: true });
   }
 }
 
@@ -60,7 +60,7 @@ async function tryImage(root: string, config: ImageConfig, work: string): Promis
   const trialContainer = createContainer(root, trialFolder, config, service.url, port);
   const worker = trialContainer.start(config.Cmd);
   try {
-    await waitForAnswer(`http://127.0.0.1:${port}/healthz`, worker);
+    await waitForResponse(`http://127.0.0.1:${port}/healthz`, worker);
     report("/healthz responds", true);
     const status = readFileSync(`/proc/${trialContainer.pidOf(worker)}/status`, "utf8");
     checkPrivileges(status, String(UID));
@@ -150,7 +150,7 @@ function createContainer(root: string, place: string, config: ImageConfig, servi
   };
 }
 
-async function waitForAnswer(url: string, worker: ChildProcess): Promise<void> {
+async function waitForResponse(url: string, worker: ChildProcess): Promise<void> {
   for (let attempt = 0; attempt < 300; attempt += 1) {
     if (worker.exitCode !== null) throw new Error("The worker ended before it responded.");
     const reply = await fetch(url).catch(() => null);

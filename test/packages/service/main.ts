@@ -8,7 +8,7 @@ import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { release } from "../../../tools/release/release.ts";
 import { freePort } from "../../real-servers.ts";
-import { checkPrivileges, missingPrograms, ROOT, report, runIfInstalled, say } from "../real-run.ts";
+import { checkPrivileges, missingPrograms, print, ROOT, report, runIfInstalled } from "../real-run.ts";
 
 /** Installs a release in a systemd of its own and runs the unit against the simulator (`npm run service:real`). */
 
@@ -28,7 +28,7 @@ async function main(): Promise<void> {
   const service = await startSimulatorServer(createSimulator({ sites: [1, 6] }, { now: Date.now }), { port: 0 });
   let booted: Booted | null = null;
   try {
-    say("Making the release …");
+    print("Making the release …");
     const archive = await unpackedRelease(workFolder);
     booted = await boot(workFolder, archive);
     await tryService(booted, service.url);

@@ -80,10 +80,10 @@ function regions(file: string): ReadonlyMap<Region, readonly number[]> {
 }
 
 /** Flips one byte, but not the schema version: a newer version is refused. */
-function flip(file: string, places: ReadonlyMap<Region, readonly number[]>, n: number, random: SeededRandom) {
-  const kinds = [...places.keys()];
+function flip(file: string, offsets: ReadonlyMap<Region, readonly number[]>, n: number, random: SeededRandom) {
+  const kinds = [...offsets.keys()];
   const region = kinds[n % kinds.length] ?? "header";
-  const pages = places.get(region) ?? [0];
+  const pages = offsets.get(region) ?? [0];
   const bytes = readFileSync(file);
   const pageBytes = bytes.readUInt16BE(16);
   let at: number;
@@ -161,14 +161,14 @@ export async function flipBytes(flips: number, seed: number) {
   const broken: string[] = [];
   try {
     const state = await fill(join(base, "template"));
-    const places = regions(state.file);
+    const offsets = regions(state.file);
     for (let n = 0; n < flips; n += 1) {
       const folder = join(base, "flipped");
       mkdirSync(folder, { mode: 0o700 });
       copyFileSync(state.file, join(folder, "plenum.db"));
-      const what = flip(join(folder, "plenum.db"), places, n, random);
+      const what = flip(join(folder, "plenum.db"), offsets, n, random);
       try {
-        for (const sentence of await judge(folder, state, n, log)) broken.push(`${n} ${what}: ${sentence}`);
+        for (const message of await judge(folder, state, n, log)) broken.push(`${n} ${what}: ${message}`);
       } catch (error) {
         broken.push(`${what}: ${errorText(error)}`);
       }

@@ -177,8 +177,8 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
       expect((await shiftMs(bucket)) + CLOCK.now()).toBeLessThanOrEqual(Date.now());
     expect(await annex.quotaStore.loadClock("annex", "boot-1")).toEqual({ wallMs: CLOCK.now(), sinceBootMs: 1234.5 });
     expect(await main.quotaStore.load("main")).toHaveLength(3);
-    const hold = await main.quotaStore.loadPause("main");
-    expect((hold?.untilMs ?? 0) - (hold?.orderedAtMs ?? 0)).toBeCloseTo(30_000, 0);
+    const acquire = await main.quotaStore.loadPause("main");
+    expect((acquire?.untilMs ?? 0) - (acquire?.orderedAtMs ?? 0)).toBeCloseTo(30_000, 0);
     // An event older than the bound by the folder's running time is removed.
     const bounds = { maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 1, replayMs: 30_000 };
     expect((await annex.outbox.prune(bounds)).removed).toBe(0);

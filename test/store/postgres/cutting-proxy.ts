@@ -46,8 +46,8 @@ export async function startCuttingProxy(serverPort: number) {
         held = () =>
           new Promise((resolve) => {
             let serverText = "";
-            database.on("data", (answer) => {
-              serverText += answer.toString("latin1");
+            database.on("data", (reply) => {
+              serverText += reply.toString("latin1");
               if (!/ROLLBACK\0|COMMIT\0/.test(serverText)) return;
               database.destroy();
               resolve(serverText);

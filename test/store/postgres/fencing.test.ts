@@ -55,7 +55,7 @@ describe.skipIf(programPath("postgres") === null)("a fleet member that lost the 
     harness = closeAfterTest(createHarness(server()));
     database = await harness.open();
     epoch = 1;
-    await harness.hold(epoch);
+    await harness.acquire(epoch);
   });
 
   async function furnished(): Promise<Store> {
@@ -76,8 +76,8 @@ describe.skipIf(programPath("postgres") === null)("a fleet member that lost the 
   }
 
   async function everything(): Promise<unknown> {
-    const rows = TABLES.map((table) => harness.ask(`select * from ${harness.schema}.${table} as t order by t::text`));
-    const row = harness.ask(`select last_position, bytes, written from ${harness.schema}.source`);
+    const rows = TABLES.map((table) => harness.query(`select * from ${harness.schema}.${table} as t order by t::text`));
+    const row = harness.query(`select last_position, bytes, written from ${harness.schema}.source`);
     return Promise.all([...rows, row]);
   }
 
@@ -87,7 +87,7 @@ describe.skipIf(programPath("postgres") === null)("a fleet member that lost the 
     for (const [name, write] of Object.entries(WRITING)) {
       const old = await harness.shard(database, { epoch });
       epoch += 1;
-      await harness.hold(epoch);
+      await harness.acquire(epoch);
       await expect(write(old), name).rejects.toThrow(FencedError);
       await expect(old.commit({ events: [valueEvent(98)] }), name).rejects.toThrow(FencedError);
       await old.close();
@@ -115,7 +115,7 @@ describe.skipIf(programPath("postgres") === null)("a fleet member that lost the 
     const reader = await harness.shard(database, "reader");
     await expect(reader.commit({ events: [valueEvent(1)] })).rejects.toThrow("reading only");
     expect(await reader.outbox.next("sink", 9)).toMatchObject({ events: [] });
-    await harness.ask(`delete from ${harness.schema}.source`);
+    await harness.query(`delete from ${harness.schema}.source`);
     await expect(harness.shard(database, "operator")).rejects.toThrow("no source main");
   });
 
@@ -123,7 +123,7 @@ describe.skipIf(programPath("postgres") === null)("a fleet member that lost the 
     const old = await harness.shard(database);
     await old.outbox.register("sink", "now");
     await old.commit({ events: [valueEvent(1)] });
-    const [[mark] = []] = await harness.ask(`select last_commit from ${harness.schema}.source`);
+    const [[mark] = []] = await harness.query(`select last_commit from ${harness.schema}.source`);
     // The old holder has appended its event, and its commit is on the way.
     const slow = await connectTo(server());
     await slow.query(`set search_path = ${harness.schema}; begin`);
@@ -133,9 +133,9 @@ describe.skipIf(programPath("postgres") === null)("a fleet member that lost the 
        insert into event select $1, last_position, $2, $3, true, 0, 1, 1, $4 from base`,
       [SOURCE, valueEvent(2).id, valueEvent(2).type, JSON.stringify(valueEvent(2))],
     );
-    const takeover = harness.hold(2);
+    const takeover = harness.acquire(2);
     await expect
-      .poll(() => harness.ask("select 1 from pg_stat_activity where wait_event_type = 'Lock'"))
+      .poll(() => harness.query("select 1 from pg_stat_activity where wait_event_type = 'Lock'"))
       .toHaveLength(1);
     await expect(harness.shard(database, { epoch: 2 })).rejects.toThrow(FencedError);
     await slow.query("commit");

@@ -18,11 +18,11 @@ describe.skipIf(absent("postgres"))("a database whose disk is full", () => {
     const { gid, uid } = statSync(server.folder);
     chownSync(disk, uid, gid);
     const harness = createHarness(server);
-    await harness.ask(`create tablespace small location '${disk}'`);
+    await harness.query(`create tablespace small location '${disk}'`);
     // The setting applies to each later session of the role.
-    await harness.ask("alter role postgres set default_tablespace = 'small'");
+    await harness.query("alter role postgres set default_tablespace = 'small'");
     const store = await harness.open().then(async (database) => {
-      await harness.hold(1);
+      await harness.acquire(1);
       return harness.shard(database);
     });
     onTestFinished(() => harness.close());
@@ -44,7 +44,7 @@ describe.skipIf(absent("postgres"))("a database whose disk is full", () => {
     expect(errorText(refusal)).toMatch(
       /^The database server at 127\.0\.0\.1:\d+ has no room on its disk: .*No space left on device.*\(53100\)\. Make room on it/,
     );
-    const known = async () => Number((await harness.ask(`select count(*) from ${harness.schema}.event`))[0]?.[0]);
+    const known = async () => Number((await harness.query(`select count(*) from ${harness.schema}.event`))[0]?.[0]);
     expect(await known()).toBe(committed);
 
     rmSync(ballast);

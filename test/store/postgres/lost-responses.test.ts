@@ -24,7 +24,7 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
   beforeEach(async () => {
     harness = createHarness(server(), proxy.port);
     database = await harness.open();
-    await harness.hold(1);
+    await harness.acquire(1);
     store = await harness.shard(database);
     await store.outbox.register("sink", "beginning");
   });
@@ -84,11 +84,11 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
     const forgetful: StateDatabase = {
       ...database,
       async query(...asked) {
-        const answer = await database.query(...asked);
-        if (!asked[0].startsWith("update source set last_commit")) return answer;
+        const reply = await database.query(...asked);
+        if (!asked[0].startsWith("update source set last_commit")) return reply;
         questions += 1;
         if (questions < 3) throw new Retryable("The response was lost.");
-        return answer;
+        return reply;
       },
     };
     store = await harness.shard(forgetful);

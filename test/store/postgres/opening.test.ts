@@ -43,7 +43,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
 
   test("creates one schema when two processes start at once", async () => {
     const opened = await Promise.all([harness.open(), harness.open(), harness.open()]);
-    expect(await harness.ask(`select schema_version from ${harness.schema}.meta`)).toEqual([[SCHEMA_VERSION]]);
+    expect(await harness.query(`select schema_version from ${harness.schema}.meta`)).toEqual([[SCHEMA_VERSION]]);
     const [first] = opened;
     expect(first?.name).toBe(`127.0.0.1:${server().port}/postgres, schema ${harness.schema}`);
     expect(first?.table("event")).toBe(`"${harness.schema}"."event"`);
@@ -86,7 +86,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
     await owner.query(`begin; lock table ${harness.schema}.meta`);
     const opening = harness.open().catch((error: unknown) => error);
     await expect
-      .poll(() => harness.ask("select 1 from pg_stat_activity where wait_event_type = 'Lock'"))
+      .poll(() => harness.query("select 1 from pg_stat_activity where wait_event_type = 'Lock'"))
       .toHaveLength(1);
     for (const limit of limits) limit.abort(new Retryable("late"));
     expect(await opening).toMatchObject({ message: "late" });
@@ -97,15 +97,15 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
   test("rejects a newer schema, an older schema that needs a migration, and a schema of another program", async () => {
     expect((await refused({}, false)).says).toContain("There is no state in the schema");
     await harness.open();
-    await harness.ask(`update ${harness.schema}.meta set schema_version = 99`);
+    await harness.query(`update ${harness.schema}.meta set schema_version = 99`);
     const newer = await refused();
     expect(newer).toMatchObject({ isConfig: true });
     expect(newer.says).toContain(
       `by a newer Plenum (schema 99, this one knows ${SCHEMA_VERSION}). Run the newer version`,
     );
-    await harness.ask(`update ${harness.schema}.meta set schema_version = 0`);
+    await harness.query(`update ${harness.schema}.meta set schema_version = 0`);
     expect((await refused({}, false)).says).toContain(`is older (0 instead of ${SCHEMA_VERSION})`);
-    await harness.ask(
+    await harness.query(
       `drop schema ${harness.schema} cascade; create schema ${harness.schema}; create table ${harness.schema}.value (x int)`,
     );
     expect((await refused()).says).toContain(
@@ -115,7 +115,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
 
   test("reports a missing or wrong password, a missing privilege, an unknown database and a wrong port", async () => {
     const role = `poor_${harness.schema}`;
-    await harness.ask(`create role ${role} login password 'right'`);
+    await harness.query(`create role ${role} login password 'right'`);
     const config = { url: urlAt(server().port, role), password: { env: PASSWORD } };
     const advice = `Grant the role ${role} create on the database, or make it the owner of the schema.`;
     await expectRefusal({ url: config.url }, `asks for a password. Give the password of the role ${role}.`);
@@ -131,7 +131,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
 
   test("rejects a read-only database, and uses the writable one of several servers", async () => {
     const role = `reading_${harness.schema}`;
-    await harness.ask(
+    await harness.query(
       `create role ${role} login superuser password 'right'; alter role ${role} set default_transaction_read_only = on`,
     );
     process.env[PASSWORD] = "right";
@@ -148,8 +148,8 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
     try {
       const database = await harness.open({ config: { url: several([await freePort(), other.port, server().port]) } });
       expect((await database.describe()).server).toContain(`127.0.0.1:${server().port},`);
-      await harness.ask("alter system set default_transaction_read_only = on");
-      await harness.ask("select pg_reload_conf()");
+      await harness.query("alter system set default_transaction_read_only = on");
+      await harness.query("select pg_reload_conf()");
       const insertDocument = () => database.query("insert into fleet_document values ('k', '1')").catch(errorText);
       await expect
         .poll(insertDocument, { timeout: 5_000 })
@@ -163,7 +163,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
       await owner.query("alter system reset default_transaction_read_only");
       await owner.query("select pg_reload_conf()");
       await owner.end();
-      await expect.poll(() => harness.ask("show default_transaction_read_only")).toEqual([["off"]]);
+      await expect.poll(() => harness.query("show default_transaction_read_only")).toEqual([["off"]]);
       await other.stop();
     }
   });

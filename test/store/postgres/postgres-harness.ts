@@ -5,7 +5,7 @@ import { openStateDatabase } from "#src/scale/postgres/open-state-database.ts";
 import { openSourceState } from "#src/scale/postgres/source-state.ts";
 import type { SourceStateAccess, StateDatabase, StateDatabaseOptions } from "#src/scale/postgres/state-database.ts";
 import { contextFor } from "../../connectors/context.ts";
-import type { Place } from "../../delivery/dispatcher-harness.ts";
+import type { Location } from "../../delivery/dispatcher-harness.ts";
 import { queryPostgres } from "../../query-postgres.ts";
 import { type RealServer, startPostgres } from "../../real-servers.ts";
 
@@ -35,11 +35,11 @@ export function createHarness(server: Pick<RealServer, "port">, port = server.po
   const opened: StateDatabase[] = [];
   const { clock: _, ...context } = contextFor("state");
   /** Runs a statement as the owner of the database; returns rows as arrays. */
-  const ask = (text: string, values: readonly unknown[] = []) => queryPostgres(server, "postgres", text, values);
+  const query = (text: string, values: readonly unknown[] = []) => queryPostgres(server, "postgres", text, values);
   return {
     schema,
     config,
-    ask,
+    query,
     async open({ config: more = {}, ...options }: Opening = {}): Promise<StateDatabase> {
       const database = await openStateDatabase({
         config: PostgresState.parse({ url: urlAt(port), schema, ...more }),
@@ -49,8 +49,8 @@ export function createHarness(server: Pick<RealServer, "port">, port = server.po
       opened.push(database);
       return database;
     },
-    async hold(epoch: number, source = SOURCE): Promise<void> {
-      await ask(
+    async acquire(epoch: number, source = SOURCE): Promise<void> {
+      await query(
         `insert into ${schema}.source (name, epoch) values ($1, $2)
          on conflict (name) do update set epoch = excluded.epoch`,
         [source, epoch],
@@ -60,7 +60,7 @@ export function createHarness(server: Pick<RealServer, "port">, port = server.po
       openSourceState(database, { source: SOURCE, access: as, clock, log: context.log }),
     async close(): Promise<void> {
       await Promise.all(opened.splice(0).map((database) => database.close()));
-      await ask(`drop schema if exists ${schema} cascade`);
+      await query(`drop schema if exists ${schema} cascade`);
     },
   };
 }
@@ -70,16 +70,16 @@ export function urlAt(port: number, user = "postgres"): string {
 }
 
 /** A schema of its own; virtual time waits for the server's replies. */
-export function placeOn(server: RealServer): Place {
+export function locationOn(server: RealServer): Location {
   const harness = createHarness(server);
   let asked = 0;
   let epoch = 0;
   let database: StateDatabase | undefined;
 
-  async function counted<T>(answer: Promise<T>): Promise<T> {
+  async function counted<T>(reply: Promise<T>): Promise<T> {
     asked += 1;
     try {
-      return await answer;
+      return await reply;
     } finally {
       asked -= 1;
     }
@@ -98,7 +98,7 @@ export function placeOn(server: RealServer): Place {
     async open(clock: Clock) {
       database ??= counting(await harness.open());
       epoch += 1;
-      await harness.hold(epoch);
+      await harness.acquire(epoch);
       return harness.shard(database, { epoch }, clock);
     },
     dispose: () => harness.close(),

@@ -6,7 +6,7 @@ import { type DurableStore, describeDurableStore } from "../../suites/durable-st
 import { describeLag } from "../../suites/lag-suite.ts";
 import { describeStore } from "../../suites/store-suite.ts";
 import { describeUrgent } from "../../suites/urgent-suite.ts";
-import { createHarness, placeOn, startServerForTests } from "./postgres-harness.ts";
+import { createHarness, locationOn, startServerForTests } from "./postgres-harness.ts";
 
 describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () => {
   // The connections of earlier tests take a moment to end.
@@ -16,18 +16,18 @@ describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () 
     const harness = createHarness(server());
     const database = await harness.open();
     let epoch = 0;
-    async function hold() {
+    async function acquire() {
       epoch += 1;
-      await harness.hold(epoch);
+      await harness.acquire(epoch);
       return harness.shard(database, { epoch }, clock);
     }
-    let store = await hold();
+    let store = await acquire();
     return {
       store,
-      afterKill: async (look) => look(await harness.shard(database, "reader", clock)),
+      afterKill: async (inspect) => inspect(await harness.shard(database, "reader", clock)),
       async reopen() {
         await store.close();
-        store = await hold();
+        store = await acquire();
         return store;
       },
       async dispose() {
@@ -39,6 +39,6 @@ describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () 
 
   describeStore("PostgreSQL", openInSchema);
   describeDurableStore("PostgreSQL", openInSchema);
-  describeLag("PostgreSQL", () => placeOn(server()));
-  describeUrgent("PostgreSQL", 2_000, sized(10, 4), () => placeOn(server()));
+  describeLag("PostgreSQL", () => locationOn(server()));
+  describeUrgent("PostgreSQL", 2_000, sized(10, 4), () => locationOn(server()));
 });

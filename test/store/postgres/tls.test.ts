@@ -32,7 +32,7 @@ describe.skipIf(absent("postgres"))("TLS to the state database", () => {
         return heard.length;
       })
       .toBeGreaterThan(0);
-    const kinds = await harness.ask(
+    const kinds = await harness.query(
       `select ssl from pg_stat_ssl join pg_stat_activity using (pid)
        where application_name = 'plenum' group by ssl`,
     );

@@ -22,7 +22,7 @@ describe.skipIf(programPath("postgres") === null)(
     beforeEach(async () => {
       harness = closeAfterTest(createHarness(server()));
       database = await harness.open();
-      await harness.hold(1);
+      await harness.acquire(1);
       holder = closeAfterTest(await harness.shard(database));
       operator = await harness.shard(await harness.open(), "operator");
       await holder.outbox.register("sink", "beginning");
@@ -33,7 +33,7 @@ describe.skipIf(programPath("postgres") === null)(
 
     const isListening = () =>
       expect
-        .poll(() => harness.ask(`select count(*)::int from pg_stat_activity where ${LISTENING}`))
+        .poll(() => harness.query(`select count(*)::int from pg_stat_activity where ${LISTENING}`))
         .not.toEqual([[0]]);
 
     test("notifies the worker at once of a replay, a changed document and an ended sink", async () => {
@@ -53,7 +53,7 @@ describe.skipIf(programPath("postgres") === null)(
 
     test("notifies the worker of a replay once the worker's listening connection is back", async () => {
       await isListening();
-      await harness.ask(`select pg_terminate_backend(pid) from pg_stat_activity where ${LISTENING}`);
+      await harness.query(`select pg_terminate_backend(pid) from pg_stat_activity where ${LISTENING}`);
       await operator.outbox.replay("sink", "2020-01-01T00:00:00Z");
       await expect.poll(() => holder.outbox.next("sink", 9), { timeout: 8_000 }).toMatchObject({ isRepeat: true });
     });

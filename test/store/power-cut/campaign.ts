@@ -38,7 +38,7 @@ export async function cutPower(of: keyof typeof SUBJECTS, states: number, seed: 
     const broken: string[] = [];
     const each = Math.ceil(states / steps.length);
     let said = -1;
-    for (const [place, step] of steps.entries()) {
+    for (const [index, step] of steps.entries()) {
       disk.take(step);
       if (step.kind === "said") said = step.number;
       for (let n = 0; n < each; n += 1) {
@@ -46,7 +46,7 @@ export async function cutPower(of: keyof typeof SUBJECTS, states: number, seed: 
         mkdirSync(folder);
         disk.cut(folder, random);
         const problem = await problemOf(folder, said);
-        if (problem !== null) broken.push(`after step ${place} (${step.kind}), cut ${n}: ${problem}`);
+        if (problem !== null) broken.push(`after step ${index} (${step.kind}), cut ${n}: ${problem}`);
         rmSync(folder, { recursive: true });
       }
     }
@@ -60,8 +60,8 @@ export async function cutPower(of: keyof typeof SUBJECTS, states: number, seed: 
 async function problemOfStore(folder: string, said: number): Promise<string | null> {
   const store = await openStore({ folder, clock: systemClock });
   try {
-    const { quarantinedFile: setAside, damaged } = await store.describe();
-    if (setAside !== undefined) return `the state was set aside after ${said + 1} commits`;
+    const { quarantinedFile: quarantined, damaged } = await store.describe();
+    if (quarantined !== undefined) return `the state was set aside after ${said + 1} commits`;
     if (damaged.length > 0) return `damaged rows of ${damaged.map(({ table }) => table).join(", ")}`;
     const events = await store.outbox.latest(1_000);
     if (events.length < said + 1) return `${said + 1} commits were said, ${events.length} are there`;
@@ -87,10 +87,9 @@ async function problemOfStore(folder: string, said: number): Promise<string | nu
  */
 async function problemOfFiles(folder: string, said: number): Promise<string | null> {
   const config = FileConfig.parse({ folder, max_file_mb: 1, keep_files: 1_000 });
-  const sink = createFileSink(config, {
-    log: createLog({ level: "silent" }),
-    clock: systemClock,
-  } as Parameters<typeof createFileSink>[1]);
+  const sink = createFileSink(config, { log: createLog({ level: "silent" }), clock: systemClock } as Parameters<
+    typeof createFileSink
+  >[1]);
   await sink.open(new AbortController().signal);
   await sink.close();
   const text = readdirSync(folder)
@@ -100,9 +99,9 @@ async function problemOfFiles(folder: string, said: number): Promise<string | nu
   if (text !== "" && !text.endsWith("\n")) return "the last line is not whole";
   const lines = text === "" ? [] : text.slice(0, -1).split("\n");
   if (lines.length < said + 1) return `${said + 1} events were said, ${lines.length} are there`;
-  for (const [place, line] of lines.entries()) {
-    const wanted = JSON.stringify(toCloudEvent(valueEvent(place)));
-    if (line !== wanted) return `line ${place + 1} is not event ${place}: ${JSON.stringify(line.slice(0, 60))}`;
+  for (const [index, line] of lines.entries()) {
+    const wanted = JSON.stringify(toCloudEvent(valueEvent(index)));
+    if (line !== wanted) return `line ${index + 1} is not event ${index}: ${JSON.stringify(line.slice(0, 60))}`;
   }
   return null;
 }

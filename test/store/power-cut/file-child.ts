@@ -16,7 +16,7 @@ for (let round = 0; round < 4; round += 1) {
   const sink = createFileSink(config, context);
   await sink.open(signal);
   for (let write = 0; write < 8; write += 1) {
-    const batch = Array.from({ length: 1 + ((round * 8 + write) % 12) }, (_, place) => valueEvent(n + place));
+    const batch = Array.from({ length: 1 + ((round * 8 + write) % 12) }, (_, index) => valueEvent(n + index));
     await sink.write(batch, signal);
     n += batch.length;
     writeSync(1, `said ${n - 1}\n`);

@@ -12,7 +12,7 @@ let failed = 0;
 for (const subject of ["store", "file sink"] as const) {
   const from = performance.now();
   const { steps, states, broken } = await cutPower(subject, wanted, seed);
-  for (const sentence of broken) process.stdout.write(`${subject}: ${sentence}\n`);
+  for (const message of broken) process.stdout.write(`${subject}: ${message}\n`);
   failed += broken.length;
   process.stdout.write(
     `${subject}: ${states} power cuts at ${steps} writes and syncs in ${((performance.now() - from) / 1_000).toFixed(0)} s: ${broken.length} not as promised (PLENUM_SEED=${seed})\n`,

@@ -43,7 +43,7 @@ export function record(child: string, folder: string, traceFile: string): readon
     stdio: ["ignore", "ignore", "inherit"],
     env: { ...process.env, UV_THREADPOOL_SIZE: "1" },
   });
-  return wholeCalls(readFileSync(traceFile, "latin1").split("\n"))
+  return completeCalls(readFileSync(traceFile, "latin1").split("\n"))
     .map((line) => stepOf(line, folder))
     .filter((step) => step !== null);
 }
@@ -52,17 +52,17 @@ export function record(child: string, folder: string, traceFile: string): readon
  * The calls as they returned. While several threads run, a call can be on two lines: `41 fsync(3 <unfinished ...>` and
  * `41 <... fsync resumed>) = 0`.
  */
-function wholeCalls(lines: readonly string[]): readonly string[] {
-  const begun = new Map<string, string>();
+function completeCalls(lines: readonly string[]): readonly string[] {
+  const started = new Map<string, string>();
   return lines.flatMap((line) => {
     const [, thread = "", text = ""] = /^(\d+) +(.*)$/.exec(line) ?? [];
     const unfinished = /^(.*?) ?<unfinished \.\.\.>$/.exec(text);
     if (unfinished !== null) {
-      begun.set(thread, unfinished[1] ?? "");
+      started.set(thread, unfinished[1] ?? "");
       return [];
     }
     const resumed = /^<\.\.\. \w+ resumed>(.*)$/.exec(text);
-    return [resumed === null ? text : `${begun.get(thread) ?? ""}${resumed[1]}`];
+    return [resumed === null ? text : `${started.get(thread) ?? ""}${resumed[1]}`];
   });
 }
 

@@ -83,17 +83,17 @@ function complaints({ tags, nowMs, rules }: Situation, group: readonly string[])
     found.push("a tag is read before its last slot");
   if (group.length < Math.min(rules.tagsPerRequest, companions.length)) found.push("a place is left empty");
   if (label === null && free.some((tag) => isStarving(tag, nowMs))) found.push("an isolated tag starves");
-  const late = companions.filter((tag) => label === null && isLateSoon(tag, nowMs, rules));
+  const late = companions.filter((tag) => label === null && isDueSoon(tag, nowMs, rules));
   if (late.length <= rules.tagsPerRequest && late.some(({ id }) => !group.includes(id)))
     found.push("a tag that will be late is left out, and there is room for it");
   return found;
 }
 
 function isDue(tag: PlannedTag, isAnyUnderWay: boolean, nowMs: number, rules: ReadPlanRules): boolean {
-  if (tag.label === null) return tag.lastMs === null || isLateSoon(tag, nowMs, rules);
+  if (tag.label === null) return tag.lastMs === null || isDueSoon(tag, nowMs, rules);
   if (tag.lastMs === null) return false;
   const age = (nowMs - tag.lastMs) / tag.intervalMs;
-  if (tag.timing === "punctual" && age >= 0.5 && isLateSoon(tag, nowMs, rules)) return true;
+  if (tag.timing === "punctual" && age >= 0.5 && isDueSoon(tag, nowMs, rules)) return true;
   if (isStarving(tag, nowMs)) return true;
   // Tags under way may need the slot when their interval ends.
   return age >= 1 && !isAnyUnderWay;
@@ -102,12 +102,12 @@ function isDue(tag: PlannedTag, isAnyUnderWay: boolean, nowMs: number, rules: Re
 const mayBeRead = (tag: PlannedTag, nowMs: number, rules: ReadPlanRules) =>
   tag.lastMs === null ||
   (nowMs - tag.lastMs) / tag.intervalMs >= (tag.earliestAge ?? 0) ||
-  isLateSoon(tag, nowMs, rules);
+  isDueSoon(tag, nowMs, rules);
 
 function isStarving({ label, timing, lastMs, intervalMs }: PlannedTag, nowMs: number): boolean {
   return label !== null && timing !== "patient" && lastMs !== null && nowMs - lastMs >= 2 * intervalMs;
 }
 
-function isLateSoon({ lastMs, intervalMs }: PlannedTag, nowMs: number, rules: ReadPlanRules): boolean {
+function isDueSoon({ lastMs, intervalMs }: PlannedTag, nowMs: number, rules: ReadPlanRules): boolean {
   return lastMs !== null && intervalMs - rules.expectedReplyMs - (nowMs - lastMs) < rules.slotMs;
 }

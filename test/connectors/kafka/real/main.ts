@@ -87,9 +87,9 @@ function checkTrue(isSo: boolean, what: string): void {
 }
 
 async function refusal(work: Promise<unknown> | undefined, pattern: RegExp): Promise<string> {
-  const answerText = await Promise.resolve(work).then(() => "accepted", errorText);
-  checkTrue(pattern.test(answerText), `expected ${pattern}, got: ${answerText}`);
-  return answerText;
+  const replyText = await Promise.resolve(work).then(() => "accepted", errorText);
+  checkTrue(pattern.test(replyText), `expected ${pattern}, got: ${replyText}`);
+  return replyText;
 }
 
 const setbacks = new Map<string, number>();

@@ -7,7 +7,7 @@ import {
   encodeDeltaCheckpoint,
   parseCheckpoint,
 } from "#connectors/parquet/delta/snapshot.ts";
-import { countLoopTurns } from "../engine.ts";
+import { countLoopTicks } from "../engine.ts";
 import { METER } from "./meter-table.ts";
 
 const FILES = 3_000;
@@ -52,6 +52,6 @@ test("a checkpoint of a Delta table with many files restores the same snapshot",
 
 test("writing and reading a Delta checkpoint yields to the event loop", async () => {
   const { bytes } = await encodeDeltaCheckpoint(manyFiles());
-  expect(await countLoopTurns(() => encodeDeltaCheckpoint(manyFiles()))).toBeGreaterThan(FILES / 1_000);
-  expect(await countLoopTurns(() => parseCheckpoint(bytes, "checkpoint"))).toBeGreaterThan(FILES / 1_000);
+  expect(await countLoopTicks(() => encodeDeltaCheckpoint(manyFiles()))).toBeGreaterThan(FILES / 1_000);
+  expect(await countLoopTicks(() => parseCheckpoint(bytes, "checkpoint"))).toBeGreaterThan(FILES / 1_000);
 });

@@ -27,8 +27,8 @@ export async function fillTable(store: ObjectStore): Promise<readonly number[]> 
   await table.vacuum(signal);
   const later = openMeter(store, { table: METER_WITH_UNIT, checkpointEvery: 4, now: () => nowMs });
   for (let n = 6; n < 12; n += 1) {
-    const place = { table: METER_WITH_UNIT, ...places[n % 3] };
-    const add = [await writtenFile(store, `s-${n}`, [withUnit(10 * n), withUnit(10 * n + 1)], place)];
+    const index = { table: METER_WITH_UNIT, ...places[n % 3] };
+    const add = [await writtenFile(store, `s-${n}`, [withUnit(10 * n), withUnit(10 * n + 1)], index)];
     await later.commit({ ...ADDED, add, txn: { appId: "worker", version: n } }, signal);
   }
   return Array.from({ length: 12 }, (_, n) => [10 * n, 10 * n + 1]).flat();

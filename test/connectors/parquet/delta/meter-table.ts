@@ -68,10 +68,10 @@ export function parquetOf(table: LakeTable, rows: readonly LakeRow[]): Uint8Arra
         ({ name, type }): SchemaElement => ({ name, repetition_type: "OPTIONAL", ...PARQUET[type] }),
       ),
     ],
-    columnData: table.columns.map(({ name, type }, place) => ({
+    columnData: table.columns.map(({ name, type }, index) => ({
       name,
       data: rows.map((row) => {
-        const cell = row[place] ?? null;
+        const cell = row[index] ?? null;
         if (cell === null) return null;
         if (type === "time") return BigInt(Number(cell)) * 1_000n;
         return type === "integer" ? BigInt(Number(cell)) : cell;
@@ -81,7 +81,7 @@ export function parquetOf(table: LakeTable, rows: readonly LakeRow[]): Uint8Arra
   return new Uint8Array(bytes);
 }
 
-export interface Placed {
+export interface LocatedRow {
   readonly date: string;
   readonly site: string | null;
 }
@@ -91,7 +91,7 @@ export async function writtenFile(
   store: ObjectStore,
   name: string,
   rows: readonly LakeRow[],
-  { table = METER, date = "2026-11-21", site = "1" }: Partial<Placed> & { readonly table?: LakeTable } = {},
+  { table = METER, date = "2026-11-21", site = "1" }: Partial<LocatedRow> & { readonly table?: LakeTable } = {},
 ): Promise<AddedTableFile> {
   const folder = `${table.name}/date=${date}/site=${site === null ? "none" : encodeURIComponent(site)}/`;
   const key = `${folder}${name}.parquet`;
@@ -102,7 +102,7 @@ export async function writtenFile(
     bytes: bytes.length,
     rows: rows.length,
     partitionValues: { date, site },
-    stats: await computeFileStatistics(table, rows.length, (place, row) => rows[row]?.[place] ?? null),
+    stats: await computeFileStatistics(table, rows.length, (index, row) => rows[row]?.[index] ?? null),
   };
 }
 
@@ -116,7 +116,7 @@ export function openMeter(
     store,
     table: METER,
     clock: { now },
-    log: { warn: (...words: readonly unknown[]) => void warnings.push(words.map(shown).join(" ")) },
+    log: { warn: (...words: readonly unknown[]) => void warnings.push(words.map(formatted).join(" ")) },
     ...rest,
   });
   return { ...table, warnings };
@@ -126,7 +126,7 @@ export const ADDED: DeltaTableChange = EMPTY_TABLE_CHANGE;
 
 export const REARRANGED: DeltaTableChange = { ...ADDED, operation: "OPTIMIZE", dataChange: false };
 
-function shown(word: unknown): string {
+function formatted(word: unknown): string {
   const { err } = word as { readonly err?: unknown };
   return String(err ?? word);
 }

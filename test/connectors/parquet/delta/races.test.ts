@@ -46,7 +46,7 @@ test(`a Delta table contains every batch once with concurrent writers and lost r
         const store = createMemoryStore(
           () => (isCalm ? "none" : (faults.next().value ?? "none")),
           async () => {
-            for (let turns = pauses.next().value ?? 0; turns > 0; turns -= 1) await Promise.resolve();
+            for (let ticks = pauses.next().value ?? 0; ticks > 0; ticks -= 1) await Promise.resolve();
           },
         );
         const contents = new Map<string, readonly number[]>();

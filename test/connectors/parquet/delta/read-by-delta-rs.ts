@@ -69,9 +69,7 @@ async function sinkAndTheirs(): Promise<void> {
   engine.log.push(...sampleOfEveryKind());
   engine.log.push(...AWKWARD_TEXTS.map((text, n) => behind(text, valueEvent(n, "1", n % 2 === 0))));
   engine.log.push({ ...valueEvent(500, "2", null), siteid: "a/b c%" });
-  for (let n = 0; n < 200; n += 1) {
-    engine.log.push(valueEvent(n + (n % 3) * 86_400_000, `1004${n % 7}`, n / 3));
-  }
+  for (let n = 0; n < 200; n += 1) engine.log.push(valueEvent(n + (n % 3) * 86_400_000, `1004${n % 7}`, n / 3));
   await engine.finish(25);
   sameLake("rows of every table", await seen(), engine.log, 0);
   const gone = engine.log.length;

@@ -31,7 +31,7 @@ test("DuckDB finds every row exactly once in the active files of a Delta table",
   expect(ours).toHaveLength(files.size);
   for (const path of removed) expect(readObjects(folder).has(decodeURIComponent(path))).toBe(false);
   const paths = [...files.keys()].map((path) => `'${join(folder, decodeURIComponent(path))}'`);
-  const rows = await lake.ask(
+  const rows = await lake.query(
     `SELECT position, meter_id, epoch_ms(time) AS ms, value, is_open, data
      FROM read_parquet([${paths.join(", ")}], union_by_name = true) ORDER BY position`,
   );
@@ -55,7 +55,7 @@ test("each Delta checkpoint has the same content as the commits up to its versio
     const { faults, files } = checkDeltaTable(objects, version);
     expect(faults).toEqual([]);
     const from = `FROM read_parquet('${join(folder, name)}')`;
-    const added = await lake.ask(
+    const added = await lake.query(
       `SELECT add.path AS path, add.stats->>'numRecords' AS rows, add.stats->'$.maxValues.meter_id' AS last, add.partitionValues['date'] AS date,
          add.size AS size, add.dataChange AS changes ${from} WHERE add.path IS NOT NULL`,
     );
@@ -67,9 +67,9 @@ test("each Delta checkpoint has the same content as the commits up to its versio
       expect(changes).toBe(false);
     }
     expect(
-      await lake.ask(`SELECT txn.appId AS app, txn.version AS version ${from} WHERE txn.appId IS NOT NULL`),
+      await lake.query(`SELECT txn.appId AS app, txn.version AS version ${from} WHERE txn.appId IS NOT NULL`),
     ).toEqual([{ app: "worker", version: String(version === 4 ? 4 : version - 1) }]);
-    const [metaData] = await lake.ask(
+    const [metaData] = await lake.query(
       `SELECT metaData.partitionColumns AS columns, metaData.schemaString AS schema ${from} WHERE metaData.id IS NOT NULL`,
     );
     expect(metaData).toMatchObject({ columns: ["date", "site"] });

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { computeFileStatistics } from "#connectors/parquet/delta/statistics.ts";
 import type { Cell, ColumnType, LakeTable } from "#connectors/shared/lake/table-model.ts";
 import { replay, seed } from "../../../seed.ts";
-import { countLoopTurns } from "../engine.ts";
+import { countLoopTicks } from "../engine.ts";
 
 const TOP = "\u{10FFFF}";
 
@@ -54,7 +54,7 @@ test.each<[string, ColumnType, readonly Cell[], readonly unknown[]]>([
 
 test("computing statistics of 100,000 rows yields to the event loop", async () => {
   const compute = () => computeFileStatistics(tableOf("number"), 100_000, (_, row) => row);
-  expect(await countLoopTurns(compute)).toBeGreaterThan(1);
+  expect(await countLoopTicks(compute)).toBeGreaterThan(1);
 });
 
 test("only the first 32 columns have statistics, as in Spark", async () => {

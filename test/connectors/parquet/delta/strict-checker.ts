@@ -17,27 +17,20 @@ const Stats = z.strictObject({
 
 const Line = z.union([
   z.strictObject({ commitInfo: z.looseObject({ timestamp: time, operation: z.string() }) }),
-  z.strictObject({
-    protocol: z.strictObject({ minReaderVersion: z.literal(1), minWriterVersion: z.literal(2) }),
-  }),
+  z.strictObject({ protocol: z.strictObject({ minReaderVersion: z.literal(1), minWriterVersion: z.literal(2) }) }),
   z.strictObject({
     metaData: z.strictObject({
       id: z.uuid(),
       name: z.string(),
       description: z.string(),
-      format: z.strictObject({
-        provider: z.literal("parquet"),
-        options: z.record(z.string(), z.string()),
-      }),
+      format: z.strictObject({ provider: z.literal("parquet"), options: z.record(z.string(), z.string()) }),
       schemaString: z.string(),
       partitionColumns: z.array(z.string()),
       createdTime: time,
       configuration: z.record(z.string(), z.string()),
     }),
   }),
-  z.strictObject({
-    txn: z.strictObject({ appId: z.string().min(1), version: z.number().int(), lastUpdated: time }),
-  }),
+  z.strictObject({ txn: z.strictObject({ appId: z.string().min(1), version: z.number().int(), lastUpdated: time }) }),
   z.strictObject({
     add: z.strictObject({
       path,
@@ -149,12 +142,12 @@ export function checkDeltaTable(objects: ReadonlyMap<string, Uint8Array>, until 
       if (!("remove" in action)) continue;
       const { remove } = action;
       once(`remove ${remove.path}`);
-      const held = files.get(remove.path);
-      if (held === undefined) fault(`${remove.path} is removed, and was not there`);
-      if (held !== undefined && held.values !== JSON.stringify(remove.partitionValues)) {
+      const stored = files.get(remove.path);
+      if (stored === undefined) fault(`${remove.path} is removed, and was not there`);
+      if (stored !== undefined && stored.values !== JSON.stringify(remove.partitionValues)) {
         fault(`${remove.path} is removed from another partition`);
       }
-      rowsRemoved += held?.rows ?? 0;
+      rowsRemoved += stored?.rows ?? 0;
       files.delete(remove.path);
       removed.add(remove.path);
       isRearranged ||= !remove.dataChange;
@@ -195,10 +188,10 @@ export function checkDeltaTable(objects: ReadonlyMap<string, Uint8Array>, until 
       (name) => /^_delta_log\/\d{20}\.json$/.test(name) && Number(name.slice(11, 31)) >= version,
     );
     if (beyond.length > 0) faults.push(`version ${version} is missing before ${beyond[0]}`);
-    for (const [held, { size: wanted }] of files) {
-      const bytes = objects.get(decodeURIComponent(held))?.length;
-      if (bytes === undefined) faults.push(`${held} does not lie there`);
-      else if (bytes !== wanted) faults.push(`${held} has ${bytes} bytes, and should have ${wanted}`);
+    for (const [stored, { size: wanted }] of files) {
+      const bytes = objects.get(decodeURIComponent(stored))?.length;
+      if (bytes === undefined) faults.push(`${stored} does not lie there`);
+      else if (bytes !== wanted) faults.push(`${stored} has ${bytes} bytes, and should have ${wanted}`);
     }
   }
   return {

@@ -18,7 +18,7 @@ const log = createLog({ level: "silent" });
 const clock = systemClock;
 const store = await openStore({ folder, clock });
 const building = createBuildingView(store, new Map());
-const memory = createSinkState("lake", store);
+const sinkState = createSinkState("lake", store);
 /** An hour of the sink takes 0.1 s. */
 const FASTER = 36_000;
 const lake = createParquetSink(ParquetConfig.parse(JSON.parse(config)), {
@@ -26,7 +26,7 @@ const lake = createParquetSink(ParquetConfig.parse(JSON.parse(config)), {
   clock: { ...clock, monotonic: () => clock.monotonic() * FASTER },
   log,
   metrics,
-  sinkState: memory,
+  sinkState,
   building,
 });
 const sink: Sink = {
@@ -46,15 +46,15 @@ const dispatcher = createEventDispatcher({
   log,
   metrics,
 });
-const isUnfinished = (await memory.get("landings")) !== undefined;
-const isCompacting = (await memory.get("compaction")) !== undefined;
+const isUnfinished = (await sinkState.get("landings")) !== undefined;
+const isCompacting = (await sinkState.get("compaction")) !== undefined;
 await dispatcher.start(new AbortController().signal);
 process.stdout.write(`${isUnfinished ? "landing" : "no landing"}, ${isCompacting ? "compacting" : "no compaction"}\n`);
 
 const wanted = Number(count);
 const committed = async () => (await store.document<number>("test", "committed")) ?? 0;
 for (let n = await committed(); n < wanted; n = await committed()) {
-  const events = Array.from({ length: Math.min(20, wanted - n) }, (_, place) => eventNumber(n + place));
+  const events = Array.from({ length: Math.min(20, wanted - n) }, (_, index) => eventNumber(n + index));
   const put = [["committed", n + events.length]] as const;
   await store.commit({ events, documents: [{ set: "test", put }] });
 }
