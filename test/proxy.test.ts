@@ -13,7 +13,7 @@ import { openProxy, ProxyConfig } from "#src/core/http/proxy.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
 import { createHttpTransport } from "#src/engine/source/transport.ts";
-import { simulatedServer, workplace } from "./cli/plenum.ts";
+import { openHarness, simulatedServer } from "./cli/plenum.ts";
 import { type ConnectProxyOptions, startConnectProxy } from "./connect-proxy.ts";
 import { contextFor, never } from "./connectors/context.ts";
 import { type Authority, createAuthority, type Issued } from "./connectors/mqtt/certificates.ts";
@@ -304,7 +304,7 @@ test("the worker uses the configured proxy and ignores proxies of the environmen
   const far = await secure();
   const service = await simulatedServer();
   const names = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY"];
-  const place = workplace(service.url, {
+  const place = openHarness(service.url, {
     ...Object.fromEntries(names.map((name) => [name, decoy.url])),
     ...{ NODE_USE_ENV_PROXY: "1", PROXY_PASSWORD: "from the environment" },
   });

@@ -272,7 +272,7 @@ export function sampleOfEveryForm(): readonly Event[] {
   );
   const sourceAvailable = sampleEvent("source-available", ofSite, "site");
   const others: Partial<Record<EventKind, Event>> = {
-    "tag-value": staleValueEvent(),
+    "tag-value": staleEvent(),
     "history-complete": siteComplete,
     "source-unavailable": sourceUnavailable,
     "source-available": sourceAvailable,
@@ -280,7 +280,7 @@ export function sampleOfEveryForm(): readonly Event[] {
   return sampleOfEveryKind().flatMap((event) => [event, others[event.type] ?? []].flat());
 }
 
-export function staleValueEvent(): Event<"tag-value"> {
+export function staleEvent(): Event<"tag-value"> {
   const { data } = DATA["tag-value"];
   const staleData = { ...data, value: null, quality: "stale", latencyMs: 0, staleReason: "out-of-scope" } as const;
   return sampleEvent("tag-value", { data: staleData }, "stale");

@@ -1,12 +1,12 @@
 import { expect, onTestFinished, test } from "vitest";
 import { startPagerdutyStub } from "../receivers/webhook-stubs.ts";
-import { simulatedServer, workplace } from "./plenum.ts";
+import { openHarness, simulatedServer } from "./plenum.ts";
 
 test("the alarm commands test a pager, send it the active alarms, and add, list, publish and end a silence", async () => {
   const service = await simulatedServer();
   const pager = await startPagerdutyStub();
   onTestFinished(() => pager.stop());
-  const cli = workplace(service.url);
+  const cli = openHarness(service.url);
   cli.configure({
     sinks: {
       pager: { webhook: pager.config, from: "state" },

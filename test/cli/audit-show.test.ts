@@ -3,12 +3,12 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { AUDIT_LOG, AUDIT_START_HASH, type AuditRecord, hashEntry } from "#src/engine/commands/audit/audit-log.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { workplace } from "./plenum.ts";
+import { openHarness } from "./plenum.ts";
 
 const DAY_MS = 86_400_000;
 
 async function createAuditLog() {
-  const cli = workplace("http://127.0.0.1:9");
+  const cli = openHarness("http://127.0.0.1:9");
   const entry = (name: string) => ({
     base_url: `http://127.0.0.1:9/${name}`,
     token: cli.token(name),

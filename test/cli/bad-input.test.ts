@@ -3,7 +3,7 @@ import { DatabaseSync } from "node:sqlite";
 import { describe, expect, test } from "vitest";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
-import { type Ended, localHook, onlyLine, servedWorkplace, type Workplace, workplace } from "./plenum.ts";
+import { type Ended, type Harness, localHook, onlyLine, openHarness, servedHarness } from "./plenum.ts";
 
 const NOWHERE = "http://127.0.0.1:9";
 
@@ -14,7 +14,7 @@ function expectMessage({ code, stderr }: Ended, expected: number, message: strin
   });
 }
 
-async function awaitReport(cli: Workplace, fits: (report: StatusReport) => boolean): Promise<StatusReport> {
+async function awaitReport(cli: Harness, fits: (report: StatusReport) => boolean): Promise<StatusReport> {
   for (;;) {
     const lastReport = await cli.json<StatusReport>("status");
     if (fits(lastReport)) return lastReport;
@@ -23,7 +23,7 @@ async function awaitReport(cli: Workplace, fits: (report: StatusReport) => boole
 
 describe("mistakes in the configuration and the state folder", () => {
   test("reports every mistake of a wrong configuration with its line and exits with code 78", async () => {
-    const cli = workplace(NOWHERE);
+    const cli = openHarness(NOWHERE);
     writeFileSync(cli.path("plenum.yaml"), "sources: {}\nlog: { level: loud }\n");
     const { code, stderr, stdout } = await cli.plenum("run");
     expect([code, stdout]).toEqual([78, ""]);
@@ -34,14 +34,14 @@ describe("mistakes in the configuration and the state folder", () => {
     ]);
   });
 
-  function changeState(cli: Workplace, sql: string): void {
+  function changeState(cli: Harness, sql: string): void {
     mkdirSync(cli.path("state"), { recursive: true });
     const database = new DatabaseSync(cli.path("state/plenum.db"));
     database.exec(sql);
     database.close();
   }
 
-  test.each<[what: string, (cli: Workplace) => unknown, message: string | RegExp]>([
+  test.each<[what: string, (cli: Harness) => unknown, message: string | RegExp]>([
     [
       "a missing configuration file",
       (cli) => rmSync(cli.path("plenum.yaml")),
@@ -71,13 +71,13 @@ describe("mistakes in the configuration and the state folder", () => {
       /newer/,
     ],
   ])("plenum run rejects %s with one sentence and exit code 78", async (_, spoil, message) => {
-    const cli = workplace(NOWHERE);
+    const cli = openHarness(NOWHERE);
     await spoil(cli);
     expectMessage(await cli.plenum("run"), 78, message);
   });
 
   test("rejects a state folder that another worker uses", async () => {
-    const { cli } = await servedWorkplace();
+    const { cli } = await servedHarness();
     const firstWorker = await cli.run();
     expectMessage(
       await cli.plenum("run"),
@@ -90,7 +90,7 @@ describe("mistakes in the configuration and the state folder", () => {
 
 describe("unavailable resources", () => {
   test("plenum run rejects a port that is in use", async () => {
-    const cli = workplace(NOWHERE);
+    const cli = openHarness(NOWHERE);
     const { port } = await startStubInTest();
     cli.configure({ status: { port } });
     const { code, stderr } = await cli.plenum("run");
@@ -99,7 +99,7 @@ describe("unavailable resources", () => {
   });
 
   test("with a rejected token, plenum check exits with code 78, and the worker runs on and reports the rejected token until the token is valid", async () => {
-    const { cli } = await servedWorkplace();
+    const { cli } = await servedHarness();
     writeFileSync(cli.path("token"), "wrong-token-0815\n");
     const checkOutput = await cli.plenum("check", "--json");
     expect(checkOutput.code).toBe(78);
@@ -115,7 +115,7 @@ describe("unavailable resources", () => {
   });
 
   test("with an unreachable service and sink, plenum check exits with code 75, and the worker keeps running and reports both", async () => {
-    const cli = workplace(NOWHERE);
+    const cli = openHarness(NOWHERE);
     cli.configure({ sinks: { hook: { webhook: localHook(`${NOWHERE}/hook`), from: "beginning" } } });
     const checkOutput = await cli.plenum("check", "--json");
     expect(checkOutput.code).toBe(75);

@@ -3,7 +3,7 @@ import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, wri
 import { expect, test } from "vitest";
 import { sendCommand } from "#src/ui/operator/control-socket-client.ts";
 import { MAIN, resultOf } from "./hosted.ts";
-import { type Ended, knowsTags, type Service, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
+import { type Ended, type Harness, knowsTags, openHarness, type Service, simulatedServer, WRITING } from "./plenum.ts";
 
 const FILE = "plenum.yaml";
 const STATE_FOLDER = "memory";
@@ -47,21 +47,21 @@ const BROKEN_FILES: readonly BrokenFile[] = [
 /** Root reads every file, except without these capabilities. */
 const LIKE_A_USER = ["--bounding-set=-dac_override,-dac_read_search", process.execPath, MAIN];
 
-async function asUser(cli: Workplace, args: readonly string[]): Promise<Ended> {
+async function asUser(cli: Harness, args: readonly string[]): Promise<Ended> {
   if (process.geteuid?.() !== 0) return cli.plenum(...args);
   const env = { PATH: process.env.PATH, HOME: cli.folder, XDG_RUNTIME_DIR: cli.folder };
   return resultOf(spawn("setpriv", [...LIKE_A_USER, ...args], { cwd: cli.folder, env }));
 }
 
 async function startArmedWorker(service: Service, state: Readonly<Record<string, unknown>> = { folder: STATE_FOLDER }) {
-  const cli = workplace(service.url);
+  const cli = openHarness(service.url);
   cli.configure({ state, commands: WRITING });
   await cli.run("--arm-writing");
   await knowsTags(cli);
   return cli;
 }
 
-async function writeThrough(cli: Workplace, id: string, value: number, run: Run): Promise<unknown> {
+async function writeThrough(cli: Harness, id: string, value: number, run: Run): Promise<unknown> {
   const command = { source: null, tagId: "10169", forSeconds: null, ttlSeconds: null, user: "test" };
   const controlSocket = { stateFolder: cli.path(STATE_FOLDER) };
   await sendCommand(controlSocket, { ...command, id, value }, AbortSignal.timeout(20_000));
@@ -77,12 +77,12 @@ async function writeThrough(cli: Workplace, id: string, value: number, run: Run)
 
 type Run = (...args: readonly string[]) => Promise<Ended>;
 
-function breakFile(cli: Workplace, { make }: BrokenFile): void {
+function breakFile(cli: Harness, { make }: BrokenFile): void {
   renameSync(cli.path(FILE), cli.path("good.yaml"));
   make(cli.path(FILE), readFileSync(cli.path("good.yaml"), "utf8"));
 }
 
-function mend(cli: Workplace): void {
+function mend(cli: Harness): void {
   rmSync(cli.path(FILE), { recursive: true, force: true });
   renameSync(cli.path("good.yaml"), cli.path(FILE));
 }
@@ -138,7 +138,7 @@ test("every control command works while the configuration file of the running wo
 }, 240_000);
 
 test("with a broken configuration and no worker, `plenum writes stop` stops writes from the next start or reports a failure", async () => {
-  const cli = workplace("http://127.0.0.1:1");
+  const cli = openHarness("http://127.0.0.1:1");
   writeFileSync(cli.path(FILE), "");
   const nowhere = await cli.plenum("writes", "stop");
   expect([nowhere.code, nowhere.stdout]).toEqual([78, ""]);

@@ -4,7 +4,7 @@ import { parse, stringify } from "yaml";
 import type { CheckResult } from "#src/cli/checking/check-report.ts";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { freePort } from "../real-servers.ts";
-import { onlyLine, type Service, servedWorkplace, type Workplace, workplace } from "./plenum.ts";
+import { type Harness, onlyLine, openHarness, type Service, servedHarness } from "./plenum.ts";
 
 const ALL = ["read:alarms", "read:tags", "read:gateways", "read:hosts", "read:systems"];
 const tokenWith = (abilities: readonly string[], more: object = {}) => ({
@@ -15,13 +15,13 @@ async function prepared(
   source: object,
   sections: object = {},
   simulator: SimulatorOptionsInput = {},
-): Promise<{ service: Service; cli: Workplace }> {
-  const { service, cli } = await servedWorkplace(simulator);
+): Promise<{ service: Service; cli: Harness }> {
+  const { service, cli } = await servedHarness(simulator);
   cli.configure({ source, ...sections });
   return { service, cli };
 }
 
-async function runCheck(cli: Workplace, ...more: readonly string[]) {
+async function runCheck(cli: Harness, ...more: readonly string[]) {
   const { code, stdout, stderr } = await cli.plenum("check", "--json", ...more);
   const checkLines = JSON.parse(stdout || "[]") as readonly CheckResult[];
   /** Failed lines, each with the line of the file that it names. */
@@ -204,7 +204,7 @@ describe("plenum check: this machine", () => {
   const NOWHERE = "http://127.0.0.1:9";
 
   test("reports a status address of another machine, a state path that is a file, and a missing sink", async () => {
-    const cli = workplace(NOWHERE);
+    const cli = openHarness(NOWHERE);
     writeFileSync(cli.path("secret"), "longer-than-12-letters\n", { mode: 0o600 });
     const status = { host: "192.0.2.7", port: 9850, password: { file: "secret" }, behind_tls_proxy: true };
     cli.configure({ status, state: { folder: "token" }, sinks: {} });
@@ -232,7 +232,7 @@ describe("plenum check: this machine", () => {
   });
 
   test("reports folders that are broken links", async () => {
-    const cli = workplace(NOWHERE);
+    const cli = openHarness(NOWHERE);
     symlinkSync("/nowhere/at-all", cli.path("away"));
     const brokenLink = `${realpathSync(cli.folder)}/away`;
     cli.configure({

@@ -10,7 +10,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { absent, startInflux, startMosquitto } from "../real-servers.ts";
 import { testFolder } from "../test-resources.ts";
-import { simulatedServer, workplace } from "./plenum.ts";
+import { openHarness, simulatedServer } from "./plenum.ts";
 
 describe.skipIf(absent("influxd") || absent("mosquitto"))("the sinks of a configuration", () => {
   test("plenum check accepts correct sinks, and warns of a backfill that is longer than a sink's retention", async () => {
@@ -21,7 +21,7 @@ describe.skipIf(absent("influxd") || absent("mosquitto"))("the sinks of a config
     });
     const create = new URLSearchParams({ q: "CREATE DATABASE short WITH DURATION 240h" });
     await fetch(`${influx.url}/query?${create.toString()}`, { method: "POST" });
-    const cli = workplace(service.url);
+    const cli = openHarness(service.url);
     const v1 = (database: string, more: object = {}) => ({ url: influx.url, api: "v1", database, ...more });
     cli.configure({
       source: {
@@ -222,7 +222,7 @@ test.skipIf(absent("mosquitto"))(
   async () => {
     const [service, broker] = await Promise.all([simulatedServer({ sites: [6] }), startMosquitto()]);
     onTestFinished(() => broker.stop());
-    const cli = workplace(service.url);
+    const cli = openHarness(service.url);
     const configure = (isListening: boolean) =>
       cli.configure({
         sinks: { broker: { mqtt: { url: broker.url, commands: { enabled: isListening } } } },

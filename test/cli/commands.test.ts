@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
-import { localHook, servedWorkplace, WRITING, workplace } from "./plenum.ts";
+import { localHook, openHarness, servedHarness, WRITING } from "./plenum.ts";
 
 function data({ stdout }: { readonly stdout: string }): unknown {
   expect(stdout.endsWith("\n")).toBe(true);
@@ -11,7 +11,7 @@ function data({ stdout }: { readonly stdout: string }): unknown {
 
 describe("commands without a worker", () => {
   test("print lists, values and history as a table and as JSON", async () => {
-    const { service, cli } = await servedWorkplace();
+    const { service, cli } = await servedHarness();
     const sites = await cli.plenum("sites", "--json");
     expect(data(sites)).toEqual([
       { id: 1, displayName: "Cambridge Estates A" },
@@ -32,14 +32,14 @@ describe("commands without a worker", () => {
   });
 
   test("report a missing worker and unknown names", async () => {
-    const { cli } = await servedWorkplace();
+    const { cli } = await servedHarness();
     expect(await cli.refusal("write", "10169", "75")).toMatch(/^75 No worker is running .*`plenum run`\.$/);
     expect(await cli.refusal("read", "999999999")).toMatch(/^1 Tag 999999999: .*404/);
     expect((await cli.plenum("staus")).stderr).toContain("Did you mean status?");
   });
 
   test("plenum simulate serves requests on the address that it prints, until Ctrl-C", async () => {
-    const cli = workplace("http://127.0.0.1:9");
+    const cli = openHarness("http://127.0.0.1:9");
     const simulator = cli.start("simulate", "--port", "0", "--json", "--speed", "60");
     const url = await new Promise<string>((resolve) => {
       const pollTimer = setInterval(() => {
@@ -57,7 +57,7 @@ describe("commands without a worker", () => {
 
 describe("commands with a running worker", () => {
   test("list and resend dead letters, write tags and stop all tag writes through the worker", async () => {
-    const { service, cli } = await servedWorkplace();
+    const { service, cli } = await servedHarness();
     const hook = await startStubInTest(() => ({ status: 500 }));
     cli.configure({
       sinks: {

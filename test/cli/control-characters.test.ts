@@ -9,7 +9,7 @@ import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
-import { type Ended, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
+import { type Ended, type Harness, openHarness, simulatedServer, WRITING } from "./plenum.ts";
 import { FORBIDDEN, HOSTILE, poisoned, poisoningProxy } from "./poisoning-proxy.ts";
 
 const FROM_STATE: readonly (readonly [args: string, shows: boolean])[] = [
@@ -48,7 +48,7 @@ function expectPrintable(what: string, { stdout, stderr }: Pick<Ended, "stdout" 
   ).toEqual([]);
 }
 
-async function tryAll(cli: Workplace, commands: typeof FROM_STATE, alarm: string): Promise<void> {
+async function tryAll(cli: Harness, commands: typeof FROM_STATE, alarm: string): Promise<void> {
   const commandLines = commands.flatMap(([line]) => {
     const typedLine = line.replace("ALARM", alarm);
     return [typedLine, `${typedLine} --json`];
@@ -95,7 +95,7 @@ async function storeHostileTexts(store: Store): Promise<void> {
 test("no command prints control characters from the service, as text or JSON, with or without a worker", async () => {
   const { url, simulator } = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const alarm = simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
-  const cli = workplace(url);
+  const cli = openHarness(url);
   const rejection = JSON.stringify({ code: "invalid", message: HOSTILE });
   const receiver = await startStubInTest(() => ({ status: 400, body: rejection }));
   const sections = async (refusing: RegExp | null) => ({
@@ -134,7 +134,7 @@ test("no command prints control characters from the service, as text or JSON, wi
 }, 300_000);
 
 test("the terminal removes control characters from echoed arguments and from texts of the configuration", async () => {
-  const cli = workplace("http://127.0.0.1:9");
+  const cli = openHarness("http://127.0.0.1:9");
   const typedText = HOSTILE.replaceAll("\0", "");
   for (const args of [[typedText], ["sites", "--source", typedText], [`--${typedText}`]]) {
     const { stderr } = await cli.plenum(...args);

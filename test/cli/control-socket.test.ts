@@ -1,13 +1,13 @@
 import { connect, type Socket } from "node:net";
 import { expect, onTestFinished, test } from "vitest";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
-import { QUIET_SITE, servedWorkplace, type Workplace, WRITING } from "./plenum.ts";
+import { type Harness, QUIET_SITE, servedHarness, WRITING } from "./plenum.ts";
 
 /** More connections than the status page accepts at once. */
 const OPEN_REQUESTS = 600;
 
 async function running(environment: Readonly<Record<string, string>> = {}) {
-  const { service, cli } = await servedWorkplace(QUIET_SITE, environment);
+  const { service, cli } = await servedHarness(QUIET_SITE, environment);
   cli.configure({ commands: WRITING });
   const worker = cli.start("run", "--arm-writing");
   const startLog = await worker.waitForOutput("Plenum is running");
@@ -16,7 +16,7 @@ async function running(environment: Readonly<Record<string, string>> = {}) {
   return { service, cli, worker, url };
 }
 
-async function everyCommand(cli: Workplace): Promise<void> {
+async function everyCommand(cli: Harness): Promise<void> {
   const status = await cli.plenum("status");
   expect([status.code, status.stdout]).toEqual([0, expect.stringMatching(/^Running since /)]);
   expect((await cli.plenum("status", "--probe")).code).toBe(0);

@@ -1,10 +1,10 @@
 import { mkdirSync, readdirSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { connectAsync } from "mqtt";
 import { expect, onTestFinished, test } from "vitest";
-import { workplace } from "./plenum.ts";
+import { openHarness } from "./plenum.ts";
 
 test("commands find the running demo with --demo or without a configuration", async () => {
-  const cli = workplace("http://127.0.0.1:9", { PLENUM_CALLED: "./plenum" });
+  const cli = openHarness("http://127.0.0.1:9", { PLENUM_CALLED: "./plenum" });
   expect(await cli.refusal("status", "--demo")).toBe(
     "75 No demo is running. Start one in another terminal with `./plenum demo`.",
   );
@@ -48,7 +48,7 @@ test("commands find the running demo with --demo or without a configuration", as
 }, 180_000);
 
 test("plenum demo rejects an unusable folder and names the option --folder", async () => {
-  const cli = workplace("http://127.0.0.1:9");
+  const cli = openHarness("http://127.0.0.1:9");
   const { code, stderr } = await cli.plenum("demo", "--folder", "token/demo");
   expect([code, stderr.trimEnd().split("\n").at(-1)]).toEqual([
     78,

@@ -1,10 +1,10 @@
 import { expect, onTestFinished, test } from "vitest";
 import type { AnyEvent } from "#src/core/model/event.ts";
-import { servedWorkplace, type Workplace } from "./plenum.ts";
+import { type Harness, servedHarness } from "./plenum.ts";
 
 type Line = AnyEvent & { readonly position: number };
 
-async function events(cli: Workplace, ...args: readonly string[]): Promise<readonly Line[]> {
+async function events(cli: Harness, ...args: readonly string[]): Promise<readonly Line[]> {
   const { code, stdout, stderr } = await cli.plenum("events", "--json", ...args);
   expect(code, stderr).toBe(0);
   return stdout
@@ -14,7 +14,7 @@ async function events(cli: Workplace, ...args: readonly string[]): Promise<reado
 }
 
 test("plenum events lists events with filters, follows a running worker, and rejects an invalid priority", async () => {
-  const { service, cli } = await servedWorkplace({ sites: [1, 6], alarms: { recorded: false } }, { TZ: "Europe/Oslo" });
+  const { service, cli } = await servedHarness({ sites: [1, 6], alarms: { recorded: false } }, { TZ: "Europe/Oslo" });
   service.simulator.control.raiseAlarm({ siteId: 1 });
   cli.configure({ source: { read: [{ name: "all", every: "1m" }], schedules: { alarms: "*/5 * * * * *" } } });
   const worker = await cli.run();

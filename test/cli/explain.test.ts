@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
 import { describeTag, type TagExplanation } from "#src/cli/watching/explain-tag-or-alarm-command.ts";
-import { QUIET_SITE, servedWorkplace, WRITING } from "./plenum.ts";
+import { QUIET_SITE, servedHarness, WRITING } from "./plenum.ts";
 
 test("plenum explain prints the requests, due times, sinks and commands of a tag and of an alarm", async () => {
-  const { service, cli } = await servedWorkplace(QUIET_SITE);
+  const { service, cli } = await servedHarness(QUIET_SITE);
   const read = [{ name: "comfort", every: "1m" }];
   const history = [{ name: "log", resolution: "5m", backfill: "1d" }];
   cli.configure({ source: { spread: "0s", read, history }, commands: WRITING });

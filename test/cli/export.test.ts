@@ -2,18 +2,18 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { query, rowsIn, tableIn } from "../connectors/parquet/duckdb-query.ts";
-import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+import { type Harness, onlyLine, openHarness, type Service, simulatedServer } from "./plenum.ts";
 
-async function createExportSetup(options: SimulatorOptionsInput = {}): Promise<{ service: Service; here: Workplace }> {
+async function createExportSetup(options: SimulatorOptionsInput = {}): Promise<{ service: Service; here: Harness }> {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false }, ...options });
-  return { service, here: workplace(service.url) };
+  return { service, here: openHarness(service.url) };
 }
 
 const EXPORT = ["export", "--from", "5d", "--resolution", "1h", "--to-folder", "lake"] as const;
 const COUNTED_COLUMNS =
   "count(*)::INTEGER AS rows, count(DISTINCT (tag_id, time))::INTEGER AS buckets, count(DISTINCT tag_id)::INTEGER AS tags";
 
-const countHistory = (here: Workplace) => rowsIn(here.path("lake"), "history", COUNTED_COLUMNS);
+const countHistory = (here: Harness) => rowsIn(here.path("lake"), "history", COUNTED_COLUMNS);
 
 describe("plenum export", () => {
   test("writes history and dimensions once, finalizes the days, and deletes its own state", async () => {

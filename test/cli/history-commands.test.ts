@@ -5,15 +5,15 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { HistoryGap } from "#src/engine/sync/history/history-progress.ts";
 import { valueEvent } from "../sample-events.ts";
-import { onlyLine, QUIET_SITE, type Running, readEvents, servedWorkplace, type Workplace } from "./plenum.ts";
+import { type Harness, onlyLine, QUIET_SITE, type Running, readEvents, servedHarness } from "./plenum.ts";
 
 async function createSetup(parts: object = {}) {
-  const { service, cli } = await servedWorkplace(QUIET_SITE);
+  const { service, cli } = await servedHarness(QUIET_SITE);
   cli.configure({ state: { folder: "state", max_bytes: 1024 ** 2 }, source: { spread: "0s", ...parts } });
   return { service, cli };
 }
 
-async function running(where: Workplace): Promise<Running> {
+async function running(where: Harness): Promise<Running> {
   const worker = await where.run();
   await expect.poll(async () => (await where.plenum("status")).stdout, { timeout: 20_000 }).toContain(" 8 tags");
   return worker;
@@ -21,7 +21,7 @@ async function running(where: Workplace): Promise<Running> {
 
 type Order = Awaited<ReturnType<typeof listBackfills>>[number];
 
-const list = (where: Workplace) => where.json<readonly Order[]>("backfill");
+const list = (where: Harness) => where.json<readonly Order[]>("backfill");
 
 describe("a backfill request", () => {
   test("is accepted, paused, resumed, listed and cancelled, with and without a worker", async () => {

@@ -4,16 +4,16 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
-import { simulatedServer, tagRequests, type Workplace, workplace } from "./plenum.ts";
+import { type Harness, openHarness, simulatedServer, tagRequests } from "./plenum.ts";
 
-function emptyFolder(url: string): Workplace {
-  const cli = workplace(url);
+function emptyFolder(url: string): Harness {
+  const cli = openHarness(url);
   rmSync(cli.path("plenum.yaml"));
   return cli;
 }
 
 /** Another test may use the port by now. */
-function useAnyPort(cli: Workplace): void {
+function useAnyPort(cli: Harness): void {
   const text = readFileSync(cli.path("plenum.yaml"), "utf8");
   const textWithoutStatus = text.replace(/^status: .*\n/m, "");
   writeFileSync(cli.path("plenum.yaml"), `${textWithoutStatus}\nstatus: { port: 0 }\n`);
@@ -123,7 +123,7 @@ test.each([
   30_000,
 );
 
-function atTerminal(cli: Workplace, ...args: readonly string[]) {
+function atTerminal(cli: Harness, ...args: readonly string[]) {
   const main = join(import.meta.dirname, "../../src/cli/main.ts");
   const line = [process.execPath, main, ...args].map((word) => `'${word}'`).join(" ");
   const childProcess = spawn("script", ["-qefc", line, "/dev/null"], {

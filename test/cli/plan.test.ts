@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import type { PlanReport } from "#src/engine/sync/plan/report.ts";
-import { type Service, servedWorkplace, tagRequests, type Workplace } from "./plenum.ts";
+import { type Harness, type Service, servedHarness, tagRequests } from "./plenum.ts";
 
 const CLASSES = [
   { name: "comfort", every: "1m", select: { units: ["°C"] } },
@@ -9,8 +9,8 @@ const CLASSES = [
 ];
 const HISTORY = [{ name: "log", resolution: "5m", every: "1h", backfill: "30d" }];
 
-async function createPlanSetup(parts: object = {}, state: object = {}): Promise<{ service: Service; cli: Workplace }> {
-  const { service, cli } = await servedWorkplace();
+async function createPlanSetup(parts: object = {}, state: object = {}): Promise<{ service: Service; cli: Harness }> {
+  const { service, cli } = await servedHarness();
   cli.configure({ state: { folder: "state", ...state }, source: { read: CLASSES, history: HISTORY, ...parts } });
   return { service, cli };
 }

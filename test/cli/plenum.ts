@@ -25,9 +25,9 @@ export interface Running {
   kill(): Promise<CommandResult>;
 }
 
-export type Workplace = ReturnType<typeof workplace>;
+export type Harness = ReturnType<typeof openHarness>;
 
-export function workplace(serviceUrl: string, environment: Readonly<Record<string, string>> = {}) {
+export function openHarness(serviceUrl: string, environment: Readonly<Record<string, string>> = {}) {
   const folder = mkdtempSync(join(tmpdir(), "plenum-cli-"));
   const children: ChildProcess[] = [];
   onTestFinished(async () => {
@@ -142,7 +142,7 @@ export const WRITING = {
 };
 
 /** Waits until the worker has listed tags. */
-export async function knowsTags(cli: Workplace): Promise<void> {
+export async function knowsTags(cli: Harness): Promise<void> {
   const areTagsKnown = async () => !(await cli.plenum("status", "--json")).stdout.includes('"tags":0');
   await expect.poll(areTagsKnown, { timeout: 20_000 }).toBe(true);
 }
@@ -171,10 +171,10 @@ export async function simulatedServer(options: SimulatorOptionsInput = {}): Prom
 /** One site without recorded alarms. */
 export const QUIET_SITE: SimulatorOptionsInput = { sites: [6], alarms: { recorded: false } };
 
-/** Starts a simulated service, and creates a workplace whose source is this service. */
-export async function servedWorkplace(options?: SimulatorOptionsInput, environment?: Readonly<Record<string, string>>) {
+/** Starts a simulated service, and creates a harness whose source is this service. */
+export async function servedHarness(options?: SimulatorOptionsInput, environment?: Readonly<Record<string, string>>) {
   const service = await simulatedServer(options);
-  return { service, cli: workplace(service.url, environment) };
+  return { service, cli: openHarness(service.url, environment) };
 }
 
 export const tagRequests = ({ simulator }: Service) =>

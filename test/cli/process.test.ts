@@ -10,7 +10,7 @@ import { runProgram } from "../plenum-process.ts";
 import { freePort } from "../real-servers.ts";
 import { stopAfterTest, testFolder } from "../test-resources.ts";
 import { MAIN } from "./hosted.ts";
-import { localHook, onlyLine, servedWorkplace, simulatedServer, workplace } from "./plenum.ts";
+import { localHook, onlyLine, openHarness, servedHarness, simulatedServer } from "./plenum.ts";
 
 /** Leaves a timer behind as a library does, and removes the timer that ends the process after a second. */
 const LEFTOVER = `data:text/javascript,${encodeURIComponent(`
@@ -21,7 +21,7 @@ const LEFTOVER = `data:text/javascript,${encodeURIComponent(`
 `)}`;
 
 test("a command prints its complete output and exits even if a library left a timer running", async () => {
-  const cli = workplace("http://127.0.0.1:9", { NODE_OPTIONS: `--import=${LEFTOVER}` });
+  const cli = openHarness("http://127.0.0.1:9", { NODE_OPTIONS: `--import=${LEFTOVER}` });
   const { code, stdout } = await cli.start("schema").ended;
   expect(code).toBe(0);
   expect(stdout.length).toBeGreaterThan(64 * 1_024);
@@ -29,7 +29,7 @@ test("a command prints its complete output and exits even if a library left a ti
 });
 
 test("plenum run exits as soon as the services of the worker have stopped", async () => {
-  const cli = workplace("http://127.0.0.1:9", { NODE_OPTIONS: `--import=${LEFTOVER}` });
+  const cli = openHarness("http://127.0.0.1:9", { NODE_OPTIONS: `--import=${LEFTOVER}` });
   const worker = await cli.run();
   const { stderr } = await worker.stop();
   expect(stderr).toContain('"msg":"stopped"');
@@ -90,7 +90,7 @@ test("a worker under the Node.js permission model delivers alarms, restarts with
   const { url, simulator } = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
   const environment: Record<string, string> = {};
-  const cli = workplace(url, environment);
+  const cli = openHarness(url, environment);
   const outside = testFolder("outside");
   const [state, events] = [cli.path("state"), cli.path("events")];
   for (const folder of [state, events]) mkdirSync(folder, { mode: 0o700 });
@@ -138,7 +138,7 @@ test.each([
 });
 
 test("a worker with ten sources restarts itself with larger memory flags in the same process, without output", async () => {
-  const cli = workplace("http://127.0.0.1:9");
+  const cli = openHarness("http://127.0.0.1:9");
   const source = { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo" };
   // biome-ignore lint/suspicious/noTemplateCurlyInString: a program that the worker loads
   const tell = "process.stderr.write(`flags ${process.pid} ${process.execArgv.join(' ')}\\n`)";
@@ -179,7 +179,7 @@ const TELLS = `--import data:text/javascript,${encodeURIComponent(
 const NODES_OWN = /internal\/deps\/undici\/undici/;
 
 test("a process loads one copy of undici while its page, control socket and sinks are in use", async () => {
-  const { cli } = await servedWorkplace({}, { NODE_OPTIONS: TELLS });
+  const { cli } = await servedHarness({}, { NODE_OPTIONS: TELLS });
   const port = await freePort();
   const closedAddress = `http://127.0.0.1:${await freePort()}`;
   const from = "beginning";
@@ -224,7 +224,7 @@ describe("an environment that disables certificate checks or logs TLS keys", () 
     "makes every command that sends requests exit with code 78 before a connection: %j",
     async (environment) => {
       const { stub, sections } = await strangers();
-      const cli = workplace(stub.url, environment);
+      const cli = openHarness(stub.url, environment);
       cli.token("lake-token");
       cli.configure(sections);
       for (const command of [["run"], ["check"], ["sites"], ["alarms"], ["read", "10001"], ["plan"]]) {
@@ -239,7 +239,7 @@ describe("an environment that disables certificate checks or logs TLS keys", () 
   );
 
   test("does not prevent plenum writes stop", async () => {
-    const cli = workplace("https://service.example", { NODE_TLS_REJECT_UNAUTHORIZED: "0" });
+    const cli = openHarness("https://service.example", { NODE_TLS_REJECT_UNAUTHORIZED: "0" });
     expect((await cli.plenum("writes", "stop")).code).toBe(0);
   });
 });

@@ -3,33 +3,33 @@ import { describe, expect, test } from "vitest";
 import { parse, stringify } from "yaml";
 import type { ReloadReport } from "#src/core/model/config-change-report.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
-import { QUIET_SITE, readEvents, servedWorkplace, type Workplace } from "./plenum.ts";
+import { type Harness, QUIET_SITE, readEvents, servedHarness } from "./plenum.ts";
 
 const READ_CLASSES = [{ name: "all", every: "1m" }];
 
 // biome-ignore lint/suspicious/noExplicitAny: as deep as the file
 type Written = Record<string, any>;
 
-function written(cli: Workplace): Written {
+function written(cli: Harness): Written {
   return parse(readFileSync(cli.path("plenum.yaml"), "utf8")) as Written;
 }
 
-function edited(cli: Workplace, edit: (file: Written) => void): string {
+function edited(cli: Harness, edit: (file: Written) => void): string {
   const file = written(cli);
   edit(file);
   return stringify(file);
 }
 
-function replace(cli: Workplace, edit: (file: Written) => void): void {
+function replace(cli: Harness, edit: (file: Written) => void): void {
   writeFileSync(cli.path(".plenum.yaml.swp"), edited(cli, edit));
   renameSync(cli.path(".plenum.yaml.swp"), cli.path("plenum.yaml"));
 }
 
-const statusOf = (cli: Workplace) => cli.json<StatusReport>("status");
+const statusOf = (cli: Harness) => cli.json<StatusReport>("status");
 
 describe("a configuration file that is edited while the worker runs", () => {
   test("is applied when it is correct, and rejected and reported when it is wrong", async () => {
-    const { cli } = await servedWorkplace(QUIET_SITE);
+    const { cli } = await servedHarness(QUIET_SITE);
     cli.configure({ source: { read: READ_CLASSES } });
     const worker = await cli.run();
     replace(cli, (file) => (file.sources.main.read[0].every = "5m"));
@@ -80,7 +80,7 @@ describe("a configuration file that is edited while the worker runs", () => {
   }, 120_000);
 
   test.skipIf(process.platform === "win32")("is not applied while other users may write to the file", async () => {
-    const { cli } = await servedWorkplace(QUIET_SITE);
+    const { cli } = await servedHarness(QUIET_SITE);
     const file = cli.path("plenum.yaml");
     chmodSync(file, 0o666);
     expect(await cli.refusal("run")).toMatch(/^78 .*Run: chmod go-w plenum\.yaml/);

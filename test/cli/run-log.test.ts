@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { describe, expect, test } from "vitest";
 import { freePort } from "../real-servers.ts";
-import { localHook, servedWorkplace } from "./plenum.ts";
+import { localHook, servedHarness } from "./plenum.ts";
 
 function readLines(text: string): readonly Record<string, unknown>[] {
   return text
@@ -24,7 +24,7 @@ function readLines(text: string): readonly Record<string, unknown>[] {
 
 describe("the log of plenum run", () => {
   test("consists of JSON lines without duplicate keys, even with failures", async () => {
-    const { service, cli } = await servedWorkplace();
+    const { service, cli } = await servedHarness();
     const closedPort = await freePort();
     const from = "beginning";
     cli.configure({

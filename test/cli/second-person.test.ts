@@ -4,17 +4,9 @@ import { expect, onTestFinished, test } from "vitest";
 import { derivePublicKeyText } from "#src/engine/commands/approval/signature.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
-import {
-  type Ended,
-  knowsTags,
-  servedWorkplace,
-  simulatedServer,
-  type Workplace,
-  WRITING,
-  workplace,
-} from "./plenum.ts";
+import { type Ended, type Harness, knowsTags, openHarness, servedHarness, simulatedServer, WRITING } from "./plenum.ts";
 
-function createKey(cli: Workplace, name: string): string {
+function createKey(cli: Harness, name: string): string {
   const { privateKey } = generateKeyPairSync("ed25519");
   writeFileSync(cli.path(`${name}.pem`), privateKey.export({ format: "pem", type: "pkcs8" }));
   return derivePublicKeyText(privateKey);
@@ -24,7 +16,7 @@ const data = (ended: Ended): unknown => JSON.parse(ended.stdout);
 const [TAG] = WRITING.allow;
 
 test("plenum writes approval lists changed write rules, plenum writes approve approves the rules with a key, and the running worker then writes", async () => {
-  const { service, cli } = await servedWorkplace();
+  const { service, cli } = await servedHarness();
   const approval = { approvers: { anna: createKey(cli, "anna") } };
   createKey(cli, "mallory");
   const commands = { ...WRITING, approval };
@@ -84,7 +76,7 @@ test("a second person confirms an MQTT command on the command line, and a comman
   if (absent("mosquitto")) return context.skip();
   const [service, broker] = await Promise.all([simulatedServer(), startMosquitto()]);
   onTestFinished(() => broker.stop());
-  const cli = workplace(service.url);
+  const cli = openHarness(service.url);
   cli.configure({
     sinks: { broker: { mqtt: { url: broker.url, commands: { enabled: true } } } },
     commands: { ...WRITING, allow: [{ ...TAG, second_person: true }] },

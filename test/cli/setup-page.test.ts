@@ -3,10 +3,10 @@ import { describe, expect, test } from "vitest";
 import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { absent } from "../real-servers.ts";
 import { browserOfTests, findings } from "../status/page-in-browser.ts";
-import { servedWorkplace } from "./plenum.ts";
+import { servedHarness } from "./plenum.ts";
 
 async function setUp() {
-  const { service, cli } = await servedWorkplace();
+  const { service, cli } = await servedHarness();
   rmSync(cli.path("plenum.yaml"));
   const worker = cli.start("run", "--setup");
   const startLog = await worker.waitForOutput("Ctrl-C ends it");

@@ -9,7 +9,7 @@ import { connectTo } from "../query-postgres.ts";
 import { absent, programPath, type RealServer, startPostgres } from "../real-servers.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
 import { createTwoSourceState } from "../store/move/two-sources.ts";
-import { localHook, onlyLine, type Service, simulatedServer, workplace } from "./plenum.ts";
+import { localHook, onlyLine, openHarness, type Service, simulatedServer } from "./plenum.ts";
 
 describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, () => {
   let server: RealServer;
@@ -20,7 +20,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
   const source = { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo" };
 
   test("plenum state move moves the state and prints row counts, plenum run rejects the moved folder, and a second move changes nothing", async () => {
-    const cli = workplace("http://127.0.0.1:9");
+    const cli = openHarness("http://127.0.0.1:9");
     cli.configure({ sources: { main: source, annex: { ...source, token: cli.token("annex") } } });
     const to = ["--to", `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`];
     expect(await cli.refusal("state", "move", ...to)).toMatch(/^78 There is no state in .*state\./);
@@ -41,7 +41,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
   });
 
   test("plenum state move uses the database of the configuration and moves the kill switch", async () => {
-    const cli = workplace("http://127.0.0.1:9");
+    const cli = openHarness("http://127.0.0.1:9");
     await createTwoSourceState(cli.path("state"));
     writeFileSync(cli.path("state/WRITES-STOPPED"), "by hand\n");
     const url = `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`;
@@ -65,7 +65,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     ["an address without TLS", ["--to", "postgresql://a@db/x?sslmode=disable"], "add --allow-plain"],
     ["an unreachable database", ["--to", "postgresql://a@127.0.0.1:9/x?sslmode=disable"], "127.0.0.1:9"],
   ])("`state move` reports one message for the target: %s", async (_, args, message) => {
-    const cli = workplace("http://127.0.0.1:9");
+    const cli = openHarness("http://127.0.0.1:9");
     const { stderr, code } = await cli.plenum("state", "move", ...args);
     expect(onlyLine(stderr)).toContain(message);
     expect([75, 78]).toContain(code);
@@ -117,10 +117,10 @@ describe.skipIf(absent("postgres"))(
     });
     afterAll(() => server.stop());
 
-    async function createHarness(schema: string) {
+    async function setUp(schema: string) {
       const services = { main: await simulatedServer({ sites: [1] }), annex: await simulatedServer({ sites: [6] }) };
       const hook = await receiver();
-      const cli = workplace(services.main.url);
+      const cli = openHarness(services.main.url);
       const source = (name: string, { url }: Service) => ({
         ...{ base_url: url, token: cli.token(name), time_zone: "Europe/Oslo" },
         schedules: { alarms: "*/2 * * * * *" },
@@ -156,8 +156,7 @@ describe.skipIf(absent("postgres"))(
     }
 
     test("a member delivers pending events once and stays within the quota after the state was moved to its database", async () => {
-      const { cli, hook, started, inFolder, inDatabase, raise, resolve, heard, withinQuota } =
-        await createHarness("moved");
+      const { cli, hook, started, inFolder, inDatabase, raise, resolve, heard, withinQuota } = await setUp("moved");
       inFolder();
       const worker = await started();
       const [known, other] = [raise("main"), raise("annex")];
@@ -195,7 +194,7 @@ describe.skipIf(absent("postgres"))(
 
     test("a fleet restored from a backup reports the age of the backup and emits no false end of an alarm", async () => {
       const schema = "backed_up";
-      const { cli, hook, started, inDatabase, raise, resolve, heard, withinQuota } = await createHarness(schema);
+      const { cli, hook, started, inDatabase, raise, resolve, heard, withinQuota } = await setUp(schema);
       inDatabase();
       const firstMember = await started();
       const [known, ends] = [raise("main"), raise("annex")];

@@ -4,9 +4,9 @@ import { type AddressInfo, createServer } from "node:net";
 import { Aedes } from "aedes";
 import { expect, onTestFinished, test } from "vitest";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
-import { onlyLine, servedWorkplace, type Workplace, WRITING } from "./plenum.ts";
+import { type Harness, onlyLine, servedHarness, WRITING } from "./plenum.ts";
 
-function initialAlarms(cli: Workplace): readonly string[] {
+function initialAlarms(cli: Harness): readonly string[] {
   return readdirSync(cli.path("events"))
     .flatMap((name) => readFileSync(cli.path(`events/${name}`), "utf8").split("\n"))
     .filter((line) => line.includes('"alarm-raised"') && line.includes('"initial":true'))
@@ -20,14 +20,14 @@ async function activeAlarms(url: string): Promise<number> {
   return ((await response.json()) as { readonly data: readonly unknown[] }).data.length;
 }
 
-async function runUntil(cli: Workplace, alarms: number): Promise<void> {
+async function runUntil(cli: Harness, alarms: number): Promise<void> {
   const worker = await cli.run();
   await expect.poll(() => initialAlarms(cli).length, { timeout: 20_000 }).toBe(alarms);
   await worker.kill();
 }
 
 test("a damaged state is reported by plenum state check, quarantined and replaced at the next start, and salvaged by plenum state salvage", async () => {
-  const { service, cli } = await servedWorkplace();
+  const { service, cli } = await servedHarness();
   service.simulator.control.raiseAlarm({ siteId: 1 });
   expect(await cli.refusal("state", "check")).toMatch(/^78 .*There is no state/);
   const active = await activeAlarms(service.url);
@@ -55,7 +55,7 @@ test("a damaged state is reported by plenum state check, quarantined and replace
 }, 90_000);
 
 test("a state with a write-ahead log but an empty database file is reported and salvaged", async () => {
-  const { service, cli } = await servedWorkplace();
+  const { service, cli } = await servedHarness();
   service.simulator.control.raiseAlarm({ siteId: 1 });
   const active = await activeAlarms(service.url);
   await runUntil(cli, active);
@@ -90,7 +90,7 @@ async function broker() {
 }
 
 test("a worker on a copied state reports the copy, uses other MQTT client ids, and writes only after plenum writes arm", async () => {
-  const { cli } = await servedWorkplace({ sites: [6] });
+  const { cli } = await servedHarness({ sites: [6] });
   const { url, names } = await broker();
   const sections = {
     sinks: { scada: { mqtt: { url, protocol: "3.1.1", commands: { enabled: true } } } },

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
-import { onlyLine, QUIET_SITE, servedWorkplace } from "./plenum.ts";
+import { onlyLine, QUIET_SITE, servedHarness } from "./plenum.ts";
 
 test("plenum status distinguishes no worker, a running worker, and a worker that does not respond", async () => {
-  const { cli } = await servedWorkplace(QUIET_SITE);
+  const { cli } = await servedHarness(QUIET_SITE);
   expect(await cli.refusal("status", "--probe")).toBe("1 No worker is running on this state folder.");
   const worker = await cli.run();
   const completeSource = /^source main: 1 sites, 8 tags, .*, 1 of 1 gateways online, 0 active alarms$/m;
@@ -44,7 +44,7 @@ test("plenum status distinguishes no worker, a running worker, and a worker that
 }, 120_000);
 
 test("plenum status prints unknown counts instead of 0 for an empty state", async () => {
-  const { cli } = await servedWorkplace();
+  const { cli } = await servedHarness();
   await cli.plenum("sites");
   const { code, stdout } = await cli.plenum("status");
   expect(code).toBe(0);
@@ -57,7 +57,7 @@ test("plenum status prints unknown counts instead of 0 for an empty state", asyn
 });
 
 test("plenum read rejects unknown tag ids without a request, and sends the request with --ask", async () => {
-  const { service, cli } = await servedWorkplace(QUIET_SITE);
+  const { service, cli } = await servedHarness(QUIET_SITE);
   expect(await cli.refusal("read", "10169", "77", "88")).toMatch(
     /^1 .*404.* The service refuses the 3 tags together: a single one may be the cause/,
   );

@@ -1,11 +1,11 @@
 import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { servedWorkplace, tagRequests } from "./plenum.ts";
+import { servedHarness, tagRequests } from "./plenum.ts";
 
 const HEADER = "tag_id,path,alias,unit_code";
 
 test("plenum names adds missing tags to the names file, keeps existing entries, and reports mistakes in the file", async () => {
-  const { service, cli } = await servedWorkplace();
+  const { service, cli } = await servedHarness();
   cli.configure();
   expect(await cli.refusal("names", "--write")).toBe(
     "78 The source main has no names file. Set sources.main.names, e.g. to names.csv in the folder of the configuration file.",

@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { onlyLine, servedWorkplace, tagRequests } from "./plenum.ts";
+import { onlyLine, servedHarness, tagRequests } from "./plenum.ts";
 
 interface Row {
   readonly id: string;
@@ -13,7 +13,7 @@ interface Row {
 }
 
 async function placed() {
-  const { service, cli } = await servedWorkplace({ history: { no_log: { tags: ["10170"] } } });
+  const { service, cli } = await servedHarness({ history: { no_log: { tags: ["10170"] } } });
   cli.configure({
     source: {
       ...{ spread: "0s", names: "names.csv" },

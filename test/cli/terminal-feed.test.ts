@@ -6,7 +6,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { runProgram } from "../plenum-process.ts";
 import { sampleOfEveryKind } from "../sample-events.ts";
-import { QUIET_SITE, servedWorkplace } from "./plenum.ts";
+import { QUIET_SITE, servedHarness } from "./plenum.ts";
 
 function createRecordedFeed() {
   const lines: string[] = [];
@@ -123,7 +123,7 @@ function hasScript(): boolean {
 test.skipIf(!hasScript())(
   "plenum run at a real terminal prints sentences and no JSON",
   async () => {
-    const { service, cli } = await servedWorkplace(QUIET_SITE);
+    const { service, cli } = await servedHarness(QUIET_SITE);
     cli.configure({ source: { schedules: { alarms: "*/5 * * * * *" } } });
     const main = join(import.meta.dirname, "../../src/cli/main.ts");
     const running = runProgram("script", ["-qec", `exec '${process.execPath}' '${main}' run`, "/dev/null"], {

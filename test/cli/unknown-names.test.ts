@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { completeProgram } from "./complete-program.ts";
-import { onlyLine, servedWorkplace } from "./plenum.ts";
+import { onlyLine, servedHarness } from "./plenum.ts";
 
 const PAST_RANGE = "--from 2d --to 1d";
 const NO_SOURCE = /^There is no source nowhere; known are: main\.$/;
@@ -140,7 +140,7 @@ test("the tables of this test contain every command that takes a name", async ()
 
 describe("commands with an unknown name", () => {
   test("reject the name and change nothing", async () => {
-    const { cli } = await servedWorkplace();
+    const { cli } = await servedHarness();
     const allowed = { source: "main", site_id: 1, tag_id: "10001", type: "number", min: 0, max: 50 };
     cli.configure({
       // Many commands list at the service, and must not wait for the next minute.

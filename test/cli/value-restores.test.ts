@@ -7,12 +7,12 @@ import {
   type UnrestoredValue,
 } from "#src/engine/commands/pending-value-restores.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { workplace } from "./plenum.ts";
+import { openHarness } from "./plenum.ts";
 
 const AT = "2026-11-20T12:00:00.000Z";
 
 test("plenum writes restores lists failed restores of tag values first, then pending restores", async () => {
-  const cli = workplace("http://127.0.0.1:9");
+  const cli = openHarness("http://127.0.0.1:9");
   const lost: UnrestoredValue = {
     ...{ commandId: "a", source: "main", siteId: 1, tagId: "10001", inForce: 22, since: AT, wanted: 20, dueAt: AT },
     ...{ reason: "expired", message: "The gateway is offline.", toldAt: AT },

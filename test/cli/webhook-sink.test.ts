@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
-import { localHook, servedWorkplace } from "./plenum.ts";
+import { localHook, servedHarness } from "./plenum.ts";
 
 test("a webhook that responded 410 gets its events again after plenum outbox revive", async () => {
-  const { cli } = await servedWorkplace();
+  const { cli } = await servedHarness();
   const stub = await startStubInTest(() => ({ status: 410 }));
   const webhook = localHook(`${stub.url}/hook`);
   cli.configure({ sinks: { hook: { webhook, from: "beginning", filter: { kinds: ["site-added"] } } } });

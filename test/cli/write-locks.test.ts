@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
-import { knowsTags, servedWorkplace, WRITING } from "./plenum.ts";
+import { knowsTags, servedHarness, WRITING } from "./plenum.ts";
 
 test("plenum writes lock rejects other senders' commands until plenum writes unlock", async () => {
-  const { cli } = await servedWorkplace();
+  const { cli } = await servedHarness();
   cli.configure({ commands: WRITING });
   const lockTag = ["writes", "lock", "--tag", "10169", "--owner", "anna", "--reason", "Repair of the valve", "--for"];
   expect(await cli.refusal(...lockTag, "4h")).toMatch(/^(1|75|78) /);

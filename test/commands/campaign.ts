@@ -4,7 +4,7 @@ import { addServiceFault, calm } from "./broker/disturbances.ts";
 import { countBy, judgeRun } from "./broker/final-judge.ts";
 import { createLedger } from "./broker/ledger.ts";
 import { createMessages, type Message } from "./broker/messages.ts";
-import { createPostJudge } from "./broker/post-judge.ts";
+import { postJudge } from "./broker/post-judge.ts";
 import type { Delivery } from "./broker/wire-tap.ts";
 import { arrivalOf, createHarness } from "./command-harness.ts";
 import { seededRandom } from "./seeded-random.ts";
@@ -22,13 +22,7 @@ export async function runCampaign(options: { readonly seed: number; readonly com
   const { tags, limits, allow } = openTags(simulator);
   const config = { max_per_hour: 100_000, allow: allow as never };
   const ledger = createLedger();
-  const judge = createPostJudge({
-    simulator: { ...simulator },
-    stateFolder: harness.folder,
-    ledger,
-    limits,
-    wayMs: 50,
-  });
+  const judge = postJudge({ simulator: { ...simulator }, stateFolder: harness.folder, ledger, limits, wayMs: 50 });
   Object.assign(simulator, { handle: judge.handle });
   const messages = createMessages({ random, tags, now: () => clock.now() });
   const deliveries: Delivery[] = [];

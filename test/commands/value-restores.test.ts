@@ -17,7 +17,7 @@ async function overdueRestore(obstacle: (harness: Harness) => unknown, entry: ob
   return harness;
 }
 
-async function lostRestores({ store }: Harness) {
+async function unrestored({ store }: Harness) {
   const latest = await store.outbox.latest(100, ["command-not-restored"]);
   return latest.map(({ event }) => event as Event<"command-not-restored">);
 }
@@ -47,7 +47,7 @@ describe("the restore of a timed write", () => {
     expect(harness.posts.slice(1)).toEqual([[back]]);
     expect(await harness.outcomes()).toEqual(["a confirmed", "a/restore confirmed"]);
     expect(await harness.store.outbox.latest(100, ["command-accepted"])).toHaveLength(2);
-    expect(await lostRestores(harness)).toEqual([]);
+    expect(await unrestored(harness)).toEqual([]);
     expect(harness.commands.notices()).toEqual([]);
   });
 
@@ -57,7 +57,7 @@ describe("the restore of a timed write", () => {
     await harness.compareClocks();
     await harness.clock.advance(2 * MINUTE_MS);
     expect((await harness.outcomes()).slice(1)).toEqual(["a/restore expired"]);
-    const events = await lostRestores(harness);
+    const events = await unrestored(harness);
     expect(events).toMatchObject([
       {
         source: "/sources/main",
@@ -80,7 +80,7 @@ describe("the restore of a timed write", () => {
     await harness.clock.advance(MINUTE_MS);
     expect(harness.commands.notices()).toEqual([]);
     expect(harness.posts).toHaveLength(1);
-    expect(await lostRestores(harness)).toHaveLength(1);
+    expect(await unrestored(harness)).toHaveLength(1);
   });
 
   test("reports the first obstacle, not the latest, when the restore is still queued after a day", async () => {
@@ -94,9 +94,7 @@ describe("the restore of a timed write", () => {
     await harness.compareClocks();
     await harness.clock.advance(2 * MINUTE_MS);
     expect((await harness.outcomes()).slice(1)).toEqual(["a/restore expired"]);
-    expect((await lostRestores(harness))[0]?.data.message).toMatch(
-      /too late to put 20 back.*could not be read|offline/,
-    );
+    expect((await unrestored(harness))[0]?.data.message).toMatch(/too late to put 20 back.*could not be read|offline/);
   });
 
   test("waits while the kill switch is thrown, while writing is disabled, and during a rehearsal", async () => {
@@ -133,7 +131,7 @@ describe("the restore of a timed write", () => {
       "c confirmed",
     ]);
     expect(harness.posts.flat().map(({ value }) => value)).toEqual([22, 23]);
-    expect(await lostRestores(harness)).toEqual([]);
+    expect(await unrestored(harness)).toEqual([]);
   });
 
   test.each([
@@ -146,14 +144,14 @@ describe("the restore of a timed write", () => {
     await harness.clock.advance(HOUR_MS);
     expect((await harness.outcomes()).slice(1)).toEqual([`a/restore rejected ${reason}`]);
     expect(harness.posts).toHaveLength(2);
-    expect((await lostRestores(harness)).map(({ data }) => [data.inForce, data.reason])).toEqual([[22, reason]]);
+    expect((await unrestored(harness)).map(({ data }) => [data.inForce, data.reason])).toEqual([[22, reason]]);
   });
 
   test("ends without a warning when a person has set another value", async () => {
     const harness = await overdueRestore(({ simulator }) => simulator.control.setTag(tag, 19));
     expect((await harness.outcomes()).slice(1)).toEqual(["a/restore rejected unexpected-value"]);
     expect(harness.posts).toHaveLength(1);
-    expect(await lostRestores(harness)).toEqual([]);
+    expect(await unrestored(harness)).toEqual([]);
     expect(harness.commands.notices()).toEqual([]);
   });
 
@@ -161,7 +159,7 @@ describe("the restore of a timed write", () => {
     const harness = await overdueRestore((harness) =>
       harness.restart({ allow: [allowed(tag, { min: 21, restore: true })] }),
     );
-    expect((await lostRestores(harness)).map(({ data }) => data.reason)).toEqual(["not-restorable"]);
+    expect((await unrestored(harness)).map(({ data }) => data.reason)).toEqual(["not-restorable"]);
     expect(harness.posts).toHaveLength(1);
   });
 

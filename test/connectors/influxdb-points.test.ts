@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { encodeEventLines as bytesOf, type InfluxPointSettings } from "#connectors/influxdb/event-points.ts";
 import { formatInfluxLine } from "#connectors/influxdb/line-protocol.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { sampleEvent, sampleOfEveryKind, staleValueEvent, TAG, valueEvent } from "../sample-events.ts";
+import { sampleEvent, sampleOfEveryKind, staleEvent, TAG, valueEvent } from "../sample-events.ts";
 import { seed } from "../seed.ts";
 import { parseLine } from "./line-protocol.ts";
 
@@ -46,7 +46,7 @@ describe("the mapping of events to InfluxDB points", () => {
   });
 
   test("encodes a stale value with its quality and reason, and without a value", () => {
-    expect(parsePoints(staleValueEvent())[0]?.fields).toEqual({
+    expect(parsePoints(staleEvent())[0]?.fields).toEqual({
       ...{ quality: "stale", good: false, latency_ms: 0, stale_reason: "out-of-scope" },
     });
   });

@@ -9,7 +9,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { contextFor } from "../connectors/context.ts";
 import { startStub } from "../connectors/stub-server.ts";
 import { START, sampleAlarm } from "../receiver/receiver-harness.ts";
-import { createReceiverStub } from "../receiver/receiver-stub.ts";
+import { createStub } from "../receiver/receiver-stub.ts";
 import { valueEvent } from "../sample-events.ts";
 import { stopAfterTest } from "../test-resources.ts";
 import { scriptedSink } from "./dispatcher-harness.ts";
@@ -146,7 +146,7 @@ describe("a receiver that takes 12 s for each request", () => {
   test("shows each alarm once even if the worker cannot search it for existing messages", async () => {
     const { clock, store } = harness;
     let askedMs = Number.NEGATIVE_INFINITY;
-    const stub = createReceiverStub("another", { progressMs: () => askedMs });
+    const stub = createStub("another", { progressMs: () => askedMs });
     const slow = {
       ...stub,
       async open(...[told, signal]: Parameters<typeof stub.open>) {

@@ -14,7 +14,7 @@ import { parsePrivateKey } from "#src/engine/commands/approval/signature.ts";
 import { refuseWritableByOthers } from "#src/engine/store/state-folder.ts";
 import { readPageCredentials } from "#src/ui/status/access-control.ts";
 import { StatusConfig } from "#src/ui/status/status-config.ts";
-import { simulatedServer, workplace } from "../cli/plenum.ts";
+import { openHarness, simulatedServer } from "../cli/plenum.ts";
 import { MISTAKES } from "../config/configured.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
@@ -77,7 +77,7 @@ describe("the system command in the hint of an error", () => {
 describe("the plenum commands in the hints of errors", () => {
   test("work with and without a worker", async () => {
     const service = await simulatedServer();
-    const workspace = workplace(service.url);
+    const workspace = openHarness(service.url);
     workspace.configure({ source: { read: [{ name: "all", every: "1m" }] } });
     for (const command of ["check", "plan", "sites", "alarms"]) {
       expect((await workspace.plenum(command)).code, command).toBe(0);

@@ -14,7 +14,7 @@ import { HISTORY_TABLE, LAKE_TABLES, TAG_TABLE } from "#connectors/shared/lake/t
 import { encodeEvent, parseEvent } from "#src/core/codec/stored-event.ts";
 import type { Event, EventKind } from "#src/core/model/event.ts";
 import { toUcumCode } from "#src/core/values/ucum-code.ts";
-import { ALARM, sampleEvent, sampleOfEveryKind, staleValueEvent, valueEvent } from "../sample-events.ts";
+import { ALARM, sampleEvent, sampleOfEveryKind, staleEvent, valueEvent } from "../sample-events.ts";
 
 const COMMITTED = "2026-11-21T10:00:00.250Z";
 const NO_OFFSET = "2026-11-01T00:00:00";
@@ -58,7 +58,7 @@ const FITS: Readonly<Record<ColumnType, (cell: Cell) => boolean>> = {
 };
 
 test("a stale value is a row in the table of events, and no row in the table of values", () => {
-  const event = staleValueEvent();
+  const event = staleEvent();
   expect(rowsOf(event).map(({ table }) => table.name)).toEqual(["worker_event"]);
   const [cells] = cellsIn("worker_event", event);
   expect(cells).toMatchObject({ event: "tag-value", subject: "site/1/tag/10042", time: Date.parse(event.time) });

@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { type Workplace, workplace } from "../cli/plenum.ts";
+import { type Harness, openHarness } from "../cli/plenum.ts";
 import { type Lake, openLake } from "./duckdb.ts";
 
 /** Executes docs/lake/five-minutes.md: its configuration, its commands and its queries. */
@@ -25,14 +25,14 @@ const queries = [...page.matchAll(/^```sql\n(SELECT .*?)^```\n\n\| (.*?) \|$/gms
 
 const MANIFESTS = "lake/_manifests/site=6";
 
-function isFilled(here: Workplace): boolean {
+function isFilled(here: Harness): boolean {
   if (!existsSync(here.path(MANIFESTS)) || readdirSync(here.path(MANIFESTS)).length < 3) return false;
   return readdirSync(here.path("lake/value")).some((name) => name !== "date=1970-01-01");
 }
 
 test("all commands of the lake tutorial succeed, and the SQL views return the rows that the worker wrote", async () => {
   const [, token = ""] = /LAKE_TOKEN=(\S+) /.exec(page) ?? [];
-  const here = workplace("http://replaced.invalid", { LAKE_TOKEN: token });
+  const here = openHarness("http://replaced.invalid", { LAKE_TOKEN: token });
   const [configure = ""] = blocks("sh").filter((text) => text.startsWith("cat > lake.yaml"));
   execFileSync("sh", ["-c", configure], { cwd: here.folder });
 

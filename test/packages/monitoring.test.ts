@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parse } from "yaml";
 import { addProcessMetrics, createMetrics } from "#src/core/runtime/metrics.ts";
-import { simulatedServer, workplace } from "../cli/plenum.ts";
+import { openHarness, simulatedServer } from "../cli/plenum.ts";
 import { absent, programPath, startVictoriaMetrics } from "../real-servers.ts";
 
 const PACKAGES = join(import.meta.dirname, "../../packages");
@@ -81,7 +81,7 @@ describe.skipIf(absent("promtool") || absent("victoria-metrics"))("the metrics o
   test("are valid, and all panels and alert rules can be queried", async () => {
     const [service, victoria] = await Promise.all([simulatedServer(), startVictoriaMetrics()]);
     onTestFinished(() => victoria.stop());
-    const workFolder = workplace(service.url);
+    const workFolder = openHarness(service.url);
     workFolder.configure({
       commands: { enabled: true, allow: [] },
       sources: {

@@ -15,7 +15,7 @@ import { createMemoryStore } from "../sync/memory-store.ts";
 import { disposeAfterTest } from "../test-resources.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { ReceiverOptions, START, sampleAlarm } from "./receiver-harness.ts";
-import { createReceiverStub, type ReceiverStub } from "./receiver-stub.ts";
+import { createStub, type ReceiverStub } from "./receiver-stub.ts";
 
 const textCounter = { made: 0 };
 beforeEach(() => {
@@ -34,7 +34,7 @@ const HOUR_MS = 60 * MINUTE_MS;
 const sampleAlarms = (count: number, priority: string, from = 0) =>
   Array.from({ length: count }, (_, n) => sampleAlarm(from + n, { priority }));
 
-const createSlowStub = () => createReceiverStub("same", { rates: [{ count: 1, windowMs: SECOND_MS }] });
+const createSlowStub = () => createStub("same", { rates: [{ count: 1, windowMs: SECOND_MS }] });
 
 const raisedEvents = (count: number, priority: string, from = 0) =>
   sampleAlarms(count, priority, from).map((alarm) => alarm.raised());
@@ -61,7 +61,7 @@ async function openSinkRun(stub: ReceiverStub, options: object = {}) {
   };
 }
 
-async function startSinkRun(fails: (title: string) => Error | null = () => null, stub = createReceiverStub("same")) {
+async function startSinkRun(fails: (title: string) => Error | null = () => null, stub = createStub("same")) {
   const sinkRun = await openSinkRun(stub);
   sinkRun.failing(fails);
   await sinkRun.start();
@@ -70,7 +70,7 @@ async function startSinkRun(fails: (title: string) => Error | null = () => null,
 
 describe("a receiver that fails occasionally", () => {
   test("receives an alarm again a second after its request failed, and the other alarms at once", async () => {
-    const sinkRun = await openSinkRun(createReceiverStub("findable"));
+    const sinkRun = await openSinkRun(createStub("findable"));
     let callCount = 0;
     sinkRun.failing(() => {
       callCount += 1;
@@ -110,7 +110,7 @@ describe("a receiver that fails occasionally", () => {
 
   test.each([1, 8])("has the status idle once quiet hours delay the failed alarms (%i)", async (count) => {
     const quiet = [{ priorities: ["B"], from: "07:05", to: "08:00" }];
-    const sinkRun = await openSinkRun(createReceiverStub("same"), { quiet });
+    const sinkRun = await openSinkRun(createStub("same"), { quiet });
     sinkRun.failing(() => new Retryable("Jira answered 500."));
     await sinkRun.start();
     await sinkRun.commit(...raisedEvents(count, "B"));
@@ -165,7 +165,7 @@ describe("a receiver that fails occasionally", () => {
 
 describe("a backlog of incidents", () => {
   test("is sent in the order of priorities, across the batches of the event log", async () => {
-    const sinkRun = await openSinkRun(createReceiverStub("same"));
+    const sinkRun = await openSinkRun(createStub("same"));
     sinkRun.failing(() => null);
     const mixed = Array.from({ length: 150 }, (_, n) => sampleAlarm(n, { priority: "CCBA"[n % 4] ?? "C" }));
     await sinkRun.commit(...mixed.map((alarm) => alarm.raised()));
@@ -190,7 +190,7 @@ describe("a backlog of incidents", () => {
 
   test("is sent before the periodic resending of open incidents", async () => {
     const rates = [{ count: 1, windowMs: SECOND_MS }];
-    const sinkRun = await startSinkRun(() => null, createReceiverStub("same", { rates, resendIntervalMs: MINUTE_MS }));
+    const sinkRun = await startSinkRun(() => null, createStub("same", { rates, resendIntervalMs: MINUTE_MS }));
     await sinkRun.commit(...raisedEvents(100, "A"));
     await sinkRun.clock.advance(5 * MINUTE_MS);
     const callsBefore = sinkRun.times.length;
@@ -267,7 +267,7 @@ describe("the rate limit of a receiver", () => {
   test("of 4 calls in 1 s and 60 in 30 s is used completely and never exceeded", async () => {
     const rateOfOneSecond = { count: 4, windowMs: SECOND_MS };
     const rates = [rateOfOneSecond, { count: 60, windowMs: 30 * SECOND_MS }];
-    const sinkRun = await startSinkRun(() => null, createReceiverStub("same", { rates }));
+    const sinkRun = await startSinkRun(() => null, createStub("same", { rates }));
     await sinkRun.commit(...raisedEvents(240, "B"));
     await sinkRun.clock.advance(21 * MINUTE_MS);
     expect(sinkRun.times).toHaveLength(240);
@@ -318,7 +318,7 @@ function createSinks(stubs: readonly ReceiverStub[], options: readonly object[] 
 
 describe("the text of an incident", () => {
   test("is not created again for 5,000 unchanged alarms within an hour", async () => {
-    const stub = createReceiverStub("same");
+    const stub = createStub("same");
     const sinks = createSinks([stub]);
     for (let n = 0; n < 5_000; n += 500) await sinks.offer(...raisedEvents(500, "B", n));
     await sinks.pass(MINUTE_MS);
@@ -330,7 +330,7 @@ describe("the text of an incident", () => {
   });
 
   test("is created once per change for all receivers of one language together", async () => {
-    const stubs = [createReceiverStub("same"), createReceiverStub("findable"), createReceiverStub("another")];
+    const stubs = [createStub("same"), createStub("findable"), createStub("another")];
     const sinks = createSinks(stubs, [{ language: "no" }, { language: "en" }, { language: "no" }]);
     await sinks.offer(...raisedEvents(100, "B"));
     textCounter.made = 0;
@@ -344,7 +344,7 @@ describe("the text of an incident", () => {
   });
 
   test("is compared with the sent text once after a restart, 250 alarms per tick, and sent if it changed", async () => {
-    const stub = createReceiverStub("same");
+    const stub = createStub("same");
     const options: object[] = [{}];
     const sinks = createSinks([stub], options);
     await sinks.offer(...raisedEvents(500, "B"));
@@ -373,7 +373,7 @@ describe("the time series of an alarm", () => {
   const expectSeries = (time: string, line: unknown) => [`Values until 2026-11-02 ${time} +01:00`, line];
 
   test("is read and rendered once for five receivers, and again when the alarm returns", async () => {
-    const stubs = Array.from({ length: 5 }, () => createReceiverStub("same"));
+    const stubs = Array.from({ length: 5 }, () => createStub("same"));
     const sinks = await createSeriesSinks(stubs);
     const alarm = sampleAlarm(1);
     await sinks.offer(alarm.raised());
@@ -387,7 +387,7 @@ describe("the time series of an alarm", () => {
   });
 
   test("is read once by receivers that send at the same time, and again by one that sends six minutes later", async () => {
-    const stubs = Array.from({ length: 3 }, () => createReceiverStub("same"));
+    const stubs = Array.from({ length: 3 }, () => createStub("same"));
     const sinks = await createSeriesSinks(stubs, [{}, {}, { hold: "6m" }]);
     await sinks.offerAtOnce(sampleAlarm(1).raised());
     expect(sinks.readTimeSeries).toHaveBeenCalledTimes(1);
@@ -398,7 +398,7 @@ describe("the time series of an alarm", () => {
   });
 
   test("is read again for the next receiver after a failure", async () => {
-    const sinks = await createSeriesSinks([createReceiverStub("same"), createReceiverStub("same")]);
+    const sinks = await createSeriesSinks([createStub("same"), createStub("same")]);
     sinks.readTimeSeries.mockRejectedValueOnce(new Error("The disk is busy."));
     await sinks.offer(sampleAlarm(1).raised());
     expect(sinks.listSeries().map((series) => series?.length)).toEqual([0, 2]);
@@ -410,7 +410,7 @@ describe("the delay of an alarm", () => {
     ["hold", { dossier: false, hold: "10m" }, 10],
     ["quiet hours", { dossier: false, quiet: [{ priorities: ["B"], from: "12:00", to: "13:30" }] }, 30],
   ])("by %s renders no message text before the delay ends, and then sends all alarms", async (_, options, minutes) => {
-    const stub = createReceiverStub("same");
+    const stub = createStub("same");
     const sinks = createSinks([stub], [options]);
     await sinks.offer(...raisedEvents(500, "B"));
     textCounter.made = 0;

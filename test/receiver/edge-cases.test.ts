@@ -6,62 +6,62 @@ import { type Event, sourceUri } from "#src/core/model/event.ts";
 import { contextFor } from "../connectors/context.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { createHarness, gatewayOnline, ReceiverOptions, sampleAlarm } from "./receiver-harness.ts";
-import { createReceiverStub } from "./receiver-stub.ts";
+import { createStub } from "./receiver-stub.ts";
 
 const MINUTE = 60_000;
 const behindGateway = (n: number, priority = "B") => sampleAlarm(n, { behind: GATEWAY.id, priority });
 
 describe("the list of a gateway's alarms", () => {
   test("shows active alarms by priority and latest beginning, then ended alarms", async () => {
-    const sinkTest = createHarness(createReceiverStub("same"));
-    await sinkTest.gatewayIs(false);
+    const harness = createHarness(createStub("same"));
+    await harness.gatewayIs(false);
     const at = (n: number, minutes: number, priority = "B") =>
       sampleAlarm(n, { behind: GATEWAY.id, at: minutes, priority });
     const all = [at(1, 0), at(2, 2), at(3, 1, "A"), at(4, 3, "C"), at(5, 4), at(6, 5), at(7, 5)];
-    await sinkTest.offer(...all.map((alarm) => alarm.raised()));
-    await sinkTest.offer(...[at(4, 3, "C"), at(5, 4), at(1, 0)].map((alarm) => alarm.resolved(8)));
-    await sinkTest.passTime(MINUTE);
-    expect(sinkTest.stub.incidents[0]?.message.members).toMatchObject({ total: 7, active: 4 });
-    expect(sinkTest.stub.incidents[0]?.message.members.shown.map(({ title }) => title)).toEqual(
+    await harness.offer(...all.map((alarm) => alarm.raised()));
+    await harness.offer(...[at(4, 3, "C"), at(5, 4), at(1, 0)].map((alarm) => alarm.resolved(8)));
+    await harness.passTime(MINUTE);
+    expect(harness.stub.incidents[0]?.message.members).toMatchObject({ total: 7, active: 4 });
+    expect(harness.stub.incidents[0]?.message.members.shown.map(({ title }) => title)).toEqual(
       [3, 6, 7, 2, 5, 4, 1].map((n) => `Alarm ${n}`),
     );
   });
 
   test("is sent in quiet hours as soon as an urgent alarm is added to the list", async () => {
     const quiet = [{ priorities: ["B"], from: "10:00", to: "20:00" }];
-    const sinkTest = createHarness(createReceiverStub("same"), { quiet });
-    await sinkTest.gatewayIs(false);
-    await sinkTest.offer(behindGateway(1).raised());
-    await sinkTest.passTime(MINUTE);
-    expect(sinkTest.stub.calls).toEqual([]);
-    await sinkTest.offer(behindGateway(2, "A").raised());
-    expect(sinkTest.stub.incidents[0]?.message).toMatchObject({ priority: "A", members: { total: 2 } });
-    expect(sinkTest.stub.incidents[0]?.message.changeId).toBe(behindGateway(2, "A").raised().id);
+    const harness = createHarness(createStub("same"), { quiet });
+    await harness.gatewayIs(false);
+    await harness.offer(behindGateway(1).raised());
+    await harness.passTime(MINUTE);
+    expect(harness.stub.calls).toEqual([]);
+    await harness.offer(behindGateway(2, "A").raised());
+    expect(harness.stub.incidents[0]?.message).toMatchObject({ priority: "A", members: { total: 2 } });
+    expect(harness.stub.incidents[0]?.message.changeId).toBe(behindGateway(2, "A").raised().id);
   });
 
   test.each([
     [20, undefined],
     [21, "and 1 more"],
   ])("shows at most 20 of %i alarms, and then the number of further alarms: %s", async (count, last) => {
-    const sinkTest = createHarness(createReceiverStub("same"));
-    await sinkTest.gatewayIs(false);
-    await sinkTest.offer(...Array.from({ length: count }, (_, n) => behindGateway(n).raised()));
-    const list = sinkTest.stub.incidents[0]?.message.text.list ?? [];
+    const harness = createHarness(createStub("same"));
+    await harness.gatewayIs(false);
+    await harness.offer(...Array.from({ length: count }, (_, n) => behindGateway(n).raised()));
+    const list = harness.stub.incidents[0]?.message.text.list ?? [];
     expect([list.slice(0, 20).every((line) => line.startsWith("B Alarm")), list[20]]).toEqual([true, last]);
   });
 
   test("contains alarms of one source only, even if two services use the same gateway id", async () => {
-    const sinkTest = createHarness(createReceiverStub("same"));
-    await sinkTest.gatewayIs(false);
+    const harness = createHarness(createStub("same"));
+    await harness.gatewayIs(false);
     const fromOtherSource = (event: Event): Event => ({ ...event, source: sourceUri("other") });
-    await sinkTest.offer(behindGateway(1).raised(), fromOtherSource(behindGateway(2).raised()));
-    expect(sinkTest.stub.incidents.map(({ message }) => [message.source, message.members.total])).toEqual([
+    await harness.offer(behindGateway(1).raised(), fromOtherSource(behindGateway(2).raised()));
+    expect(harness.stub.incidents.map(({ message }) => [message.source, message.members.total])).toEqual([
       ["main", 1],
       ["other", 1],
     ]);
-    await sinkTest.offer(gatewayOnline(5));
-    await sinkTest.passTime(3 * MINUTE);
-    expect(sinkTest.stub.incidents.map(({ message, isOpen }) => [message.source, message.kind, isOpen])).toEqual([
+    await harness.offer(gatewayOnline(5));
+    await harness.passTime(3 * MINUTE);
+    expect(harness.stub.incidents.map(({ message, isOpen }) => [message.source, message.kind, isOpen])).toEqual([
       ["main", "gateway", false],
       ["other", "gateway", true],
       ["main", "alarm", true],
@@ -69,52 +69,52 @@ describe("the list of a gateway's alarms", () => {
   });
 
   test("causes one read of the stored gateways a minute while its incident is open, and otherwise none", async () => {
-    const sinkTest = createHarness();
-    await sinkTest.gatewayIs(false);
-    await sinkTest.offer(sampleAlarm(9).raised());
-    const readDocuments = vi.spyOn(sinkTest.store, "documents");
+    const harness = createHarness();
+    await harness.gatewayIs(false);
+    await harness.offer(sampleAlarm(9).raised());
+    const readDocuments = vi.spyOn(harness.store, "documents");
     const reads = () => readDocuments.mock.calls.filter(([set]) => set === "gateway/main").length;
-    await sinkTest.passTime(10 * MINUTE);
+    await harness.passTime(10 * MINUTE);
     expect(reads()).toBe(0);
-    await sinkTest.offer(behindGateway(1).raised());
+    await harness.offer(behindGateway(1).raised());
     const readsBefore = reads();
-    await sinkTest.passTime(10 * MINUTE);
+    await harness.passTime(10 * MINUTE);
     expect(reads() - readsBefore).toBe(10);
   });
 });
 
 describe("a failed incident", () => {
   test("is sent again after a rejection only when its message has changed", async () => {
-    const sinkTest = createHarness(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
+    const harness = createHarness(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
     let attemptCount = 0;
-    sinkTest.stub.failCall = (isDone, _, message) => {
+    harness.stub.failCall = (isDone, _, message) => {
       if (isDone || message.kind !== "storm") return;
       attemptCount += 1;
       throw new Rejected("Too long.");
     };
-    await sinkTest.offer(...[1, 2, 3].map((n) => sampleAlarm(n).raised()));
+    await harness.offer(...[1, 2, 3].map((n) => sampleAlarm(n).raised()));
     expect(attemptCount).toBe(1);
-    await sinkTest.passTime(3 * MINUTE);
+    await harness.passTime(3 * MINUTE);
     expect(attemptCount).toBe(1);
-    await sinkTest.offer(sampleAlarm(4, { at: 3 }).raised());
-    await sinkTest.passTime(MINUTE);
+    await harness.offer(sampleAlarm(4, { at: 3 }).raised());
+    await harness.passTime(MINUTE);
     expect(attemptCount).toBe(2);
   });
 
   test("is searched for at the planned time, also after a restart, when its opening is unverified", async () => {
-    const sinkTest = createHarness();
+    const harness = createHarness();
     let findCount = 0;
-    sinkTest.stub.find = async () => {
+    harness.stub.find = async () => {
       findCount += 1;
       return { retryInMs: 5 * MINUTE };
     };
-    await sinkTest.offerUnanswered(sampleAlarm(1).raised());
-    await sinkTest.reoffer([sampleAlarm(1).raised()]);
+    await harness.offerUnanswered(sampleAlarm(1).raised());
+    await harness.reoffer([sampleAlarm(1).raised()]);
     expect(findCount).toBe(1);
-    sinkTest.restart();
-    await sinkTest.passTime(4 * MINUTE);
+    harness.restart();
+    await harness.passTime(4 * MINUTE);
     expect(findCount).toBe(1);
-    await sinkTest.passTime(2 * MINUTE);
+    await harness.passTime(2 * MINUTE);
     expect(findCount).toBe(2);
   });
 });
@@ -125,16 +125,16 @@ test("the key of an incident is the same as in earlier versions", () => {
 
 test("opens a returning alarm again when the preceding close request got no response", async () => {
   for (const sort of ["same", "another"] as const) {
-    const sinkTest = createHarness(createReceiverStub(sort));
-    await sinkTest.offer(sampleAlarm(1).raised());
-    await sinkTest.offerUnanswered(sampleAlarm(1).resolved(3));
-    await sinkTest.offer(sampleAlarm(1).retriggered(4));
-    expect(sinkTest.stub.calls.at(-1), sort).toBe("open active Alarm 1, Building 1");
+    const harness = createHarness(createStub(sort));
+    await harness.offer(sampleAlarm(1).raised());
+    await harness.offerUnanswered(sampleAlarm(1).resolved(3));
+    await harness.offer(sampleAlarm(1).retriggered(4));
+    expect(harness.stub.calls.at(-1), sort).toBe("open active Alarm 1, Building 1");
   }
 });
 
 test("rejects opening a sink with an aborted signal and reads nothing", async () => {
-  const sink = createReceiverSink(createReceiverStub("same"), ReceiverOptions.parse({}), contextFor("chat"));
+  const sink = createReceiverSink(createStub("same"), ReceiverOptions.parse({}), contextFor("chat"));
   await expect(sink.open?.(AbortSignal.abort(new Error("ended")))).rejects.toThrow("ended");
 });
 

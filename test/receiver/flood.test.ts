@@ -9,7 +9,7 @@ import { openDispatcher } from "../delivery/dispatcher-harness.ts";
 import { seed } from "../seed.ts";
 import { sized } from "../sizes.ts";
 import { ReceiverOptions, sampleAlarm } from "./receiver-harness.ts";
-import { createReceiverStub } from "./receiver-stub.ts";
+import { createStub } from "./receiver-stub.ts";
 
 const ALARMS = 2_000;
 const CHANGES_A_MINUTE = 200;
@@ -21,7 +21,7 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
   const harness = await openDispatcher();
   onTestFinished(() => harness.dispose());
   const { clock, store } = harness;
-  const stub = createReceiverStub("findable");
+  const stub = createStub("findable");
   let lastMs = Number.NEGATIVE_INFINITY;
   let refusals = 0;
   stub.failCall = (isDone) => {

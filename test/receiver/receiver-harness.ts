@@ -10,12 +10,12 @@ import { contextFor, never } from "../connectors/context.ts";
 import { ALARM, GATEWAY } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { createReceiverStub } from "./receiver-stub.ts";
+import { createStub } from "./receiver-stub.ts";
 
 export const START = Date.parse("2026-11-02T12:00:00Z");
 export const ReceiverOptions = z.strictObject(RECEIVER_OPTIONS);
 
-export function createHarness(stub = createReceiverStub("findable"), options: z.input<typeof ReceiverOptions> = {}) {
+export function createHarness(stub = createStub("findable"), options: z.input<typeof ReceiverOptions> = {}) {
   const clock = createVirtualClock(START);
   const store = createMemoryStore(() => clock.now());
   const config: ReceiverConfig = ReceiverOptions.parse(options);

@@ -21,10 +21,7 @@ export interface ReceiverStub extends AlarmReceiver {
   readonly findCount: () => number;
 }
 
-export function createReceiverStub(
-  repeatedOpenEffect: AlarmReceiver["repeatedOpenEffect"],
-  more: Partial<AlarmReceiver> = {},
-) {
+export function createStub(repeatedOpenEffect: AlarmReceiver["repeatedOpenEffect"], more: Partial<AlarmReceiver> = {}) {
   const incidents: StubIncident[] = [];
   let findCount = 0;
 

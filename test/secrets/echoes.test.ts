@@ -4,7 +4,7 @@ import mqtt from "mqtt";
 import { expect, onTestFinished, test } from "vitest";
 import { startMqttBroker } from "#src/cli/demo/broker-and-simulator.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
-import { simulatedServer, type Workplace, workplace } from "../cli/plenum.ts";
+import { type Harness, openHarness, simulatedServer } from "../cli/plenum.ts";
 import { type Canaries, canaries, findLeaks, SLOTS } from "./canaries.ts";
 import { echoingBroker, echoingProxy, echoingReceiver, echoingService } from "./echo-servers.ts";
 
@@ -30,7 +30,7 @@ const COMMANDS = [
   "check --json",
 ];
 
-async function readAllOutput(cli: Workplace, page: URL, password: string): Promise<Record<string, string>> {
+async function readAllOutput(cli: Harness, page: URL, password: string): Promise<Record<string, string>> {
   const outputByOrigin: Record<string, string> = {};
   for (const line of COMMANDS) {
     const { stdout, stderr } = await cli.plenum(...line.split(" "));
@@ -123,7 +123,7 @@ test("the worker stores, emits and shows no part of a secret that servers echo",
     tokens: [{ token: secrets.service }],
   });
   simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
-  const cli = workplace(url);
+  const cli = openHarness(url);
   for (const slot of SLOTS) writeFileSync(cli.path(`secret-${slot}`), `${secrets[slot]}\n`, { mode: 0o600 });
   const broker = await startMqttBroker();
   onTestFinished(() => broker.close());

@@ -5,7 +5,7 @@ import { readClocks } from "#src/core/runtime/elapsed-time.ts";
 import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { TagIdError } from "#src/engine/source/queries.ts";
 import { StaleSocket } from "#src/engine/source/transport.ts";
-import { CALLS, failureOf, GOOD, never, openHarness, passThrough, reply, TOKEN, tagRecord } from "./source-harness.ts";
+import { CALLS, errorOf, GOOD, never, openHarness, passThrough, reply, TOKEN, tagRecord } from "./source-harness.ts";
 
 const DAY = "from=2026-06-01T00%3A00%3A00Z&to=2026-06-02T00%3A00%3A00Z&resolution=1h&tz=Europe%2FStockholm";
 const PATHS: Record<string, string> = {
@@ -136,7 +136,7 @@ describe("pauses that the service requests", () => {
     const harness = openHarness(() =>
       reply(429, { errors: [{ status: 429, message: "slow", meta: { retry_after: 12 } }] }),
     );
-    const failure = await failureOf(harness.source.read(["1"], "live", never()));
+    const failure = await errorOf(harness.source.read(["1"], "live", never()));
     expect(failure).toBeInstanceOf(Throttled);
     expect(harness.pauses).toEqual([{ forMs: 13_000, scope: "read" }]);
   });
@@ -149,7 +149,7 @@ describe("pauses that the service requests", () => {
     const clock = { now: () => now, monotonic: () => now, sleep };
     const harness = openHarness(() => reply(503, "<html>maintenance</html>"), { clock });
     for (let i = 0; i < 7; i++)
-      expect(await failureOf(harness.source.me(never()))).toMatchObject({ kind: "throttled", retryAfterMs: null });
+      expect(await errorOf(harness.source.me(never()))).toMatchObject({ kind: "throttled", retryAfterMs: null });
     expect(harness.pauses.map((pause) => [pause.forMs, pause.scope])).toEqual(
       [22_500, 45_000, 90_000, 180_000, 360_000, 675_000, 675_000].map((ms) => [ms, "everything"]),
     );
@@ -172,7 +172,7 @@ describe("pauses that the service requests", () => {
         observeHeaders: () => order.push("observed"),
       },
     });
-    await failureOf(harness.source.read(["1"], "live", never()));
+    await errorOf(harness.source.read(["1"], "live", never()));
     expect(order).toEqual(["observed", "held", "place given up"]);
   });
 });
@@ -197,7 +197,7 @@ describe("a stale kept-alive socket", () => {
     const harness = openHarness(() => {
       throw new StaleSocket("stale");
     });
-    expect(await failureOf(CALLS[name]?.(harness.source) ?? Promise.resolve())).toMatchObject({ kind: "retryable" });
+    expect(await errorOf(CALLS[name]?.(harness.source) ?? Promise.resolve())).toMatchObject({ kind: "retryable" });
     expect(harness.requests).toHaveLength(requests);
   });
 });
@@ -228,7 +228,7 @@ describe("writing values", () => {
   it("does not call prepare without a token", async () => {
     const harness = openHarness(() => reply(200, GOOD.write), { environment: {} });
     const prepare = vi.fn(async () => [write("1", 1)]);
-    expect(await failureOf(harness.source.write(prepare, never()))).toMatchObject({ kind: "config" });
+    expect(await errorOf(harness.source.write(prepare, never()))).toMatchObject({ kind: "config" });
     expect(prepare).not.toHaveBeenCalled();
   });
 
@@ -256,7 +256,7 @@ describe("validation of requests", () => {
     ["an unknown zone", { ...range, timeZone: "Europe/Stokholm" }, "config"],
   ])("sends no history request with %s", async (_name, query, kind) => {
     const harness = openHarness(() => reply(200, GOOD.history));
-    const failure = await failureOf(harness.source.history({ tagIds: ["1"], ...query }, "history", never()));
+    const failure = await errorOf(harness.source.history({ tagIds: ["1"], ...query }, "history", never()));
     expect(failure).toMatchObject({ kind });
     expect(harness.requests).toHaveLength(0);
   });
@@ -291,7 +291,7 @@ it("the request metric counts requests by outcome", async () => {
   const harness = openHarness(() => (status === 200 ? reply(200, GOOD.read) : reply(200, { errors: [{ status }] })));
   await harness.source.read(["1"], "live", never());
   status = 401;
-  await failureOf(harness.source.read(["1"], "live", never()));
+  await errorOf(harness.source.read(["1"], "live", never()));
   expect((await harness.metrics.apiRequests.get()).values).toEqual([
     { labels: { source: "trial", endpoint: "read", outcome: "ok" }, value: 1 },
     { labels: { source: "trial", endpoint: "read", outcome: "config" }, value: 1 },

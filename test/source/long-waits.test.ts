@@ -7,7 +7,7 @@ import type { Source } from "#src/engine/source/source.ts";
 import { closeAfterTest } from "../test-resources.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createVolatileStore, START_MS, usedBefore, type VolatileStore } from "./quota-harness.ts";
-import { failureOf, never, reply, TOKEN, testConfig } from "./source-harness.ts";
+import { errorOf, never, reply, TOKEN, testConfig } from "./source-harness.ts";
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
@@ -134,7 +134,7 @@ describe("a 429 of the tag endpoints with a wait of 30 days", () => {
     const harness = openHarness();
     const { clock, source, sent, service } = harness;
     service.refusal = tooMany;
-    const refused = failureOf(source.read(["1"], "live", never()));
+    const refused = errorOf(source.read(["1"], "live", never()));
     await clock.advance(1_000);
     await refused;
     const write = source.write(async () => [{ tagId: "1", value: 1 }], never());
@@ -153,7 +153,7 @@ describe("a 429 of the tag endpoints with a wait of 30 days", () => {
   test("a pause of 30 days also ends by a trial request after a restart", async () => {
     const before = openHarness();
     before.service.refusal = tooMany;
-    const refused = failureOf(before.source.read(["1"], "live", never()));
+    const refused = errorOf(before.source.read(["1"], "live", never()));
     await before.clock.advance(1_000);
     await refused;
     await before.source.close();

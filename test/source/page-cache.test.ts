@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import { registerSecret } from "#src/core/values/secret-masking.ts";
 import type { FindRecord } from "#src/engine/source/source.ts";
-import { allItems, allPages, envelope, failureOf, never, openHarness, reply, tagRecord } from "./source-harness.ts";
+import { allItems, allPages, envelope, errorOf, never, openHarness, reply, tagRecord } from "./source-harness.ts";
 
 const NONE_STORED = () => undefined;
 
@@ -74,7 +74,7 @@ describe("a list page with unchanged bytes", () => {
 
   it("a page that cannot be parsed is not cached", async () => {
     const list = listOfTags([tagRecord("1"), { ...tagRecord("2"), id: null } as never]);
-    for (let n = 0; n < 2; n += 1) expect(await failureOf(list.tags())).toMatchObject({ kind: "malformed" });
+    for (let n = 0; n < 2; n += 1) expect(await errorOf(list.tags())).toMatchObject({ kind: "malformed" });
   });
 });
 

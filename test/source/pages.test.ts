@@ -7,7 +7,7 @@ import {
   allItems,
   allPages,
   envelope,
-  failureOf,
+  errorOf,
   type Harness,
   never,
   openHarness,
@@ -119,7 +119,7 @@ describe("endless lists", () => {
     ["the first page over and over", endless(() => `${LIST}?page=2`, { current_page: 1 }), 2],
     ["a link that skips a page", endless((page) => `${LIST}?page=${page + 2}`), 2],
   ])("an endless list is malformed: %s", async (_name, harness, requests) => {
-    const failure = await failureOf(allItems(harness.source.alarms({ status: "all" }, never())));
+    const failure = await errorOf(allItems(harness.source.alarms({ status: "all" }, never())));
     expect(failure).toMatchObject({ kind: "malformed" });
     expect(harness.requests).toHaveLength(requests);
   });
@@ -185,7 +185,7 @@ describe("page sizes", () => {
   it("does not repeat a list request after an error about another field", async () => {
     const errors = [{ status: 422, message: "no", source: "site_id" }];
     const harness = openHarness(() => reply(200, { errors }), { config });
-    expect(await failureOf(allItems(harness.source.tags({ siteId: 1 }, never())))).toMatchObject({ field: "site_id" });
+    expect(await errorOf(allItems(harness.source.tags({ siteId: 1 }, never())))).toMatchObject({ field: "site_id" });
     expect(harness.requests).toHaveLength(1);
   });
 
@@ -207,7 +207,7 @@ describe("page sizes", () => {
 
   it("rejects a list whose page size changes, because pages would overlap", async () => {
     const harness = threePages((page) => 50 + page);
-    expect(await failureOf(allItems(harness.source.tags({ siteId: 1 }, never())))).toMatchObject({ kind: "malformed" });
+    expect(await errorOf(allItems(harness.source.tags({ siteId: 1 }, never())))).toMatchObject({ kind: "malformed" });
   });
 });
 
@@ -220,7 +220,7 @@ describe("pages with uncountable records", () => {
     ["a record that is null", envelope([null])],
   ])("a page is malformed if its records cannot be counted: %s", async (_name, body) => {
     const harness = openHarness(() => reply(200, body));
-    expect(await failureOf(allItems(harness.source.tags({ siteId: 1 }, never())))).toMatchObject({ kind: "malformed" });
+    expect(await errorOf(allItems(harness.source.tags({ siteId: 1 }, never())))).toMatchObject({ kind: "malformed" });
   });
 });
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { decodeReply, type ReplyContext } from "#src/engine/source/reply.ts";
-import { CALLS, failureOf, GOOD, never, openHarness, reply, TOKEN } from "./source-harness.ts";
+import { CALLS, errorOf, GOOD, never, openHarness, reply, TOKEN } from "./source-harness.ts";
 
 const READING: ReplyContext = { endpoint: "tags/read", meaningOf404: "rejected", nowMs: 0 };
 
@@ -32,7 +32,7 @@ describe("errors with HTTP 200", () => {
     "an error with status $status in a reply of $endpoint becomes the matching Plenum error, without a retry",
     async ({ status, endpoint, meaning }) => {
       const harness = openHarness(() => reply(200, { errors: [{ status, message: "no", meta: [] }] }));
-      expect(await failureOf(CALLS[endpoint]?.(harness.source) ?? Promise.resolve())).toMatchObject(meaning);
+      expect(await errorOf(CALLS[endpoint]?.(harness.source) ?? Promise.resolve())).toMatchObject(meaning);
       expect(harness.requests).toHaveLength(1);
     },
   );
@@ -46,7 +46,7 @@ describe("errors with HTTP 200", () => {
     ["me", { kind: "config", reason: "settings" }],
   ])("an error with status 404 in a reply of %s becomes the matching Plenum error", async (endpoint, meaning) => {
     const harness = openHarness(() => reply(200, { errors: [{ status: 404, message: "All tags must have logs." }] }));
-    expect(await failureOf(CALLS[endpoint]?.(harness.source) ?? Promise.resolve())).toMatchObject(meaning);
+    expect(await errorOf(CALLS[endpoint]?.(harness.source) ?? Promise.resolve())).toMatchObject(meaning);
   });
 });
 
@@ -76,9 +76,7 @@ describe("replies with errors, data or both", () => {
   it.each(Object.keys(CALLS))("the endpoint %s rejects a reply with data and errors", async (endpoint) => {
     const body = { ...(GOOD[endpoint] as object), errors: [{ status: 500, message: "half" }] };
     const harness = openHarness(() => reply(200, body));
-    expect(await failureOf(CALLS[endpoint]?.(harness.source) ?? Promise.resolve())).toMatchObject({
-      kind: "retryable",
-    });
+    expect(await errorOf(CALLS[endpoint]?.(harness.source) ?? Promise.resolve())).toMatchObject({ kind: "retryable" });
   });
 });
 
@@ -161,7 +159,7 @@ describe("HTML pages instead of responses", () => {
     "an HTML page with HTTP status $status from $endpoint is an error, not an empty list",
     async ({ endpoint, status, meaning }) => {
       const harness = openHarness(() => reply(status, html, { "content-type": "text/html" }));
-      const failure = await failureOf(CALLS[endpoint]?.(harness.source) ?? Promise.resolve());
+      const failure = await errorOf(CALLS[endpoint]?.(harness.source) ?? Promise.resolve());
       expect(failure).toMatchObject(meaning);
       if (status === 200) expect(failure).toMatchObject({ sample: html });
     },
@@ -181,7 +179,7 @@ describe("secrets in errors", () => {
       ];
       const parts = ["kanarien", "geheim", Buffer.from(TOKEN).toString("base64").slice(0, 12)];
       for (const [body, status] of bodies.flatMap((body) => [200, 401, 500].map((status) => [body, status] as const))) {
-        const failure = await failureOf(openHarness(() => reply(status, body)).source.read(["1"], "live", never()));
+        const failure = await errorOf(openHarness(() => reply(status, body)).source.read(["1"], "live", never()));
         const text = JSON.stringify([failure.message, failure.stack, { ...failure }]);
         for (const part of parts) expect(text).not.toContain(part);
       }

@@ -105,7 +105,7 @@ export async function allItems<T>(pages: AsyncIterable<ListPage<T>>): Promise<T[
 }
 
 /** Returns the rejection of a promise; fails the test without one. */
-export async function failureOf(promise: Promise<unknown>): Promise<Error & { kind?: string }> {
+export async function errorOf(promise: Promise<unknown>): Promise<Error & { kind?: string }> {
   const outcome = await promise.then(
     () => null,
     (error: unknown) => error,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { failureOf, never, openHarness, reply, TOKEN, tagRecord } from "./source-harness.ts";
+import { errorOf, never, openHarness, reply, TOKEN, tagRecord } from "./source-harness.ts";
 
 const AT = "2026-06-01T00:00:00Z";
 const RANGE = { tagIds: ["1"], from: AT, to: "2026-06-02T00:00:00Z", resolution: "1h", timeZone: "UTC" } as const;
@@ -66,7 +66,7 @@ describe("values of a read response", () => {
 
   it("a record without an id makes the reply malformed", async () => {
     const harness = openHarness(() => reply(200, { data: [{ attributes: {}, value: 1 }] }));
-    expect(await failureOf(harness.source.read(["1"], "live", never()))).toMatchObject({ kind: "malformed" });
+    expect(await errorOf(harness.source.read(["1"], "live", never()))).toMatchObject({ kind: "malformed" });
   });
 });
 

@@ -7,7 +7,7 @@ import { createAuthority } from "../connectors/mqtt/certificates.ts";
 import { startStub } from "../connectors/stub-server.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { closeAfterTest, stopAfterTest } from "../test-resources.ts";
-import { failureOf, never, testConfig } from "./source-harness.ts";
+import { errorOf, never, testConfig } from "./source-harness.ts";
 
 const GET = { method: "GET", path: "/", headers: {}, body: null } as const;
 
@@ -46,7 +46,7 @@ describe("certificates", () => {
     ["theirs", "ours.pem", "is signed by itself"],
   ])("rejects the certificate %s with ca_file %s because it %s", async (name, ca, fault) => {
     const { url, seen } = await serving(name);
-    const failure = await failureOf(ask(url, ca === undefined ? undefined : at(ca)));
+    const failure = await errorOf(ask(url, ca === undefined ? undefined : at(ca)));
     expect(failure).toMatchObject({ kind: "config" });
     expect(errorText(failure)).toContain(`The certificate of ${url} ${fault}`);
     expect(failure).toHaveProperty("hint", expect.stringMatching(/\w/));
@@ -55,7 +55,7 @@ describe("certificates", () => {
 
   it("rejects TLS below 1.2", async () => {
     const old = await serving("good", { minVersion: "TLSv1.1", maxVersion: "TLSv1.1", ciphers: "ALL@SECLEVEL=0" });
-    expect(await failureOf(ask(old.url, at("ours.pem")))).toMatchObject({ kind: "config" });
+    expect(await errorOf(ask(old.url, at("ours.pem")))).toMatchObject({ kind: "config" });
     expect(old.seen).toEqual([]);
   });
 

@@ -5,7 +5,7 @@ import { gzipSync } from "node:zlib";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { createHttpTransport, StaleSocket, type TransportRequest } from "#src/engine/source/transport.ts";
 import { closeAfterTest } from "../test-resources.ts";
-import { CALLS, failureOf, never, openHarness, tagRecord, testConfig } from "./source-harness.ts";
+import { CALLS, errorOf, never, openHarness, tagRecord, testConfig } from "./source-harness.ts";
 
 async function listening(server: Server): Promise<string> {
   const sockets = new Set<Socket>();
@@ -42,7 +42,7 @@ function transportTo(url: string, more: object = {}) {
 const GET: TransportRequest = { method: "GET", path: "/x", headers: { accept: "application/json" }, body: null };
 const POST: TransportRequest = { ...GET, method: "POST", body: "{}" };
 const QUICK = { deadlines: { connect_ms: 500, headers_ms: 300, total_ms: 900 } };
-const failureAt = (url: string, more: object = {}) => failureOf(transportTo(url, more).send(GET, never()));
+const failureAt = (url: string, more: object = {}) => errorOf(transportTo(url, more).send(GET, never()));
 const json = (response: ServerResponse, body: unknown) =>
   response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body));
 
@@ -119,7 +119,7 @@ describe("a 429 or 503 whose body is lost", () => {
       const respond = `HTTP/1.1 ${status} Wait\r\nRetry-After: 40\r\n${rest}`;
       const url = await raw(() => Buffer.from(respond, "latin1"));
       const transport = transportTo(url, { max_body_bytes: 65_536 });
-      const failure = await failureOf(openHarness(transport.send).source.read(["1"], "live", never()));
+      const failure = await errorOf(openHarness(transport.send).source.read(["1"], "live", never()));
       expect(failure).toMatchObject({ kind: "throttled", retryAfterMs });
     }
   });
@@ -127,7 +127,7 @@ describe("a 429 or 503 whose body is lost", () => {
   it("a lost body with any other status is a retryable error", async () => {
     for (const status of [200, 401, 403, 404, 422, 500, 504]) {
       const url = await raw(() => `HTTP/1.1 ${status} X\r\nRetry-After: 40\r\n${LOST["cut off"]}`);
-      const failure = await failureOf(openHarness(transportTo(url).send).source.read(["1"], "live", never()));
+      const failure = await errorOf(openHarness(transportTo(url).send).source.read(["1"], "live", never()));
       expect([status, failure.kind]).toEqual([status, "retryable"]);
     }
   });
@@ -139,7 +139,7 @@ describe("a 429 or 503 whose body is lost", () => {
       () => respond,
       () => setTimeout(() => stop.abort(new Error("stopping")), 50),
     );
-    const failure = await failureOf(transportTo(url).send(GET, stop.signal));
+    const failure = await errorOf(transportTo(url).send(GET, stop.signal));
     expect(failure.message).toBe("stopping");
   });
 });
@@ -159,7 +159,7 @@ describe("redirects", () => {
     });
     const harness = openHarness(transportTo(url).send, { config: testConfig(url) });
     for (const [name, call] of Object.entries(CALLS)) {
-      const failure = await failureOf(call(harness.source));
+      const failure = await errorOf(call(harness.source));
       expect({ name, failure }).toMatchObject({ failure: { kind: "malformed" } });
       expect(failure.message).toContain(attacker);
       expect(failure.message).not.toContain("stolen");
@@ -215,7 +215,7 @@ describe("slow responses", () => {
     async (name) => {
       const url = await service((_request, response) => drip(response.writeHead(200)));
       const harness = openHarness(transportTo(url, QUICK).send, { config: testConfig(url) });
-      const failure = await failureOf(CALLS[name]?.(harness.source) ?? Promise.resolve());
+      const failure = await errorOf(CALLS[name]?.(harness.source) ?? Promise.resolve());
       expect(failure).toMatchObject({ kind: "retryable", message: `${url} did not answer completely within 900 ms.` });
     },
   );
@@ -235,7 +235,7 @@ describe("slow responses", () => {
     const busy = Array.from({ length: 12 }, (_, n) => transport.send({ ...GET, path: `/${n}` }, never()));
     await expect.poll(() => asked.length).toBe(12);
     const abort = new AbortController();
-    const waiting = failureOf(transport.send({ ...GET, path: "/given-up" }, abort.signal));
+    const waiting = errorOf(transport.send({ ...GET, path: "/given-up" }, abort.signal));
     await setImmediate();
     abort.abort(new Error("given up"));
     expect(await waiting).toMatchObject({ message: "given up" });
@@ -258,7 +258,7 @@ describe("broken connections", () => {
     await new Promise((resolve) => server.close(resolve));
     expect((await failureAt(url)).message).toBe(`${url} could not be asked: it refuses the connection (ECONNREFUSED).`);
     const unknown = transportTo("https://no-such-name.invalid", QUICK);
-    expect(await failureOf(unknown.send(GET, never()))).toMatchObject({ kind: "retryable" });
+    expect(await errorOf(unknown.send(GET, never()))).toMatchObject({ kind: "retryable" });
   });
 
   it.each([
@@ -286,8 +286,8 @@ describe("broken connections", () => {
       await transport.send(GET, never());
       // A socket is free again one turn after its reply.
       await setImmediate();
-      expect(await failureOf(transport.send(POST, never()))).toBeInstanceOf(StaleSocket);
-      const third = await failureOf(transport.send(GET, never()));
+      expect(await errorOf(transport.send(POST, never()))).toBeInstanceOf(StaleSocket);
+      const third = await errorOf(transport.send(GET, never()));
       expect(third).toMatchObject({ kind: "retryable" });
       expect(third).not.toBeInstanceOf(StaleSocket);
       expect(await transport.send(GET, never())).toMatchObject({ status: 200 });
@@ -306,7 +306,7 @@ describe("broken connections", () => {
     const server = createServer(() => undefined);
     const url = await listening(server);
     const transport = createHttpTransport(testConfig(url));
-    const sent = failureOf(transport.send(GET, never()));
+    const sent = errorOf(transport.send(GET, never()));
     await new Promise<void>((resolve) => server.once("request", () => resolve()));
     await transport.close();
     expect(await sent).toMatchObject({ kind: "retryable" });

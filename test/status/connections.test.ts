@@ -7,7 +7,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { Secret } from "#src/core/runtime/log.ts";
 import { clientOfAddress, limitConnections } from "#src/ui/status/connection-limits.ts";
 import { createStatusServer } from "#src/ui/status/status-server.ts";
-import { simulatedServer, workplace } from "../cli/plenum.ts";
+import { openHarness, simulatedServer } from "../cli/plenum.ts";
 import { serverOptions, statusBuilding } from "./status-building.ts";
 
 const DESCRIPTORS = 90;
@@ -44,7 +44,7 @@ async function flood(count: number, port: number, said: string, addressOf: (n: n
   };
 }
 
-const statusUrlOf = async ({ waitForOutput }: ReturnType<ReturnType<typeof workplace>["start"]>) =>
+const statusUrlOf = async ({ waitForOutput }: ReturnType<ReturnType<typeof openHarness>["start"]>) =>
   /"status":"(http:[^"]+)"/.exec(await waitForOutput('"Plenum is running"'))?.[1] ?? "";
 const onLinux = test.skipIf(process.platform !== "linux");
 
@@ -52,7 +52,7 @@ onLinux(
   "1,100 half-open connections leave the worker with a bounded number of file descriptors, and the worker continues",
   async () => {
     const service = await simulatedServer();
-    const place = workplace(service.url);
+    const place = openHarness(service.url);
     const worker = place.start("run");
     const url = await statusUrlOf(worker);
     const descriptors = () => readdirSync(`/proc/${worker.pid}/fd`).length;
@@ -72,7 +72,7 @@ onLinux(
 onLinux("a worker without file descriptors for 10 s polls again within seconds and blames no service", async () => {
   const service = await simulatedServer();
   const polls = () => service.simulator.truth.requests().filter(({ endpoint }) => endpoint === "alarms").length;
-  const place = workplace(service.url);
+  const place = openHarness(service.url);
   place.configure({
     source: {
       schedules: { alarms: "*/2 * * * * *", resolved_sweep: false },

@@ -16,13 +16,12 @@ export function describeLag(name: string, location?: () => Location): void {
   });
   afterEach(() => harness.dispose());
 
-  const lagWith = (filter: object) =>
-    harness.store.outbox.lag(lagFiltersBySink([["a", SinkEventFilter.parse(filter)]]));
+  const lagFor = (filter: object) => harness.store.outbox.lag(lagFiltersBySink([["a", SinkEventFilter.parse(filter)]]));
 
   async function measureLag(filter: object, events: readonly Event[] = MIXED) {
     await harness.store.outbox.register("a", "beginning");
     await harness.store.commit({ events });
-    const [lag] = await lagWith(filter);
+    const [lag] = await lagFor(filter);
     if (lag === undefined) throw new Error("a is unknown");
     return lag;
   }
@@ -49,13 +48,13 @@ export function describeLag(name: string, location?: () => Location): void {
         depth: 2_501,
         exact: false,
       });
-      expect(await lagWith({ kinds: ["alarm-*"], sites: [2] })).toMatchObject([{ depth: 0, exact: true }]);
+      expect(await lagFor({ kinds: ["alarm-*"], sites: [2] })).toMatchObject([{ depth: 0, exact: true }]);
     });
 
     test("is an upper bound when the events are too large to be filtered singly", async () => {
       const largeEvents = Array.from({ length: 20 }, (_, n) => ({ ...valueEvent(n), subject: "x".repeat(60_000) }));
       expect(await measureLag({ sites: [2] }, largeEvents)).toMatchObject({ depth: 20, exact: false });
-      expect(await lagWith({ kinds: ["tag-value"] })).toMatchObject([{ depth: 20, exact: true }]);
+      expect(await lagFor({ kinds: ["tag-value"] })).toMatchObject([{ depth: 20, exact: true }]);
     });
 
     test("has the commit time of the oldest event that passes the filter, or null", async () => {
@@ -63,7 +62,7 @@ export function describeLag(name: string, location?: () => Location): void {
       await harness.store.commit({ events: [valueEvent(1)] });
       await harness.clock.advance(60_000);
       await harness.store.commit({ events: [sampleEvent("alarm-raised", {}, 1)] });
-      const findOldest = async (filter: object) => (await lagWith(filter))[0]?.oldest;
+      const findOldest = async (filter: object) => (await lagFor(filter))[0]?.oldest;
       const all = Date.parse((await findOldest({})) ?? "");
       expect(Date.parse((await findOldest({ kinds: ["alarm-*"] })) ?? "") - all).toBe(60_000);
       expect(await findOldest({ kinds: ["site-*"] })).toBeNull();
@@ -76,7 +75,7 @@ export function describeLag(name: string, location?: () => Location): void {
       await outbox.settle("a", { isRepeat: false, through: lastPosition, rejected: [] });
       await outbox.replay("a", "2020-01-01T00:00:00Z");
       expect(await outbox.lag()).toMatchObject([{ depth: 0, again: 303 }]);
-      expect(await lagWith({ kinds: ["alarm-*"] })).toMatchObject([{ depth: 0, again: 3, exact: true }]);
+      expect(await lagFor({ kinds: ["alarm-*"] })).toMatchObject([{ depth: 0, again: 3, exact: true }]);
     });
   });
 }

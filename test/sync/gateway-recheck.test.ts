@@ -4,7 +4,7 @@ import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { ReceiverOptions } from "../receiver/receiver-harness.ts";
-import { createReceiverStub } from "../receiver/receiver-stub.ts";
+import { createStub } from "../receiver/receiver-stub.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
 const SECOND = 1_000;
@@ -172,7 +172,7 @@ test("does not hold back the alarms of a site after its list of gateways failed"
 });
 
 async function startWithReceiver(sites: number, latencyMs = 50) {
-  const stub = createReceiverStub("findable");
+  const stub = createStub("findable");
   virtual = await startVirtualWorker({
     simulator: { sites: [2], replicate: sites, max_tags: 1, alarms: { recorded: false } },
     source: { read: [] },

@@ -27,27 +27,26 @@ async function started() {
   await harness.start();
 }
 
-const emitted = (kind: "tag-added" | "tag-changed" | "tag-removed") =>
-  harness.events(kind).map(({ subject }) => subject);
+const sent = (kind: "tag-added" | "tag-changed" | "tag-removed") => harness.events(kind).map(({ subject }) => subject);
 
 describe("a long list of tags", () => {
   test("is committed in several transactions, each tag once with its document, in the order of the list", async () => {
     await started();
     await harness.clock.advance(MINUTE);
-    expect(emitted("tag-added")).toEqual(Array.from({ length: TAGS }, (_, n) => `site/2/tag/${10_000 + n}`));
+    expect(sent("tag-added")).toEqual(Array.from({ length: TAGS }, (_, n) => `site/2/tag/${10_000 + n}`));
     expect(new Set(harness.events("tag-added").map(({ time }) => time)).size).toBe(1);
     const stored = await harness.store.documents<StoredObject<Tag>>(documentSet("tag", "main"));
     expect(stored.size).toBe(TAGS);
     const commits = harness.store.commits();
     await harness.clock.advance(30 * MINUTE);
-    expect(emitted("tag-added")).toHaveLength(TAGS);
+    expect(sent("tag-added")).toHaveLength(TAGS);
     expect(harness.store.commits() - commits).toBeLessThan(20);
     harness.rewriteLists(manyTags(TAGS, (n) => (n % 2 === 0 ? `Tag ${n}` : `New ${n}`)));
     await harness.clock.advance(6 * MINUTE);
-    expect(emitted("tag-changed")).toHaveLength(TAGS / 2);
+    expect(sent("tag-changed")).toHaveLength(TAGS / 2);
     await harness.restart();
     await harness.clock.advance(30 * MINUTE);
-    expect([emitted("tag-added").length, emitted("tag-changed").length]).toEqual([TAGS, TAGS / 2]);
+    expect([sent("tag-added").length, sent("tag-changed").length]).toEqual([TAGS, TAGS / 2]);
   });
 
   test("after failed commits, the next list emits the missing tags without duplicates", async () => {
@@ -59,14 +58,14 @@ describe("a long list of tags", () => {
       return isFailing ? Promise.reject(new Error("The disk is full.")) : commit(change);
     };
     await harness.clock.advance(2_000);
-    const first = emitted("tag-added").length;
+    const first = sent("tag-added").length;
     expect(first).toBeGreaterThan(0);
     expect(first).toBeLessThan(TAGS);
     await harness.clock.advance(30 * MINUTE);
-    expect(emitted("tag-added")).toHaveLength(TAGS);
-    expect(new Set(emitted("tag-added")).size).toBe(TAGS);
+    expect(sent("tag-added")).toHaveLength(TAGS);
+    expect(new Set(sent("tag-added")).size).toBe(TAGS);
     const stored = await harness.store.documents<StoredObject<Tag>>(documentSet("tag", "main"));
-    expect([...stored.keys()].every((id) => emitted("tag-added").includes(`site/2/tag/${id}`))).toBe(true);
+    expect([...stored.keys()].every((id) => sent("tag-added").includes(`site/2/tag/${id}`))).toBe(true);
   });
 });
 
@@ -75,11 +74,11 @@ function failEvery(nth: number): () => number {
   const { commit } = harness.store;
   let parts = 0;
   harness.store.commit = (change) => {
-    const emitted = (change.events ?? []).filter(({ type }) => type === "alarm-raised").length;
+    const sent = (change.events ?? []).filter(({ type }) => type === "alarm-raised").length;
     const stored = (change.documents ?? []).filter(({ set }) => set === documentSet("alarm", "main"));
-    expect(stored.flatMap(({ put = [] }) => [...put])).toHaveLength(emitted);
-    if (emitted > 0) parts += 1;
-    return emitted > 0 && parts % nth === 0 ? Promise.reject(new Error("The disk is full.")) : commit(change);
+    expect(stored.flatMap(({ put = [] }) => [...put])).toHaveLength(sent);
+    if (sent > 0) parts += 1;
+    return sent > 0 && parts % nth === 0 ? Promise.reject(new Error("The disk is full.")) : commit(change);
   };
   return () => parts;
 }

@@ -31,11 +31,7 @@ beforeEach(async () => {
 const UNREADABLE = Symbol("unreadable");
 type ServedValue = TagValue | typeof UNREADABLE;
 
-async function openHarness(
-  count: number,
-  unit: string | null,
-  serve: (id: string, group: readonly string[]) => ServedValue,
-) {
+async function start(count: number, unit: string | null, serve: (id: string, group: readonly string[]) => ServedValue) {
   const ids = Array.from({ length: count }, (_, n) => String(101 + n));
   const tags = ids.map((id) => tagNamed(id, { unit }));
   await inventory(store, "trial", tags);
@@ -76,7 +72,7 @@ const leftOut = () => store.documents<StoredLeftOut>(syncSet("left-out", "trial"
 describe("an unreadable value", () => {
   test("causes its reason to be stored, and does not replace the last good value", async () => {
     let isReadable = true;
-    const { run, reads } = await openHarness(3, "°C", (id) => (id === "101" && !isReadable ? UNREADABLE : 20));
+    const { run, reads } = await start(3, "°C", (id) => (id === "101" && !isReadable ? UNREADABLE : 20));
     await run(5_000);
     isReadable = false;
     await run(100_000);
@@ -95,7 +91,7 @@ describe("an unreadable value", () => {
   });
 
   test("makes the worker request its tag singly, also for some time after the value is readable again", async () => {
-    const { run, requests } = await openHarness(20, "°C", (id, group) =>
+    const { run, requests } = await start(20, "°C", (id, group) =>
       id === "105" && group.length > 1 ? UNREADABLE : 20,
     );
     await run(300_000);
@@ -111,7 +107,7 @@ describe("an unreadable value", () => {
   });
 
   test("makes the worker request its tag with other tags again, but less often, when a single request does not help", async () => {
-    const { run, requests, reads } = await openHarness(20, "°C", (id) => (id === "105" ? UNREADABLE : 20));
+    const { run, requests, reads } = await start(20, "°C", (id) => (id === "105" ? UNREADABLE : 20));
     await run(600_000);
     const tagRequests = requests.filter((group) => group.includes("105"));
     expect(tagRequests.filter((group) => group.length === 1)).toHaveLength(1);
@@ -121,14 +117,14 @@ describe("an unreadable value", () => {
   });
 
   test("causes no single requests when most values of the reply are unreadable", async () => {
-    const { run, requests } = await openHarness(20, "°C", (id) => (id < "115" ? UNREADABLE : 20));
+    const { run, requests } = await start(20, "°C", (id) => (id < "115" ? UNREADABLE : 20));
     await run(120_000);
     expect(requests.filter((group) => group.length === 1)).toEqual([]);
     expect((await leftOut()).size).toBe(14);
   });
 
   test("ends the quarantine of its tag, which is then not requested in every free slot", async () => {
-    const { run, requests } = await openHarness(3, "°C", (id) => (id === "101" ? UNREADABLE : 20));
+    const { run, requests } = await start(3, "°C", (id) => (id === "101" ? UNREADABLE : 20));
     const aside: StoredTagQuarantine = { until: "2026-11-02T06:00:10.000Z", reason: "403", at: "", times: 1 };
     await store.commit({ documents: [{ set: syncSet("quarantine", "trial"), put: [["101", aside]] }] });
     await run(180_000);
@@ -139,7 +135,7 @@ describe("an unreadable value", () => {
 
 async function alternating(isTrue: (id: string, reply: number) => boolean) {
   let reply = 0;
-  const built = await openHarness(20, null, (id, [first]) => {
+  const built = await start(20, null, (id, [first]) => {
     if (id === first) reply++;
     return isTrue(id, reply) ? true : 20;
   });
@@ -179,9 +175,7 @@ describe("a reply in which more than a third of the values change their type", (
 describe("values of a site that turn null at once", () => {
   test("publishes the nulls as bad, reports them in the status, and rechecks the gateways", async () => {
     let isGone = false;
-    const { run, reads, onSuddenNulls, warned } = await openHarness(20, "°C", (id) =>
-      isGone && id <= "105" ? null : 20,
-    );
+    const { run, reads, onSuddenNulls, warned } = await start(20, "°C", (id) => (isGone && id <= "105" ? null : 20));
     await run(60_000);
     expect(onSuddenNulls).not.toHaveBeenCalled();
     isGone = true;
@@ -204,7 +198,7 @@ describe("values of a site that turn null at once", () => {
     [3, 2, false],
   ])("at a site with %i tags, %i nulls at once cause a recheck of the gateways: %s", async (count, gone, isNoticed) => {
     let isGone = false;
-    const { run, ids, onSuddenNulls } = await openHarness(count, "°C", (id) =>
+    const { run, ids, onSuddenNulls } = await start(count, "°C", (id) =>
       isGone && ids.indexOf(id) < gone ? null : 20,
     );
     await run(60_000);

@@ -15,7 +15,7 @@ import { calm, type Moment } from "./disturbances.ts";
 import { type ClockSpeed, fastClock } from "./fast-clock.ts";
 import { createLedger } from "./ledger.ts";
 import { type Message, marked } from "./messages.ts";
-import { createPostJudge } from "./post-judge.ts";
+import { postJudge } from "./post-judge.ts";
 import { withRunningState } from "./state-reader.ts";
 import { startWireTap } from "./wire-tap.ts";
 import { startWorkerRun, type WorkerRun } from "./worker-run.ts";
@@ -64,7 +64,7 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
 
   const simulator = createSimulator({ sites: SITES, seed, alarms: { recorded: false } }, { now });
   const { tags, limits, allow } = openTags(simulator);
-  const judge = createPostJudge({ simulator, stateFolder, ledger, limits, wayMs: 1_000 * FACTOR });
+  const judge = postJudge({ simulator, stateFolder, ledger, limits, wayMs: 1_000 * FACTOR });
   const server = await startSimulatorServer({
     ...simulator,
     handle(request) {
@@ -129,7 +129,7 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
   let deafFrom: number | null = null;
   function hasSpace(): boolean {
     if (!isAlive()) return true;
-    if (publishers.underWay() >= MOST_UNDER_WAY) return false;
+    if (publishers.pending() >= MOST_UNDER_WAY) return false;
     if (lastSerial() > ((now() - sinceMs) / 1_000) * PACE) return false;
     const handled = tap.handled();
     deafFrom = handled === null ? (deafFrom ?? lastSerial()) : null;
@@ -192,24 +192,24 @@ async function startPublishers(url: string, listener: { readonly lastSerial: () 
   const clients = [modern, old];
   for (const client of clients) client.on("error", () => undefined);
   const acknowledged = new Map<number, number>();
-  let underWay = 0;
+  let pending = 0;
 
   async function send(client: MqttClient, message: Message, serial: number): Promise<void> {
-    underWay += 1;
+    pending += 1;
     try {
       await client.publishAsync(message.topic, marked(message.payload, serial), optionsOf(message, client));
       acknowledged.set(serial, listener.lastSerial());
     } catch {
       // The library gives up what it was about to send again when the connection is lost once more at that moment.
     } finally {
-      underWay -= 1;
+      pending -= 1;
       listener.changed();
     }
   }
 
   return {
     acknowledged: acknowledged as ReadonlyMap<number, number>,
-    underWay: () => underWay,
+    pending: () => pending,
     publish(message: Message, serial: number): void {
       const client = message.mqtt5Properties !== null || serial % 2 === 0 ? modern : old;
       void send(client, message, serial);

@@ -162,10 +162,7 @@ async function settle(harness: Harness, sent: Sent): Promise<void> {
   harness.strikeNow();
   calm(harness.simulator);
   if (!harness.isAlive()) await sent.revive();
-  await harness.until(
-    async () => harness.publishers.underWay() === 0 && harness.tap.hears(),
-    "everything is published",
-  );
+  await harness.until(async () => harness.publishers.pending() === 0 && harness.tap.hears(), "everything is published");
   const fresh: string[] = [];
   let latestAt = Number.NEGATIVE_INFINITY;
   await harness.until(async () => {

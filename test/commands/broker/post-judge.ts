@@ -31,10 +31,10 @@ interface TagState {
 const LOOK_BACK = 200;
 const SWITCH_MS = 1_000;
 
-export type PostJudge = ReturnType<typeof createPostJudge>;
+export type PostJudge = ReturnType<typeof postJudge>;
 
 /** Judges each write when it reaches the service, by what was sent, delivered and audited before. */
-export function createPostJudge(options: {
+export function postJudge(options: {
   readonly simulator: Simulator;
   readonly stateFolder: string;
   readonly ledger: Ledger;

@@ -99,7 +99,7 @@ function tap(protocolVersion: number, deliveries: Delivery[], listener: TapListe
     handled: 0,
     isOpen: true,
   };
-  const underWay = new Map<number, Delivery>();
+  const pending = new Map<number, Delivery>();
   let granted = 0;
   const fromBroker = parser({ protocolVersion });
   fromBroker.on("packet", (packet: Packet) => {
@@ -117,16 +117,16 @@ function tap(protocolVersion: number, deliveries: Delivery[], listener: TapListe
       acknowledgedAtMs: null,
     };
     deliveries.push(delivery);
-    underWay.set(packet.messageId ?? 0, delivery);
+    pending.set(packet.messageId ?? 0, delivery);
     listener.delivered(delivery);
   });
   return {
     connection,
     fromBroker: (data: Buffer) => void fromBroker.parse(data),
     acknowledge(packetId: number): void {
-      const delivery = underWay.get(packetId);
+      const delivery = pending.get(packetId);
       if (delivery === undefined) return;
-      underWay.delete(packetId);
+      pending.delete(packetId);
       delivery.acknowledgedAtMs = listener.now();
       connection.handled = Math.max(connection.handled, delivery.serial);
       listener.acknowledged(delivery);

@@ -4,14 +4,7 @@ import { buildMessages } from "#connectors/mqtt/event-messages.ts";
 import type { MqttMessage } from "#connectors/mqtt/publish-packets.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import type { Event } from "#src/core/model/event.ts";
-import {
-  AWKWARD_TEXTS,
-  sampleEvent,
-  sampleOfEveryForm,
-  staleValueEvent,
-  TAG,
-  valueEvent,
-} from "../../sample-events.ts";
+import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryForm, staleEvent, TAG, valueEvent } from "../../sample-events.ts";
 import { findSchemaProblem, SCHEMA_NAMES } from "./message-schema.ts";
 
 const createOptions = (payload: MqttConfig["payload"]) => MqttConfig.parse({ url: "mqtts://broker.example", payload });
@@ -23,7 +16,7 @@ const listTopics = (...args: Parameters<typeof sampleEvent<"alarm-resolved">>) =
   messagesOf(sampleEvent(...args)).map(({ topic }) => topic);
 
 test("publishes a stale value on the topic of the value, as null with the reason and the last good value", () => {
-  const [message, ...others] = messagesOf(staleValueEvent());
+  const [message, ...others] = messagesOf(staleEvent());
   expect(others).toEqual([]);
   expect(message).toMatchObject({ topic: "plenum/main/1/tag/10042/value", retain: true });
   const lastGood = { lastGoodValue: 21.5, lastGoodTime: "2026-11-02T06:20:00.000Z" };
