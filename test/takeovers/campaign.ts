@@ -104,7 +104,7 @@ async function begin(harness: Harness, sources: number): Promise<void> {
 
 async function settle(harness: Harness, { sources, pauseMs }: TakeoverCampaign): Promise<void> {
   harness.commander.stop();
-  await harness.services.request("rest");
+  await harness.services.request("stop");
   for (const member of harness.members.values()) member.setClock(0);
   await sleep(pauseMs);
   await waitUntilHealthy(harness, sources);

@@ -58,12 +58,15 @@ export function childOptions<T>(): T {
 
 export function serve(handlers: Readonly<Record<string, (...values: readonly never[]) => unknown>>): void {
   process.on("message", ({ number, name, values }: Question) => {
-    Promise.resolve()
-      .then(() => handlers[name]?.(...(values as never[])))
-      .then(
-        (result) => process.send?.({ number, result } satisfies Reply),
-        (error: unknown) => process.send?.({ number, error: String(error) } satisfies Reply),
-      );
+    const handler = handlers[name];
+    const run = async () => {
+      if (handler === undefined) throw new Error(`The request ${name} has no handler.`);
+      return handler(...(values as never[]));
+    };
+    run().then(
+      (result) => process.send?.({ number, result } satisfies Reply),
+      (error: unknown) => process.send?.({ number, error: String(error) } satisfies Reply),
+    );
   });
   process.on("disconnect", () => process.exit());
 }

@@ -48,7 +48,7 @@ async function built(options: HarnessOptions, closing: (() => unknown)[]) {
   closing.push(() => services.end());
   const receivers = startChild("receivers.ts", { broker: broker.url, prefix: PREFIX });
   closing.push(() => receivers.end());
-  const infos = await services.request<readonly ServiceInfo[]>("places");
+  const infos = await services.request<readonly ServiceInfo[]>("infos");
   const webhook = await receivers.request<string>("webhook");
 
   const configuration = (databasePort: number) =>
