@@ -1,7 +1,7 @@
 import type { ConnectorContext, ServerInstance } from "../../src/core/connector.ts";
 import type { TimeSinceBoot } from "../../src/core/runtime/clock.ts";
 import { sleepFor } from "../../src/core/runtime/waiting.ts";
-import { valueOr } from "../../src/core/values/value-or.ts";
+import { valueOr } from "../../src/core/values/value-or-fallback.ts";
 import { openBrokerLink } from "./broker-link.ts";
 import { configureBroker } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";

@@ -1,4 +1,4 @@
-import { valueOr } from "../../src/core/values/value-or.ts";
+import { valueOr } from "../../src/core/values/value-or-fallback.ts";
 import type { LakeTable } from "../shared/lake/table-model.ts";
 
 /**

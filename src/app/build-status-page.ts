@@ -11,7 +11,7 @@ import type { TracedRequest } from "../engine/source/request-trace.ts";
 import { LANES } from "../engine/source/source.ts";
 import { documentSet, type Store } from "../engine/store/store.ts";
 import type { StoredJob } from "../engine/sync/stored-documents.ts";
-import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
+import type { SourceActivity } from "../ui/operator/quota-plan-routes.ts";
 import {
   createPlots,
   deleteStoredPlots,

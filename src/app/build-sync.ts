@@ -17,7 +17,7 @@ import type { GroupCommit } from "../engine/sync/read/commit-readings.ts";
 import { createLiveReads } from "../engine/sync/read/live-reads.ts";
 import { openSync, type SyncOptions } from "../engine/sync/sync.ts";
 import { createEmptyClassLogger, type TagClassLists } from "../engine/sync/visible-building.ts";
-import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
+import type { SourceActivity } from "../ui/operator/quota-plan-routes.ts";
 import type { BuiltSource } from "./build-source.ts";
 import type { SourceConfigEntry } from "./config/config.ts";
 import { createTagNamesFileWatch } from "./reload/tag-names-file-watch.ts";

@@ -2,7 +2,7 @@ import { lagFiltersBySink } from "../engine/delivery/filter.ts";
 import type { Source } from "../engine/source/source.ts";
 import type { Store } from "../engine/store/store.ts";
 import { cronMatcher } from "../engine/sync/cron-schedule.ts";
-import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
+import type { SourceActivity } from "../ui/operator/quota-plan-routes.ts";
 import type { PageCredentials } from "../ui/status/access-control.ts";
 import type { JobDueTime, JobDueTimes } from "../ui/status/job-reports.ts";
 

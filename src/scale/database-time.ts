@@ -9,7 +9,7 @@ import type { StateDatabase } from "./postgres/state-database.ts";
 const CLOCK_READ_INTERVAL_MS = 1_000;
 /** A smaller difference between wall clock and measured time does not count as a clock step. */
 const MIN_CLOCK_STEP_MS = 500;
-/** Number of clock reads after which a member may correct a step that another member stored. */
+/** A member reads the clock five times before it replaces a clock step that another member stored. */
 const CLOCK_READS_UNTIL_SETTLED = 5;
 /** After storing a clock step, a member corrects stored steps only after this number of clock reads. */
 const CLOCK_READS_AFTER_OWN_STEP = 10;

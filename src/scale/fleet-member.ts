@@ -22,7 +22,7 @@ import { prepareStateFolder, readFileSystemType } from "../engine/store/state-fo
 import { createCronTicker } from "../engine/sync/cron-schedule.ts";
 import { operatorRoutes } from "../ui/operator/control-socket-routes.ts";
 import { createControlSocket } from "../ui/operator/control-socket-server.ts";
-import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
+import type { SourceActivity } from "../ui/operator/quota-plan-routes.ts";
 import { readPageCredentials } from "../ui/status/access-control.ts";
 import { createValueCache, WATCHED_DATA_AGE_MS } from "../ui/status/cache-of-stored-documents.ts";
 import { createReadinessCheck, joinMetricTexts, type Readiness } from "../ui/status/health.ts";

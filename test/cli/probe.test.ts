@@ -3,7 +3,7 @@ import { createServer } from "node:http";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { isWorkerReady } from "#src/cli/shell/readiness-probe.ts";
-import { writePointerFile } from "#src/cli/shell/worker-pointer-file.ts";
+import { writePointerFile } from "#src/cli/shell/worker-location-file.ts";
 import { socketPath } from "#src/ui/operator/control-socket-path.ts";
 import { temporaryFolder } from "../real-servers.ts";
 

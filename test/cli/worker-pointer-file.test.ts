@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { Hono } from "hono";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { findWorkerState } from "#src/cli/shell/find-worker.ts";
-import { readWorkerPointers, writePointerFile } from "#src/cli/shell/worker-pointer-file.ts";
+import { readWorkerPointers, writePointerFile } from "#src/cli/shell/worker-location-file.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket-server.ts";
 
 function createPointerFolder() {

@@ -6,7 +6,7 @@ import type { Source } from "#src/engine/source/source.ts";
 import { reportPlan } from "#src/engine/sync/plan/report.ts";
 import { decodeFailure } from "#src/ui/operator/control-socket-client.ts";
 import { encodeFailure, operatorRoutes } from "#src/ui/operator/control-socket-routes.ts";
-import type { SourceActivity } from "#src/ui/operator/source-plan-routes.ts";
+import type { SourceActivity } from "#src/ui/operator/quota-plan-routes.ts";
 import { PLAN_FACTS } from "../status/status-building.ts";
 
 const unexpected = (): Promise<never> => Promise.reject(new Error("unexpected request"));

@@ -2,16 +2,16 @@ import fc from "fast-check";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import type { Store } from "#src/engine/store/store.ts";
-import { ByteReader, ByteWriter, MAX_SIGNED_NUMBER } from "#src/ui/plots/number-encoding.ts";
-import { createPlots, minuteSeriesNames, type WorkerPlotNumbers } from "#src/ui/plots/plot-storage.ts";
-import { createTagIndexes, createTagPlots, plotDocumentSet } from "#src/ui/plots/tag-plots.ts";
-import { decodeChunk, encodeChunk, HOUR_FORMAT, SAMPLE_FORMAT, type Samples } from "#src/ui/plots/tag-samples.ts";
 import {
   createMinuteSeries,
   createRaisedAlarmCounts,
   createRefusedRequests,
   DAY_MINUTES,
-} from "#src/ui/plots/worker-time-series.ts";
+} from "#src/ui/plots/minute-time-series.ts";
+import { ByteReader, ByteWriter, MAX_SIGNED_NUMBER } from "#src/ui/plots/number-encoding.ts";
+import { createPlots, minuteSeriesNames, type WorkerPlotNumbers } from "#src/ui/plots/plot-storage.ts";
+import { createTagIndexes, createTagPlots, plotDocumentSet } from "#src/ui/plots/tag-plots.ts";
+import { decodeChunk, encodeChunk, HOUR_FORMAT, SAMPLE_FORMAT, type Samples } from "#src/ui/plots/tag-samples.ts";
 import { sampleEvent } from "../sample-events.ts";
 import { emptyStore, NO_NUMBERS } from "../status/status-building.ts";
 import { describeService } from "../suites/service-suite.ts";

@@ -86,7 +86,7 @@ describe("a wall clock that is set back by a day", () => {
     expect(await minutesUntilSent(harness)).toBe(2);
   });
 
-  test("does not stop updates of a storm's list, also after a restart", async () => {
+  test("does not stop updates of the message that lists all alarms of a storm, also after a restart", async () => {
     const harness = createHarness(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
     await harness.offer(...[1, 2, 3].map((n) => sampleAlarm(n).raised()));
     harness.clock.stepWall(-24 * HOUR);

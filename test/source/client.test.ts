@@ -225,7 +225,7 @@ describe("writing values", () => {
     expect(harness.requests).toHaveLength(0);
   });
 
-  it("does not call prepare without a token", async () => {
+  it("does not build the body of a write request without a token", async () => {
     const harness = openHarness(() => reply(200, GOOD.write), { environment: {} });
     const prepare = vi.fn(async () => [write("1", 1)]);
     expect(await errorOf(harness.source.write(prepare, never()))).toMatchObject({ kind: "config" });

@@ -16,10 +16,13 @@ test("the table of traps in test/sync/README.md has a row for each number from 1
   expect(numbers.slice(0, 42)).toEqual(Array.from({ length: 42 }, (_, index) => index + 1));
 });
 
-test.each(listedTests)("trap %s in sync/README.md: %s contains tests titled %s", (_row, file = "", title = "") => {
-  const text = readFileSync(join(TESTS, file), "utf8");
-  expect(title !== "" && [`"${title}`, `\`${title}`].some((start) => text.includes(start))).toBe(true);
-});
+test.each(listedTests)(
+  "row %s of the table in sync/README.md: the file %s contains tests titled %s",
+  (_row, file = "", title = "") => {
+    const text = readFileSync(join(TESTS, file), "utf8");
+    expect(title !== "" && [`"${title}`, `\`${title}`].some((start) => text.includes(start))).toBe(true);
+  },
+);
 
 test("every random test takes its seed from PLENUM_SEED, which test/README.md documents", () => {
   const others = readdirSync(TESTS, { recursive: true, encoding: "utf8" })

@@ -87,7 +87,7 @@ const keyAndGroupKey = (key: string, { into }: StoredIncident): readonly string[
   into === null ? [key] : [key, into];
 
 function computeNextIncident(
-  stored: StoredIncident | undefined,
+  storedIncident: StoredIncident | undefined,
   event: AlarmEvent,
   source: string,
   { initial, isActive }: LedgerUpdate,
@@ -98,7 +98,7 @@ function computeNextIncident(
   const incidentChange = event.type.slice("alarm-".length) as IncidentChangeKind;
   const { priority } = alarm.trigger;
   const nextIncidentFacts = { alarm, changeId: event.id, priority, changedMs: nowMs, through: position };
-  if (stored === undefined) {
+  if (storedIncident === undefined) {
     if (incidentChange !== "raised" && incidentChange !== "retriggered") return null;
     if (event.type === "alarm-raised" && event.data.initial && !initial && event.snapshot !== true) return null;
     if (context.isRedelivery && !isActive(source, event.data)) return null;
@@ -108,14 +108,14 @@ function computeNextIncident(
       ...{ metMs: nowMs, holdFromMs: findHoldStartMs(event, context) },
     });
   }
-  const status = computeIncidentStatus(stored, incidentChange, alarm);
+  const status = computeIncidentStatus(storedIncident, incidentChange, alarm);
   return {
-    ...stored,
+    ...storedIncident,
     ...nextIncidentFacts,
     status,
-    change: isResolved(stored) && status === "resolved" ? stored.change : incidentChange,
-    endedAt: status === "resolved" ? (alarm.resolvedAt ?? stored.endedAt ?? event.time) : null,
-    retriggers: stored.retriggers + (incidentChange === "retriggered" ? 1 : 0),
+    change: isResolved(storedIncident) && status === "resolved" ? storedIncident.change : incidentChange,
+    endedAt: status === "resolved" ? (alarm.resolvedAt ?? storedIncident.endedAt ?? event.time) : null,
+    retriggers: storedIncident.retriggers + (incidentChange === "retriggered" ? 1 : 0),
   };
 }
 
@@ -128,9 +128,13 @@ function findHoldStartMs(event: AlarmEvent, { committedAt, nowMs }: DeliveryCont
     : receivedMs;
 }
 
-function computeIncidentStatus(stored: StoredIncident, change: IncidentChangeKind, alarm: Alarm): IncidentStatus {
+function computeIncidentStatus(
+  storedIncident: StoredIncident,
+  change: IncidentChangeKind,
+  alarm: Alarm,
+): IncidentStatus {
   if (change === "resolved") return "resolved";
-  if (isResolved(stored) && change !== "retriggered" && change !== "raised") return "resolved";
+  if (isResolved(storedIncident) && change !== "retriggered" && change !== "raised") return "resolved";
   if (change === "vanished" || change === "out-of-scope") return "unknown";
   return change === "recovering" ? "recovering" : readAlarmStatus(alarm);
 }

@@ -105,20 +105,22 @@ export function createIncidentPlanner(
   keysToResend: ReadonlySet<string>,
   readLedger: () => IncidentLedger,
   monotonicMs: () => number,
-): (key: string, stored: StoredIncident) => IncidentAction | null {
-  function planSending(key: string, stored: StoredIncident, earliestMs: number): IncidentAction | null {
+): (key: string, storedIncident: StoredIncident) => IncidentAction | null {
+  function planSending(key: string, storedIncident: StoredIncident, earliestMs: number): IncidentAction | null {
     const nowMs = monotonicMs();
     const planSendAt = (atMs: number): IncidentAction => ({ action: "send", atMs: Math.max(atMs, earliestMs) });
-    if (stored.told !== null) {
-      if (!notifier.needsSending(stored)) return null;
-      const isGroup = stored.kind === "gateway" || stored.kind === "storm";
-      return planSendAt(isGroup && !isResolved(stored) ? stored.told.atMs + ALARM_LIST_EDIT_INTERVAL_MS : nowMs);
+    if (storedIncident.told !== null) {
+      if (!notifier.needsSending(storedIncident)) return null;
+      const isGroup = storedIncident.kind === "gateway" || storedIncident.kind === "storm";
+      return planSendAt(
+        isGroup && !isResolved(storedIncident) ? storedIncident.told.atMs + ALARM_LIST_EDIT_INTERVAL_MS : nowMs,
+      );
     }
-    if (isResolved(stored) && stored.openingMs !== null) return planSendAt(nowMs);
-    if (stored.into !== null) return null;
-    const delayMs = timing.computeDelayMs(stored, () => findMembers(readLedger(), key));
+    if (isResolved(storedIncident) && storedIncident.openingMs !== null) return planSendAt(nowMs);
+    if (storedIncident.into !== null) return null;
+    const delayMs = timing.computeDelayMs(storedIncident, () => findMembers(readLedger(), key));
     if (delayMs === 0) return planSendAt(nowMs);
-    if (isResolved(stored)) return { action: "forget", atMs: nowMs };
+    if (isResolved(storedIncident)) return { action: "forget", atMs: nowMs };
     return { action: "look", atMs: nowMs + Math.min(delayMs, MAX_INCIDENT_RECHECK_MS) };
   }
 
@@ -199,11 +201,11 @@ export function createNotificationTiming(
     },
 
     /** Returns the milliseconds until an unsent incident may be sent: infinite for never or during a silence. */
-    computeDelayMs(stored: StoredIncident, listMembers: () => readonly StoredIncident[]): number {
-      const { endedAt, metMs, holdFromMs, kind, priority, site, source, startedAt } = stored;
+    computeDelayMs(storedIncident: StoredIncident, listMembers: () => readonly StoredIncident[]): number {
+      const { endedAt, metMs, holdFromMs, kind, priority, site, source, startedAt } = storedIncident;
       const now = clock.now();
-      const alarms = silences.length === 0 ? [] : stored.alarm === null ? listMembers() : [stored];
-      if (isResolved(stored)) {
+      const alarms = silences.length === 0 ? [] : storedIncident.alarm === null ? listMembers() : [storedIncident];
+      if (isResolved(storedIncident)) {
         // Never send an alarm that began and ended during `hold`, quiet hours or a silence.
         const alarmEndMs = parseTimeMsOr(endedAt, now);
         const alarmStartedMs = parseTimeMsOr(startedAt, metMs);

@@ -158,22 +158,22 @@ export type IncidentNotifier = ReturnType<typeof createIncidentNotifier>;
 export function createIncidentNotifier(
   receiver: AlarmReceiver,
   call: RateLimitedCalls["call"],
-  buildMessage: (stored: StoredIncident) => IncidentMessage,
+  buildMessage: (storedIncident: StoredIncident) => IncidentMessage,
   wallMs: () => number,
   monotonicMs: () => number,
-  storeIncident: (stored: StoredIncident) => Promise<StoredIncident>,
+  storeIncident: (storedIncident: StoredIncident) => Promise<StoredIncident>,
 ) {
-  const computeStoredDigest = (stored: StoredIncident) => computeMessageDigest(buildMessage(stored));
+  const computeStoredDigest = (storedIncident: StoredIncident) => computeMessageDigest(buildMessage(storedIncident));
 
   function storeSentIncident(
-    stored: StoredIncident,
+    storedIncident: StoredIncident,
     reference: IncidentReference,
     isClosed: boolean,
     digestToStore?: string,
   ) {
-    const { lookAtMs: _, openingAs: __, refused: ___, ...sentIncident } = stored;
-    const { retriggers, status } = stored;
-    const digest = digestToStore ?? computeStoredDigest(stored);
+    const { lookAtMs: _, openingAs: __, refused: ___, ...sentIncident } = storedIncident;
+    const { retriggers, status } = storedIncident;
+    const digest = digestToStore ?? computeStoredDigest(storedIncident);
     const sentState = { place: reference, status, retriggers, digest, isClosed, atMs: monotonicMs() };
     return storeIncident({ ...sentIncident, openingMs: null, told: sentState });
   }
@@ -203,33 +203,36 @@ export function createIncidentNotifier(
     }
   }
 
-  function buildIncidentIdentity(stored: StoredIncident): Pick<StoredIncident, "openingAs"> {
+  function buildIncidentIdentity(storedIncident: StoredIncident): Pick<StoredIncident, "openingAs"> {
     if (receiver.identify === undefined) return {};
-    return { openingAs: stored.openingAs ?? stored.told?.place.ref ?? receiver.identify(buildMessage(stored)) };
+    return {
+      openingAs:
+        storedIncident.openingAs ?? storedIncident.told?.place.ref ?? receiver.identify(buildMessage(storedIncident)),
+    };
   }
 
-  async function sendNextMessage(stored: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
-    const { told } = stored;
-    if (told === null) return openIncidentAtReceiver(stored, signal);
-    const hasEnded = isResolved(stored);
+  async function sendNextMessage(storedIncident: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
+    const { told } = storedIncident;
+    if (told === null) return openIncidentAtReceiver(storedIncident, signal);
+    const hasEnded = isResolved(storedIncident);
     const mayBeClosed = told.isClosed || told.isInDoubt === true;
     if (mayBeClosed && !hasEnded && receiver.repeatedOpenEffect !== "findable")
-      return openIncidentAtReceiver(stored, signal);
-    const message = buildMessage(stored);
-    if (told.isClosed !== hasEnded) await storeIncident({ ...stored, told: { ...told, isInDoubt: true } });
+      return openIncidentAtReceiver(storedIncident, signal);
+    const message = buildMessage(storedIncident);
+    if (told.isClosed !== hasEnded) await storeIncident({ ...storedIncident, told: { ...told, isInDoubt: true } });
     const kind = hasEnded ? "close" : "update";
     const reference = await call(kind, signal, () => receiver[kind](message, told.place, signal));
-    if (reference !== "gone") return storeSentIncident(stored, reference, hasEnded);
+    if (reference !== "gone") return storeSentIncident(storedIncident, reference, hasEnded);
     // The incident no longer exists at the receiver: open another incident only for an active alarm.
-    if (hasEnded) return storeSentIncident(stored, told.place, true);
-    return openIncidentAtReceiver({ ...stored, told: null, openingMs: null }, signal);
+    if (hasEnded) return storeSentIncident(storedIncident, told.place, true);
+    return openIncidentAtReceiver({ ...storedIncident, told: null, openingMs: null }, signal);
   }
 
-  function needsIncidentMessage(stored: StoredIncident): boolean {
-    const { openingMs, told } = stored;
+  function needsIncidentMessage(storedIncident: StoredIncident): boolean {
+    const { openingMs, told } = storedIncident;
     if (told === null || told.isInDoubt === true) return true;
-    if (isResolved(stored)) return !told.isClosed || openingMs !== null;
-    return told.isClosed || told.digest !== computeStoredDigest(stored);
+    if (isResolved(storedIncident)) return !told.isClosed || openingMs !== null;
+    return told.isClosed || told.digest !== computeStoredDigest(storedIncident);
   }
 
   const waitsForIncidentSearch = ({ lookAtMs, openingMs }: StoredIncident) =>
@@ -240,9 +243,9 @@ export function createIncidentNotifier(
     needsSending: needsIncidentMessage,
 
     /** Sends an incident; throws the receiver's error. With `resendsUnchanged`, also sends an unchanged incident. */
-    async send(stored: StoredIncident, resendsUnchanged: boolean, signal: AbortSignal): Promise<void> {
-      if (resendsUnchanged && stored.told !== null) return void (await sendNextMessage(stored, signal));
-      let incident = stored;
+    async send(storedIncident: StoredIncident, resendsUnchanged: boolean, signal: AbortSignal): Promise<void> {
+      if (resendsUnchanged && storedIncident.told !== null) return void (await sendNextMessage(storedIncident, signal));
+      let incident = storedIncident;
       for (let step = 0; step < 3 && needsIncidentMessage(incident) && !waitsForIncidentSearch(incident); step += 1)
         incident = await sendNextMessage(incident, signal);
     },
@@ -263,7 +266,7 @@ export function computeMessageDigest({ text, status, priority, link }: IncidentM
 
 export async function runTestAlarm(
   receiver: AlarmReceiver,
-  buildMessageOf: (stored: StoredIncident) => IncidentMessage,
+  buildMessageOf: (storedIncident: StoredIncident) => IncidentMessage,
   clock: Pick<Clock, "now">,
   report: (line: string) => void,
   signal: AbortSignal,

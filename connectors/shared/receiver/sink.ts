@@ -101,10 +101,15 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     ...overrides,
   });
 
-  const buildIncidentMessage = (stored: StoredIncident): IncidentMessage => {
-    const incident = toIncident(getIncidentKey(stored), stored, ledger ?? new Map(), config.status_url);
-    const incidentText = getCachedIncidentText(building, incident, messagePhrases, building.timeZone(stored.source));
-    return { ...incident, text: { ...incidentText, timeSeriesLines: stored.curves?.lines ?? [] } };
+  const buildIncidentMessage = (storedIncident: StoredIncident): IncidentMessage => {
+    const incident = toIncident(getIncidentKey(storedIncident), storedIncident, ledger ?? new Map(), config.status_url);
+    const incidentText = getCachedIncidentText(
+      building,
+      incident,
+      messagePhrases,
+      building.timeZone(storedIncident.source),
+    );
+    return { ...incident, text: { ...incidentText, timeSeriesLines: storedIncident.curves?.lines ?? [] } };
   };
   const addTimeSeries = createTimeSeriesText(config, messagePhrases, context);
   const { call } = rateLimitedCalls;
@@ -119,11 +124,11 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     monotonicMs,
   );
 
-  async function storeIncident(stored: StoredIncident): Promise<StoredIncident> {
-    const key = getIncidentKey(stored);
-    await sinkState.put(new Map([[key, stored]]));
-    ledger?.set(key, stored);
-    return stored;
+  async function storeIncident(storedIncident: StoredIncident): Promise<StoredIncident> {
+    const key = getIncidentKey(storedIncident);
+    await sinkState.put(new Map([[key, storedIncident]]));
+    ledger?.set(key, storedIncident);
+    return storedIncident;
   }
 
   async function loadIncidentLedger(): Promise<IncidentLedger> {
@@ -156,10 +161,13 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     gatewayNames = new Map(gateways.map(({ source, value }) => [`${source} ${value.id}`, value.displayName]));
   }
 
-  function updateIncidentKeySets(key: string, stored: StoredIncident | undefined): void {
+  function updateIncidentKeySets(key: string, storedIncident: StoredIncident | undefined): void {
     const addOrDeleteIncidentKey = (set: Set<string>, isMember: boolean) => (isMember ? set.add(key) : set.delete(key));
-    addOrDeleteIncidentKey(openGatewayGroupKeys, stored?.kind === "gateway" && !isResolved(stored));
-    addOrDeleteIncidentKey(unopenedIncidentKeys, stored !== undefined && stored.told === null && stored.into === null);
+    addOrDeleteIncidentKey(openGatewayGroupKeys, storedIncident?.kind === "gateway" && !isResolved(storedIncident));
+    addOrDeleteIncidentKey(
+      unopenedIncidentKeys,
+      storedIncident !== undefined && storedIncident.told === null && storedIncident.into === null,
+    );
   }
 
   async function evaluateChangedIncidents(signal: AbortSignal): Promise<void> {
@@ -223,18 +231,19 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   const chooseNextIncident = () =>
     incidentQueue.findFirstReadyKey() ?? (incidentRetries.isDown() ? incidentRetries.earliestRetryKey() : undefined);
 
-  function chooseReceiverCall(stored: StoredIncident): ReceiverCall {
-    if (stored.told === null) return stored.openingMs === null || receiver.find === undefined ? "open" : "find";
-    return isResolved(stored) ? "close" : "update";
+  function chooseReceiverCall(storedIncident: StoredIncident): ReceiverCall {
+    if (storedIncident.told === null)
+      return storedIncident.openingMs === null || receiver.find === undefined ? "open" : "find";
+    return isResolved(storedIncident) ? "close" : "update";
   }
 
   /** Sends one incident. Records failures of the receiver and throws other errors. */
-  async function sendIncident(key: string, stored: StoredIncident, signal: AbortSignal): Promise<void> {
-    const plan = planIncident(key, stored);
+  async function sendIncident(key: string, storedIncident: StoredIncident, signal: AbortSignal): Promise<void> {
+    const plan = planIncident(key, storedIncident);
     incidentQueue.postponeIncident(key, Number.POSITIVE_INFINITY);
     try {
       if (plan?.action === "send" || plan?.action === "repeat")
-        await notifier.send(await addTimeSeries(stored), plan.action === "repeat", signal);
+        await notifier.send(await addTimeSeries(storedIncident), plan.action === "repeat", signal);
       incidentRetries.clearRetry(key);
       incidentKeysToResend.delete(key);
     } catch (error) {
@@ -242,18 +251,18 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
       if (signal.aborted && !isPastDeadline(signal)) throw error;
       const failure = asFailure(isPastDeadline(signal) ? signal.reason : error);
       if (failure instanceof ConfigError || failure instanceof LocalFailure) throw error;
-      if (failure instanceof Rejected) await recordMessageRejection(key, stored, failure);
+      if (failure instanceof Rejected) await recordMessageRejection(key, storedIncident, failure);
       else incidentRetries.recordFailure(key, failure);
     } finally {
       incidentQueue.markChanged(key);
     }
   }
 
-  async function recordMessageRejection(key: string, stored: StoredIncident, failure: Rejected): Promise<void> {
-    log.warn({ incident: key, alarm: stored.alarm?.id, err: failure }, "The receiver refuses a message.");
+  async function recordMessageRejection(key: string, storedIncident: StoredIncident, failure: Rejected): Promise<void> {
+    log.warn({ incident: key, alarm: storedIncident.alarm?.id, err: failure }, "The receiver refuses a message.");
     incidentKeysToResend.delete(key);
     incidentRetries.clearRetry(key);
-    const currentIncident = ledger?.get(key) ?? stored;
+    const currentIncident = ledger?.get(key) ?? storedIncident;
     await storeIncident({ ...currentIncident, refused: notifier.computeDigest(currentIncident) });
     rejections.push({ key, position: currentIncident.through, reason: errorText(failure) });
   }
@@ -340,7 +349,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     return new Set(offlineGateways.map(({ source, value }) => `${source} ${value.id}`));
   }
 
-  /** Closes groups of gateways that are online although no event reported it. */
+  /** Closes the incident group of each gateway that is online again, even if its `gateway-online` event is missing. */
   async function endGroupsOfOnlineGateways(fullLedger: IncidentLedger): Promise<void> {
     if (openGatewayGroupKeys.size === 0 || clock.monotonic() - lastGatewayCheckMs < GATEWAY_CHECK_INTERVAL_MS) return;
     lastGatewayCheckMs = clock.monotonic();

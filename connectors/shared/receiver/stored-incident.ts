@@ -62,17 +62,23 @@ export interface SentIncidentState {
 }
 
 /** Limits stored times to now: the wall clock may have been set back while the worker was stopped. */
-export function clampIncidentTimes(stored: StoredIncident, nowMs: number): StoredIncident {
-  const { told, openingMs, lookAtMs, ...otherFields } = stored;
-  const latestStoredMs = Math.max(stored.metMs, stored.changedMs, stored.holdFromMs, told?.atMs ?? 0, openingMs ?? 0);
-  if (latestStoredMs <= nowMs) return stored;
+export function clampIncidentTimes(storedIncident: StoredIncident, nowMs: number): StoredIncident {
+  const { told, openingMs, lookAtMs, ...otherFields } = storedIncident;
+  const latestStoredMs = Math.max(
+    storedIncident.metMs,
+    storedIncident.changedMs,
+    storedIncident.holdFromMs,
+    told?.atMs ?? 0,
+    openingMs ?? 0,
+  );
+  if (latestStoredMs <= nowMs) return storedIncident;
   const clampTimeToNow = (ms: number) => Math.min(ms, nowMs);
   return {
     ...otherFields,
     openingMs,
-    metMs: clampTimeToNow(stored.metMs),
-    changedMs: clampTimeToNow(stored.changedMs),
-    holdFromMs: clampTimeToNow(stored.holdFromMs),
+    metMs: clampTimeToNow(storedIncident.metMs),
+    changedMs: clampTimeToNow(storedIncident.changedMs),
+    holdFromMs: clampTimeToNow(storedIncident.holdFromMs),
     told: told === null ? null : { ...told, atMs: clampTimeToNow(told.atMs) },
   };
 }
@@ -108,18 +114,20 @@ export const findMembers = (ledger: IncidentLedger, groupKey: string): readonly 
 
 export function toIncident(
   key: string,
-  stored: StoredIncident,
+  storedIncident: StoredIncident,
   ledger: IncidentLedger,
   statusUrl: string | undefined,
 ): Incident {
-  const { kind, source, site, alarm, gateway, status, changeId, startedAt, endedAt } = stored;
-  const groupMembers = stored.kind === "gateway" || stored.kind === "storm" ? findMembers(ledger, key) : [];
+  const { kind, source, site, alarm, gateway, status, changeId, startedAt, endedAt } = storedIncident;
+  const groupMembers =
+    storedIncident.kind === "gateway" || storedIncident.kind === "storm" ? findMembers(ledger, key) : [];
   return {
     ...{ key, kind, source, site, alarm, gateway, status, changeId, startedAt, endedAt },
-    priority: [stored.priority, ...groupMembers.map(({ priority }) => priority)].sort()[0] ?? stored.priority,
-    change: findChangeSinceSent(stored),
+    priority:
+      [storedIncident.priority, ...groupMembers.map(({ priority }) => priority)].sort()[0] ?? storedIncident.priority,
+    change: findChangeSinceSent(storedIncident),
     members: summarizeGroupMembers(groupMembers),
-    link: statusUrl === undefined ? null : buildStatusPageLink(statusUrl, stored),
+    link: statusUrl === undefined ? null : buildStatusPageLink(statusUrl, storedIncident),
   };
 }
 

@@ -24,7 +24,7 @@ export function createTimeSeriesText(
   { dossier }: Pick<ReceiverConfig, "dossier">,
   phrases: MessagePhrases,
   { clock, log, building }: Pick<ConnectorContext, "clock" | "log" | "building">,
-): (stored: StoredIncident) => Promise<StoredIncident> {
+): (storedIncident: StoredIncident) => Promise<StoredIncident> {
   async function readTimeSeriesLines(source: string, alarm: Alarm, hours: number): Promise<readonly string[]> {
     const toMs = clock.now();
     const timeRange = { fromMs: toMs - hours * HOUR_MS, toMs };

@@ -2,7 +2,7 @@ import { accessSync, constants, lstatSync, readlinkSync, type Stats, statSync } 
 import { dirname, join, parse, resolve, sep } from "node:path";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemErrorCode } from "../../core/errors/local-machine-failure.ts";
-import { valueOr } from "../../core/values/value-or.ts";
+import { valueOr } from "../../core/values/value-or-fallback.ts";
 
 export const ALLOW_WRITABLE_FLAG = "--allow-writable-config";
 

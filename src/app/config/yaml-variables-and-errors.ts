@@ -16,7 +16,7 @@ import {
   type YAMLParseError,
 } from "yaml";
 import type { ProcessEnv } from "../../core/runtime/secret.ts";
-import { valueOr } from "../../core/values/value-or.ts";
+import { valueOr } from "../../core/values/value-or-fallback.ts";
 
 export interface YamlNodeProblem {
   readonly node: Scalar;

@@ -2,7 +2,7 @@ import { statSync } from "node:fs";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { createLoopService, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { valueOr } from "../../core/values/value-or.ts";
+import { valueOr } from "../../core/values/value-or-fallback.ts";
 
 const FILE_CHECK_INTERVAL_MS = 1_000;
 /** A changed file is read after this time without a change, because an editor may still be writing. */

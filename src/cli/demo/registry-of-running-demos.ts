@@ -2,8 +2,8 @@ import { lstatSync, mkdirSync, readdirSync, readFileSync, renameSync, rmdirSync,
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
-import { valueOr } from "../../core/values/value-or.ts";
-import { isPrivateFolder, userRuntimeFolder } from "../shell/worker-pointer-file.ts";
+import { valueOr } from "../../core/values/value-or-fallback.ts";
+import { isPrivateFolder, userRuntimeFolder } from "../shell/worker-location-file.ts";
 
 // Each running demo writes a file to the runtime folder of its user, so that other commands find the demo.
 

@@ -12,7 +12,7 @@ import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { FleetMemberOptions } from "../../scale/fleet-member.ts";
 import { type CliContext, waitUntilAborted } from "../shell/command-context.ts";
 import { redirectStandardError } from "../shell/uncaught-errors.ts";
-import { writePointerFile } from "../shell/worker-pointer-file.ts";
+import { writePointerFile } from "../shell/worker-location-file.ts";
 import { createTerminalFeed, newEventPages, type TerminalFeed } from "./terminal-event-feed.ts";
 
 /** Limits the time of a stop, because containers and service managers kill a process after about 10 s. */

@@ -15,7 +15,7 @@ import { findRunningDemo, type RunningDemo } from "../demo/registry-of-running-d
 import { acceptedConfig, controlSocketOfWorker, oldConfigInUseText } from "./find-worker.ts";
 import { readState, useAndClose } from "./open-worker-state.ts";
 import { createTerminal, type Terminal } from "./terminal-output.ts";
-import { readWorkerPointers } from "./worker-pointer-file.ts";
+import { readWorkerPointers } from "./worker-location-file.ts";
 
 export type CliContext = ReturnType<typeof createCliContext>;
 

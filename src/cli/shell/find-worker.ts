@@ -4,7 +4,7 @@ import { Config } from "../../app/config/config.ts";
 import { readStateOptions, type StateConfigSection } from "../../app/config/load.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import type { ProcessEnv } from "../../core/runtime/secret.ts";
-import { valueOr } from "../../core/values/value-or.ts";
+import { valueOr } from "../../core/values/value-or-fallback.ts";
 import { StateConfig } from "../../engine/store/state-config.ts";
 import { lockFilePath } from "../../engine/store/state-folder.ts";
 import { describeSourceHolder, readFleetStatus } from "../../scale/fleet/fleet-status.ts";
@@ -18,7 +18,7 @@ import {
 import { formatErrorLines } from "./exit-codes.ts";
 import { type StateSelector, useStateDatabase } from "./open-worker-state.ts";
 import { listSubfolders } from "./readiness-probe.ts";
-import { readWorkerPointers } from "./worker-pointer-file.ts";
+import { readWorkerPointers } from "./worker-location-file.ts";
 
 /** Finds the worker of a configuration. In a fleet, `source` selects the member that polls the source. */
 export async function findWorkerOfConfig(stateSelector: StateSelector, signal: AbortSignal): Promise<FoundWorker> {

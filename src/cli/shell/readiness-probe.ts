@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { connectToWorker, findControlSocket } from "../../ui/operator/control-socket-path.ts";
-import { trustedPointers } from "./worker-pointer-file.ts";
+import { trustedPointers } from "./worker-location-file.ts";
 
 /** Time limit of the fast readiness check; then the complete `plenum status --probe` runs and reports the problem. */
 const RESPONSE_TIMEOUT_MS = 4_000;

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { uptime } from "node:os";
-import { valueOr } from "../values/value-or.ts";
+import { valueOr } from "../values/value-or-fallback.ts";
 
 /** Source of time, passed as a parameter so that tests can run a day in a second. */
 export interface Clock {

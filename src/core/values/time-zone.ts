@@ -1,5 +1,5 @@
 import { formatWordSuggestion } from "./spelling-suggestion.ts";
-import { valueOr } from "./value-or.ts";
+import { valueOr } from "./value-or-fallback.ts";
 
 /** Returns a sentence about an invalid time zone; null for a valid one. */
 export function describeTimeZoneProblem(zone: string): string | null {

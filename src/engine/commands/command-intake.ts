@@ -58,7 +58,7 @@ export function createCommandIntake(options: {
   readonly clock: Clock;
   readonly clockSkewMs: (source: string) => number | null;
   readonly clockCheck: Pick<ClockCheck, "latestStep">;
-  readonly dispatch: (accepted: AcceptedCommand) => void;
+  readonly dispatch: (acceptedCommand: AcceptedCommand) => void;
   readonly onSecondApproval: (source: string) => void;
   readonly countOutcome: (outcome: string, reason: string | null) => void;
 }): AcceptCommand {

@@ -96,7 +96,8 @@ export async function createWriteCommandService(options: {
   const locks = await openWriteLocks({ store, journal, view, clock });
   const countOutcome = (outcome: string, reason: string | null) =>
     metrics.commands.inc({ outcome, reason: reason ?? "none" });
-  const dispatch = (accepted: AcceptedCommand) => sourceWriters.get(accepted.command.source)?.writer.add(accepted);
+  const dispatch = (acceptedCommand: AcceptedCommand) =>
+    sourceWriters.get(acceptedCommand.command.source)?.writer.add(acceptedCommand);
   const findClockRefusal = (source: Source) => checkClocksForWriting(source.clockSkewMs(), clockCheck.latestStep());
   const isSourceClockTrusted = (source: Source) => source.clockSkewMs() !== null && findClockRefusal(source) === null;
   function isClockTrusted(name: string): boolean {

@@ -47,14 +47,16 @@ export function createFreshTagValues(options: CommandSourceContext) {
   }
 
   /** True if a command needs a tag value and no reading was attempted within the last minute. */
-  async function isValueMissing(accepted: AcceptedCommand): Promise<boolean> {
-    const { command, allowedTag } = accepted;
+  async function isValueMissing(acceptedCommand: AcceptedCommand): Promise<boolean> {
+    const { command, allowedTag } = acceptedCommand;
     if (
       !needsFreshValue(allowedTag, command) ||
       tagValueIfFresh(await findLatestTagValue(command), clock.now()) !== null
     )
       return false;
-    return clock.monotonic() - (lastReadAttemptMs.get(accepted) ?? Number.NEGATIVE_INFINITY) > MAX_TAG_VALUE_AGE_MS;
+    return (
+      clock.monotonic() - (lastReadAttemptMs.get(acceptedCommand) ?? Number.NEGATIVE_INFINITY) > MAX_TAG_VALUE_AGE_MS
+    );
   }
 
   function recordReadings(reply: TagReadReply): void {

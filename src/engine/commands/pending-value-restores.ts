@@ -31,36 +31,40 @@ export function createRestore(command: Command, before: TagScalar, older: Restor
 export function restoresAfterCommand(
   command: Command,
   ending: CommandEnd,
-  stored: Restore | undefined,
+  storedRestore: Restore | undefined,
   nowMs: number,
 ): { readonly remainingRestore: Restore | null; readonly endedRestores: readonly Restore[] } {
-  if (stored === undefined) return { remainingRestore: null, endedRestores: [] };
-  const olderRestores = stored.older === undefined ? [] : listRestoreChain(stored.older);
-  if (command.id === restoreCommandId(stored.command.id)) {
-    const isOlderRestoreKept = ending.reason === "unexpected-value" && stored.older !== undefined;
+  if (storedRestore === undefined) return { remainingRestore: null, endedRestores: [] };
+  const olderRestores = storedRestore.older === undefined ? [] : listRestoreChain(storedRestore.older);
+  if (command.id === restoreCommandId(storedRestore.command.id)) {
+    const isOlderRestoreKept = ending.reason === "unexpected-value" && storedRestore.older !== undefined;
     return isOlderRestoreKept
-      ? { remainingRestore: stored.older, endedRestores: [] }
+      ? { remainingRestore: storedRestore.older, endedRestores: [] }
       : { remainingRestore: null, endedRestores: olderRestores };
   }
-  const isOwnRestore = command.id === stored.command.id;
+  const isOwnRestore = command.id === storedRestore.command.id;
   if (isCommandWritten(ending)) {
-    const { older: _older, ...ownRestore } = stored;
+    const { older: _older, ...ownRestore } = storedRestore;
     if (isOwnRestore) return { remainingRestore: ownRestore, endedRestores: olderRestores };
-    const extendedRestore = extendRestore(command, ending, stored, nowMs);
+    const extendedRestore = extendRestore(command, ending, storedRestore, nowMs);
     if (extendedRestore === null && command.forMs !== null && ending.reason === "already-set")
-      return { remainingRestore: stored, endedRestores: [] };
-    return { remainingRestore: extendedRestore, endedRestores: listRestoreChain(stored) };
+      return { remainingRestore: storedRestore, endedRestores: [] };
+    return { remainingRestore: extendedRestore, endedRestores: listRestoreChain(storedRestore) };
   }
   // The tag may get the written value after the read-back: readings lag by up to 14 s, an offline gateway writes later.
-  const mightBeWritten = ending.outcome === "unknown" || (ending.outcome === "mismatch" && stored.older === undefined);
-  return { remainingRestore: !isOwnRestore || mightBeWritten ? stored : (stored.older ?? null), endedRestores: [] };
+  const mightBeWritten =
+    ending.outcome === "unknown" || (ending.outcome === "mismatch" && storedRestore.older === undefined);
+  return {
+    remainingRestore: !isOwnRestore || mightBeWritten ? storedRestore : (storedRestore.older ?? null),
+    endedRestores: [],
+  };
 }
 
 /** Restarts the time of a restore if a later timed write repeats the value that the tag holds; else returns null. */
-function extendRestore(command: Command, { before, reason }: CommandEnd, stored: Restore, nowMs: number) {
-  const isValueUnchanged = before !== undefined && before !== null && isSameValue(before, stored.command.value);
+function extendRestore(command: Command, { before, reason }: CommandEnd, storedRestore: Restore, nowMs: number) {
+  const isValueUnchanged = before !== undefined && before !== null && isSameValue(before, storedRestore.command.value);
   if (command.forMs === null || reason !== "already-set" || !isValueUnchanged) return null;
-  return { command, before: stored.before, dueAt: isoUtc(nowMs + command.forMs) };
+  return { command, before: storedRestore.before, dueAt: isoUtc(nowMs + command.forMs) };
 }
 
 export function isCommandWritten({ outcome, rehearsal }: CommandEnd): boolean {

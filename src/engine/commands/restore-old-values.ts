@@ -40,7 +40,7 @@ export function createValueRestores(options: {
   readonly clock: Clock;
   readonly isClockTrusted: (source: string) => boolean;
   readonly log: Log;
-  readonly dispatch: (accepted: AcceptedCommand) => void;
+  readonly dispatch: (acceptedCommand: AcceptedCommand) => void;
 }) {
   const { allowList, clock, dispatch, isClockTrusted, journal, log, view } = options;
   const attemptsById = new Map<string, ValueRestoreAttempt>();

@@ -58,7 +58,7 @@ export function createCommandWriter(
     readonly config: () => CommandsConfig;
     readonly values: FreshTagValues;
     readonly findWritingRefusal: () => WriteRefusal | null;
-    readonly isStillAllowed: (accepted: AcceptedCommand) => boolean;
+    readonly isStillAllowed: (acceptedCommand: AcceptedCommand) => boolean;
     readonly locks: Pick<WriteLocks, "findRefusal">;
     readonly readBack: Pick<WriteReadBack, "add">;
     readonly endings: CommandEndings;
@@ -78,29 +78,29 @@ export function createCommandWriter(
   const isAwaitingSecondPerson = ({ command }: AcceptedCommand) =>
     journal.findUnsecondedCommand(command.id) !== undefined;
   const msUntilCommandExpiry = ({ command }: AcceptedCommand) => Date.parse(command.expiresAt) - clock.now();
-  const remainingLifetimeMs = (accepted: AcceptedCommand) =>
-    Math.min(msUntilCommandExpiry(accepted), (commandDeadlinesMs.get(accepted) ?? 0) - clock.monotonic());
+  const remainingLifetimeMs = (acceptedCommand: AcceptedCommand) =>
+    Math.min(msUntilCommandExpiry(acceptedCommand), (commandDeadlinesMs.get(acceptedCommand) ?? 0) - clock.monotonic());
 
-  function add(accepted: AcceptedCommand): void {
-    commandDeadlinesMs.set(accepted, clock.monotonic() + msUntilCommandExpiry(accepted));
-    const key = tagKey(accepted.command);
+  function add(acceptedCommand: AcceptedCommand): void {
+    commandDeadlinesMs.set(acceptedCommand, clock.monotonic() + msUntilCommandExpiry(acceptedCommand));
+    const key = tagKey(acceptedCommand.command);
     const olderCommand = commandQueue.get(key);
     commandQueue.delete(key);
-    commandQueue.set(key, accepted);
-    if (olderCommand !== undefined) supersedeCommand(olderCommand, accepted);
+    commandQueue.set(key, acceptedCommand);
+    if (olderCommand !== undefined) supersedeCommand(olderCommand, acceptedCommand);
     queueGrowthWakeup.wakeUp();
     commandSendWakeup.wakeUp();
   }
 
-  function removeFromQueue(accepted: AcceptedCommand): boolean {
-    const key = tagKey(accepted.command);
-    return commandQueue.get(key) === accepted && commandQueue.delete(key);
+  function removeFromQueue(acceptedCommand: AcceptedCommand): boolean {
+    const key = tagKey(acceptedCommand.command);
+    return commandQueue.get(key) === acceptedCommand && commandQueue.delete(key);
   }
 
-  function returnToQueue(accepted: AcceptedCommand): void {
-    const newerCommand = commandQueue.get(tagKey(accepted.command));
-    if (newerCommand === undefined) commandQueue.set(tagKey(accepted.command), accepted);
-    else supersedeCommand(accepted, newerCommand);
+  function returnToQueue(acceptedCommand: AcceptedCommand): void {
+    const newerCommand = commandQueue.get(tagKey(acceptedCommand.command));
+    if (newerCommand === undefined) commandQueue.set(tagKey(acceptedCommand.command), acceptedCommand);
+    else supersedeCommand(acceptedCommand, newerCommand);
     queueGrowthWakeup.wakeUp();
   }
 
@@ -112,21 +112,21 @@ export function createCommandWriter(
     });
   }
 
-  function findEndingInQueue(accepted: AcceptedCommand): CommandEnd | null {
+  function findEndingInQueue(acceptedCommand: AcceptedCommand): CommandEnd | null {
     const writingClosedRefusal = options.findWritingRefusal();
     if (writingClosedRefusal !== null) return { outcome: "rejected", ...writingClosedRefusal };
-    if (!options.isStillAllowed(accepted)) return RULES_CHANGED_ENDING;
-    if (remainingLifetimeMs(accepted) > 0) return null;
-    return isAwaitingSecondPerson(accepted) ? NOT_SECONDED_ENDING : EXPIRED_COMMAND_ENDING;
+    if (!options.isStillAllowed(acceptedCommand)) return RULES_CHANGED_ENDING;
+    if (remainingLifetimeMs(acceptedCommand) > 0) return null;
+    return isAwaitingSecondPerson(acceptedCommand) ? NOT_SECONDED_ENDING : EXPIRED_COMMAND_ENDING;
   }
 
   async function findEndingBeforeSending(
-    accepted: AcceptedCommand,
+    acceptedCommand: AcceptedCommand,
     otherWriteCount: number,
   ): Promise<CommandEnd | null> {
-    const endingInQueue = findEndingInQueue(accepted);
+    const endingInQueue = findEndingInQueue(acceptedCommand);
     if (endingInQueue !== null) return endingInQueue;
-    const { command, allowedTag } = accepted;
+    const { command, allowedTag } = acceptedCommand;
     const lockRefusal = await options.locks.findRefusal(command);
     if (lockRefusal !== null) return { outcome: "rejected", ...lockRefusal };
     const nowMs = clock.now();

@@ -35,9 +35,9 @@ export function createEventDispatcher(options: EventDispatcherOptions) {
   let deliveryStopPromise: Promise<void> | null = null;
   let endSinksCallCount = 0;
 
-  function createRunnerOfSink(configured: ConfiguredSink): SinkRunner {
+  function createRunnerOfSink(configuredSink: ConfiguredSink): SinkRunner {
     const runnerOptions = { outbox, store, building, wakeup: sinkWakeup, checkEveryMs, clock, log, metrics, random };
-    return createSinkRunner({ ...runnerOptions, configured, registration: sinkRegistration });
+    return createSinkRunner({ ...runnerOptions, configured: configuredSink, registration: sinkRegistration });
   }
   const isSinkConfigured = (name: string) => sinkRunners.some(({ configured }) => configured.name === name);
 

@@ -43,12 +43,12 @@ export function createSinkRegistration(options: {
 
   return {
     /** Registers a sink. Returns why the sink has ended; null when it is in use. */
-    async register(configured: SinkToRegister): Promise<string | null> {
-      const { name, delivery } = configured;
+    async register(sinkToRegister: SinkToRegister): Promise<string | null> {
+      const { name, delivery } = sinkToRegister;
       const { ended } = await registerSinkName(name, delivery.from);
       if (ended === null) return null;
       if (ended !== SINK_NOT_CONFIGURED) {
-        if (!(await hasSinkServerChanged(configured))) return ended;
+        if (!(await hasSinkServerChanged(sinkToRegister))) return ended;
         log.info({ sink: name }, "The sink had ended and has another server now; it continues.");
       }
       await outbox.setEnded(name, null);

@@ -109,12 +109,12 @@ export function createSource(options: SourceOptions): Source {
   }
 
   async function requestHistory(
-    requested: RequestContent<HistoryQuery>,
+    requestContent: RequestContent<HistoryQuery>,
     isTotal: boolean,
     lane: QueueLane,
     signal: AbortSignal,
   ) {
-    const { chosenContent, onSlotOffered } = resolveRequestContent(requested, (query) => {
+    const { chosenContent, onSlotOffered } = resolveRequestContent(requestContent, (query) => {
       const ids = checkTagIds(query.tagIds);
       return { ids, query: historyQuery(query, ids, isTotal) };
     });

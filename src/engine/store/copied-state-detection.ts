@@ -3,7 +3,7 @@ import { readFileSync, realpathSync, statSync } from "node:fs";
 import { hostname } from "node:os";
 import { dirname } from "node:path";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { valueOr } from "../../core/values/value-or.ts";
+import { valueOr } from "../../core/values/value-or-fallback.ts";
 import { beginSequenceEpoch } from "./damage-quarantine.ts";
 import type { createDocumentStore } from "./documents.ts";
 import type { Database } from "./sqlite.ts";

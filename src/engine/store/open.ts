@@ -111,7 +111,7 @@ async function openLockedStore(file: string, options: OpenStoreOptions, lock: Da
   }
 }
 
-/** Copies undelivered events into a fresh file. After a crash, the mark of the unusable file starts the copy again. */
+/** Copies undelivered events into a fresh file. If Plenum crashes meanwhile, the next start repeats the copy. */
 async function replaceDamagedFile(
   file: string,
   error: unknown,

@@ -23,7 +23,7 @@ import { z } from "zod";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { findBrokenLink } from "../../core/errors/folder-access.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { valueOr } from "../../core/values/value-or.ts";
+import { valueOr } from "../../core/values/value-or-fallback.ts";
 
 export type ReadFileSystemType = (folder: string) => number;
 

@@ -30,8 +30,8 @@ export function findTagReadClass(live: Pick<LiveReads, "known">, id: string) {
   return { className: knownTag.watched.readClass.name, promisedMs: knownTag.stretchedMs };
 }
 
-export function describeLiveTag(live: LiveReads, id: string, clock: Clock) {
-  const knownTag = live.known(id);
+export function describeLiveTag(liveReads: LiveReads, id: string, clock: Clock) {
+  const knownTag = liveReads.known(id);
   if (knownTag === undefined) return null;
   const { readClass } = knownTag.watched;
   const formatWallTime = (monotonicMs: number) => isoUtc(clock.now() + monotonicMs - clock.monotonic());

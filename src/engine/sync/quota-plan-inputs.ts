@@ -60,7 +60,12 @@ async function loadHistoryState(store: Store, source: string) {
   return { tags, ledgers, backfill, requestSize: requestSize ?? INITIAL_SIZE, pointLimit: pointLimit ?? null };
 }
 
-export async function loadPlanFacts(store: Store, settings: PlanSettings, clock: Clock, live: LivePlanFacts | null) {
+export async function loadPlanFacts(
+  store: Store,
+  settings: PlanSettings,
+  clock: Clock,
+  liveFacts: LivePlanFacts | null,
+) {
   const { source } = settings;
   const [history, sites, values, alarms] = await Promise.all([
     loadHistoryState(store, source),
@@ -70,7 +75,7 @@ export async function loadPlanFacts(store: Store, settings: PlanSettings, clock:
   ]);
   const tags = history.tags.filter(({ missing }) => missing === undefined);
   return buildPlanFacts(settings, {
-    ...{ basis: "state", sites: sites.length, nowMs: clock.now(), live, history: { ...history, tags } },
+    ...{ basis: "state", sites: sites.length, nowMs: clock.now(), live: liveFacts, history: { ...history, tags } },
     silentIds: new Set([...values].filter(([, { nulls = 0 }]) => nulls >= NULLS_UNTIL_TAG_SILENT).map(([id]) => id)),
     active: [...alarms.values()].filter(({ state }) => state === "active" || state === "missing").length,
   });
@@ -193,12 +198,16 @@ function buildReadClassFacts(
 
 type ClassLedger = SeriesLedger & { readonly className: string | null };
 
-function buildSeriesLedgers(settings: PlanSettings, stored: StoredHistoryState, nowMs: number): readonly ClassLedger[] {
+function buildSeriesLedgers(
+  settings: PlanSettings,
+  storedHistory: StoredHistoryState,
+  nowMs: number,
+): readonly ClassLedger[] {
   const selectHistorySeries = createSeriesSelector(settings.history, settings.timeZone);
-  return stored.tags.flatMap((siteTag) =>
-    selectHistorySeries(siteTag, stored.backfill.open).map(({ key, rules, total, className }) => ({
+  return storedHistory.tags.flatMap((siteTag) =>
+    selectHistorySeries(siteTag, storedHistory.backfill.open).map(({ key, rules, total, className }) => ({
       ...{ siteTag, rules, total, className },
-      ledger: prepareLedger(stored.ledgers.get(key), rules, total, nowMs),
+      ledger: prepareLedger(storedHistory.ledgers.get(key), rules, total, nowMs),
     })),
   );
 }
@@ -220,11 +229,11 @@ function maxValues({ valuesMax }: PlanSettings, { pointLimit }: StoredHistorySta
   return Math.min(valuesMax, valuesBelowPointLimit(pointLimit, nowMs));
 }
 
-function buildQuotaFacts(quota: PlanSettings["quota"], live: LivePlanFacts | null): QuotaFacts {
+function buildQuotaFacts(quota: PlanSettings["quota"], liveFacts: LivePlanFacts | null): QuotaFacts {
   const { requests_per_minute: perMinute, polite, reserve_for_writes: reserve } = quota;
   return {
     ...{ perMinute, reserve, polite, size: TAGS_PER_REQUEST },
-    polls: live?.quota.polls ?? Math.max(1, perMinute * polite - reserve),
-    shared: live?.quota.shared ?? !quota.separate_endpoints,
+    polls: liveFacts?.quota.polls ?? Math.max(1, perMinute * polite - reserve),
+    shared: liveFacts?.quota.shared ?? !quota.separate_endpoints,
   };
 }

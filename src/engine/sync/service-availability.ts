@@ -15,10 +15,13 @@ export function createServiceAvailability(source: string, syncState: SyncState, 
 
   async function emitOutage(subject: string, reason: string, since: string, siteId: number | null): Promise<void> {
     if (unavailableBySubject().has(subject)) return;
-    const stored: StoredUnavailability = { since, reason };
+    const storedUnavailability: StoredUnavailability = { since, reason };
     const eventBase = { source: sourceUri(source), subject, siteId, time: since };
     const event = makeEvent({ ...eventBase, type: "source-unavailable", data: { reason, since }, facts: [since] });
-    await syncState.commit({ documents: [{ set: documentSetName, put: [[subject, stored]] }], events: [event] });
+    await syncState.commit({
+      documents: [{ set: documentSetName, put: [[subject, storedUnavailability]] }],
+      events: [event],
+    });
   }
 
   function buildRecovery(subject: string, siteId: number | null = null) {

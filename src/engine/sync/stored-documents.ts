@@ -195,7 +195,7 @@ export interface StoredLedger {
   readonly wished: string;
   /** Fetched and refused ranges, ascending and disjoint; gaps between the ranges were not requested yet. */
   readonly spans: readonly StoredRange[];
-  /** Values by UTC day (format: complete-days.ts). Older days may be in `StoredDayCounts`. Absent in old ledgers. */
+  /** Number of fetched values per UTC day, packed by complete-days.ts; absent in ledgers of older versions. */
   readonly days?: string;
   readonly daysMoved?: true;
   readonly countedFrom?: string;

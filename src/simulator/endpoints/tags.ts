@@ -210,7 +210,7 @@ export const history: Endpoint = {
     const historyPeriod = { fromMs, toMs, nowMs: call.nowMs };
     const tagHistories = tags.map((tag) => {
       const record = { ...buildTagRecord(context, tag), type: "logs" };
-      if (isScalarRequest) return { ...record, ...buildHistoryScalarFields(call, tag, historyPeriod) };
+      if (isScalarRequest) return { ...record, ...buildSingleHistoryValueFields(call, tag, historyPeriod) };
       const logPoints = context.history.points(tag, historyPeriod, resolution, timeZone);
       return { ...record, measurements: logPoints.map(({ startMs, value }) => ({ timestamp: toUtc(startMs), value })) };
     });
@@ -218,7 +218,7 @@ export const history: Endpoint = {
   },
 };
 
-function buildHistoryScalarFields({ context }: ApiCall, tag: Tag, range: HistoryPeriod): object {
+function buildSingleHistoryValueFields({ context }: ApiCall, tag: Tag, range: HistoryPeriod): object {
   const value = context.history.scalar(tag, range);
   const scalarValues = value === null ? [] : [value];
   const scalarFieldsByForm = {

@@ -28,7 +28,7 @@ import type {
   SecondApproval,
   SourceRequest,
 } from "./control-socket-routes.ts";
-import type { TagActivity } from "./source-plan-routes.ts";
+import type { TagActivity } from "./quota-plan-routes.ts";
 
 /** Time limit of a ping; long, because a worker on a busy small machine may respond only after seconds. */
 const PING_TIMEOUT_MS = 5_000;

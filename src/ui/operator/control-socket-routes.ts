@@ -10,7 +10,7 @@ import { toOperatorApproval, toOperatorCommand } from "../../engine/commands/ope
 import type { WriteLockChange } from "../../engine/commands/write-locks.ts";
 import type { Source } from "../../engine/source/source.ts";
 import type { StatusReport } from "../status/status-report.ts";
-import { type SourcePlanRouteOptions, sourcePlanRoutes } from "./source-plan-routes.ts";
+import { type SourcePlanRouteOptions, sourcePlanRoutes } from "./quota-plan-routes.ts";
 
 /** Functions of the worker behind the control socket, through which the command line sends its requests. */
 export interface OperatorRouteOptions {

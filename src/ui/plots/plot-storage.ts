@@ -5,14 +5,14 @@ import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/ru
 import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { CHUNK_SECONDS, createTagPlots, deleteDocumentSet, plotDocumentSet } from "./tag-plots.ts";
 import {
   createMinuteSeries,
   createRaisedAlarmCounts,
   createRefusedRequests,
   type PackedMinuteSeries,
   type RefusedRequests,
-} from "./worker-time-series.ts";
+} from "./minute-time-series.ts";
+import { CHUNK_SECONDS, createTagPlots, deleteDocumentSet, plotDocumentSet } from "./tag-plots.ts";
 
 export type Plots = ReturnType<typeof createPlots>;
 

@@ -83,11 +83,11 @@ export async function activeAlarms(cache: CachedDocuments, source: string, match
     .map((storedAlarm) => storedAlarmSummary(source, storedAlarm));
 }
 
-function storedAlarmSummary(source: string, stored: StoredAlarm): AlarmSummary {
-  const { alarm, episode, state, since } = stored;
+function storedAlarmSummary(source: string, storedAlarm: StoredAlarm): AlarmSummary {
+  const { alarm, episode, state, since } = storedAlarm;
   return {
     ...summarizeAlarm(source, alarm, episode, state),
-    endedAt: mayAlarmBeActive(stored) ? null : (alarm.resolvedAt ?? since),
+    endedAt: mayAlarmBeActive(storedAlarm) ? null : (alarm.resolvedAt ?? since),
   };
 }
 
@@ -128,9 +128,9 @@ async function findAlarmEvents(
   { cache, store }: ResponseContext,
   source: string,
   id: string,
-  stored: StoredAlarm | undefined,
+  storedAlarm: StoredAlarm | undefined,
 ): Promise<readonly AlarmEvent[]> {
-  const site = stored?.alarm.site.id;
+  const site = storedAlarm?.alarm.site.id;
   // The site of an alarm that is no longer stored is unknown, so search the events of all sites.
   const sites =
     site === undefined ? (await cache.documents(documentSet("site", source), SLOW_DATA_AGE_MS)).keys() : [site];

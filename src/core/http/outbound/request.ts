@@ -5,7 +5,7 @@ import type { Clock } from "../../runtime/clock.ts";
 import { readCertificateFile } from "../../runtime/secret.ts";
 import { USER_AGENT } from "../../runtime/version.ts";
 import { abortAfter } from "../../runtime/waiting.ts";
-import { valueOr } from "../../values/value-or.ts";
+import { valueOr } from "../../values/value-or-fallback.ts";
 import {
   asksForTls,
   connectionFailure,

@@ -90,13 +90,19 @@ export function acknowledgeEndedAlarm(storedBefore: StoredAlarm, alarm: Alarm, c
 }
 
 export function markAlarmVanished(storedBefore: StoredAlarm, context: EventContext): AlarmChange {
-  const stored: StoredAlarm = { ...storedBefore, state: "vanished", since: context.at };
-  return { stored, events: [alarmEvent("alarm-vanished", stored, context.at, [stored.returns], context, {})] };
+  const storedAlarm: StoredAlarm = { ...storedBefore, state: "vanished", since: context.at };
+  return {
+    stored: storedAlarm,
+    events: [alarmEvent("alarm-vanished", storedAlarm, context.at, [storedAlarm.returns], context, {})],
+  };
 }
 
 export function markAlarmOutOfScope(storedBefore: StoredAlarm, context: EventContext): AlarmChange {
-  const stored: StoredAlarm = { ...storedBefore, state: "out-of-scope", since: context.at, misses: 0 };
-  return { stored, events: [alarmEvent("alarm-out-of-scope", stored, context.at, [stored.returns], context, {})] };
+  const storedAlarm: StoredAlarm = { ...storedBefore, state: "out-of-scope", since: context.at, misses: 0 };
+  return {
+    stored: storedAlarm,
+    events: [alarmEvent("alarm-out-of-scope", storedAlarm, context.at, [storedAlarm.returns], context, {})],
+  };
 }
 
 export function countAlarmAbsence(storedBefore: StoredAlarm, context: EventContext): AlarmChange {
@@ -152,9 +158,14 @@ function isNewAcknowledgement(alarmBefore: Alarm, alarm: Alarm): boolean {
   );
 }
 
-function raisedEvent(stored: StoredAlarm, initial: boolean, context: EventContext, facts: EventIdFacts = []): Event {
-  const time = eventTime(stored.alarm.triggeredAt, context);
-  return alarmEvent("alarm-raised", stored, time, facts, context, { initial });
+function raisedEvent(
+  storedAlarm: StoredAlarm,
+  initial: boolean,
+  context: EventContext,
+  facts: EventIdFacts = [],
+): Event {
+  const time = eventTime(storedAlarm.alarm.triggeredAt, context);
+  return alarmEvent("alarm-raised", storedAlarm, time, facts, context, { initial });
 }
 
 function acknowledgedEvent(storedAlarm: StoredAlarm, context: EventContext): Event {

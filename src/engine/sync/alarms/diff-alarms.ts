@@ -87,7 +87,7 @@ export function findAbsentAlarms(
 /** Compares stored alarms with the records of one poll. Yields after each alarm, because 5,000 alarms take 100 ms. */
 export function* diffAlarms(
   alarms: StoredAlarmsById,
-  seen: SeenAlarms,
+  seenAlarms: SeenAlarms,
   options: AlarmDiffOptions,
 ): Generator<undefined, AlarmDiff, undefined> {
   const put = new Map<string, StoredAlarm>();
@@ -102,11 +102,11 @@ export function* diffAlarms(
     events.push(...sortAlarmEvents(newEvents));
   };
   const records = [
-    ...seen.listed.map((record) => fillRecord(alarms, record, seen.correctedStartIds?.has(record.id))),
-    ...seen.foundRecords.map((record) => fillRecord(alarms, record)),
+    ...seenAlarms.listed.map((record) => fillRecord(alarms, record, seenAlarms.correctedStartIds?.has(record.id))),
+    ...seenAlarms.foundRecords.map((record) => fillRecord(alarms, record)),
   ];
   const input: DiffInput = {
-    seen,
+    seen: seenAlarms,
     resolvedById: Map.groupBy(records.filter(isResolvedAlarm), ({ id }) => id),
     options,
   };

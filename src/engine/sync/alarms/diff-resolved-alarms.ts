@@ -77,6 +77,8 @@ export function diffResolvedAlarms(
 }
 
 /** True if an older record states the end of a vanished alarm and this end was not emitted yet. */
-function isLateAlarmEnd(stored: StoredAlarm, record: Alarm): boolean {
-  return stored.state === "vanished" && isSameEpisode(stored, record) && !isEmittedAlarmEnd(stored, record);
+function isLateAlarmEnd(storedAlarm: StoredAlarm, record: Alarm): boolean {
+  return (
+    storedAlarm.state === "vanished" && isSameEpisode(storedAlarm, record) && !isEmittedAlarmEnd(storedAlarm, record)
+  );
 }

@@ -78,7 +78,7 @@ export function relateToEpisode(storedAlarm: StoredAlarm, record: Alarm): Episod
   return activeEventOrder === "same" && (endMs === null || endMs >= knownMs) ? "same" : "past";
 }
 
-/** True if the record starts at the episode's first or corrected start, or between these two without a later event. */
+/** True if the record starts at the episode's first or corrected start, or between them with no newer active event. */
 export function isSameEpisode({ episode, alarm: knownAlarm }: StoredAlarm, alarm: Alarm): boolean {
   if (episodeKey(alarm) === episode || episodeKey(alarm) === episodeKey(knownAlarm)) return true;
   const [startMs, knownMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(knownAlarm.triggeredAt)];

@@ -322,14 +322,14 @@ async function confirmMassAlarmEnds(state: PollState, endedIds: ReadonlySet<stri
 
 async function recheckGatewaysOfNewAlarms(
   { context, store }: PollState,
-  listed: readonly Alarm[],
+  listedAlarms: readonly Alarm[],
   signal: AbortSignal,
 ) {
   const isNewAlarm = ({ id, site }: Alarm) => {
     const storedAlarm = store.alarms.get(id);
     return (storedAlarm === undefined || !isOpenAlarm(storedAlarm)) && isSiteFollowed(store, site.id);
   };
-  const newAlarms = listed.filter(isNewAlarm);
+  const newAlarms = listedAlarms.filter(isNewAlarm);
   if (newAlarms.length === 0) return;
   const findOnlineGateway = store.onlineGatewayFinder();
   const siteIds = new Set(newAlarms.filter((alarm) => findOnlineGateway(alarm) !== null).map(({ site }) => site.id));

@@ -88,9 +88,9 @@ export type ActiveAlarmCounts = ReadonlyMap<number, ReadonlyMap<string, number>>
 export function createActiveAlarmCounts() {
   const alarmCountsBySite = new Map<number, Map<string, number>>();
 
-  function addToAlarmCount(stored: StoredAlarm | undefined, increment: 1 | -1): void {
-    if (stored?.state !== "active" && stored?.state !== "missing") return;
-    const { site, trigger } = stored.alarm;
+  function addToAlarmCount(storedAlarm: StoredAlarm | undefined, increment: 1 | -1): void {
+    if (storedAlarm?.state !== "active" && storedAlarm?.state !== "missing") return;
+    const { site, trigger } = storedAlarm.alarm;
     const siteAlarmCounts = alarmCountsBySite.get(site.id) ?? new Map<string, number>();
     alarmCountsBySite.set(site.id, siteAlarmCounts);
     const newAlarmCount = (siteAlarmCounts.get(trigger.priority) ?? 0) + increment;

@@ -32,7 +32,9 @@ export const isFetched = ({ why }: Pick<LedgerRange, "why">): boolean => why !==
 
 export const isUnreadableRange = ({ reason }: Pick<LedgerRange, "reason">): boolean => reason === "unreadable";
 
-function cacheByStoredRanges<T>(compute: (stored: readonly StoredRange[]) => T): (stored: readonly StoredRange[]) => T {
+function cacheByStoredRanges<T>(
+  compute: (storedRanges: readonly StoredRange[]) => T,
+): (storedRanges: readonly StoredRange[]) => T {
   const cachedResults = new WeakMap<readonly StoredRange[], T>();
   return (stored) => {
     const joinedRanges = cachedResults.get(stored) ?? compute(stored);
@@ -61,11 +63,11 @@ export function toStoredRanges(ranges: readonly LedgerRange[]): readonly StoredR
 
 /** Merges new ranges into the stored ones. Where they overlap, values replace nulls, and responses replace refusals. */
 export function mergeIntoLedgerRanges(
-  stored: readonly StoredRange[],
+  storedRanges: readonly StoredRange[],
   learnedRanges: readonly LedgerRange[],
   resolution: Resolution,
 ): readonly StoredRange[] {
-  let ranges = toRanges(stored);
+  let ranges = toRanges(storedRanges);
   for (const range of learnedRanges) {
     const isStronger = (storedRange: LedgerRange) =>
       isFetched(storedRange) && evidenceStrength(storedRange) >= evidenceStrength(range);
@@ -250,9 +252,9 @@ export function findUnreadableRanges(
   return ranges.length === 0 ? null : { ranges, message: formatUnreadableMessage(unreadable.said) };
 }
 
-export function selectReadablePoints(points: TagPoints, unreadable: UnreadableRanges | null): TagPoints {
-  if (unreadable === null) return points;
-  const readableRanges = subtractRanges(UNLIMITED_TIME_RANGE, unreadable.ranges);
+export function selectReadablePoints(points: TagPoints, unreadableRanges: UnreadableRanges | null): TagPoints {
+  if (unreadableRanges === null) return points;
+  const readableRanges = subtractRanges(UNLIMITED_TIME_RANGE, unreadableRanges.ranges);
   return TagPoints.concatenate(readableRanges.map(({ fromMs, toMs }) => points.sliceByTime(fromMs, toMs)));
 }
 
@@ -270,13 +272,13 @@ export function pointsOfTagLog({ measurements, unreadable }: TagLog): TagPoints 
 export function addUnreadableRanges(
   ledger: StoredLedger,
   learnedRanges: readonly LedgerRange[],
-  unreadable: UnreadableRanges | null,
+  unreadableRanges: UnreadableRanges | null,
   isRetry: boolean,
   nowMs: number,
 ): readonly LedgerRange[] {
-  if (unreadable === null) return learnedRanges;
+  if (unreadableRanges === null) return learnedRanges;
   const settledRange = { ...UNLIMITED_TIME_RANGE, toMs: learnedRanges.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY };
-  const ranges = unreadable.ranges.flatMap((range) => clipRange(range, settledRange));
+  const ranges = unreadableRanges.ranges.flatMap((range) => clipRange(range, settledRange));
   const earlierUnreadableRanges = toRanges(ledger.spans).filter(isUnreadableRange);
   const maxJoinGapMs = IGNORED_SILENCE_MAX_MS[ledger.resolution];
   const unreadableLedgerRanges = ranges.map((range): LedgerRange => {
@@ -294,7 +296,7 @@ export function addUnreadableRanges(
     const emittedRangeMark = overlappingRanges.some((ledgerRange) => ledgerRange.emitted === true)
       ? { emitted: true as const }
       : {};
-    const refusal = nextRefusal(refusalCount, unreadable.message, nowMs);
+    const refusal = nextRefusal(refusalCount, unreadableRanges.message, nowMs);
     return { ...range, why: "refused", reason: "unreadable", ...refusal, ...emittedRangeMark };
   });
   return [...learnedRanges.flatMap((ledgerRange) => rangePartsOutside(ledgerRange, ranges)), ...unreadableLedgerRanges];

@@ -124,7 +124,7 @@ export function createHistoryRequests(options: {
       await settleReply(request, seriesPart, reply);
     };
     try {
-      const recordRefusals = (refused: readonly RefusedSeries[]) => storeRefusals(request, refused, signal);
+      const recordRefusals = (refusedSeries: readonly RefusedSeries[]) => storeRefusals(request, refusedSeries, signal);
       await fetchSeriesInParts(request.series, describeHistoryRequest(request), fetchPart, recordRefusals, signal);
     } catch (error) {
       if (error instanceof UnexplainedRefusal)
@@ -249,7 +249,7 @@ export function createHistoryRequests(options: {
     series: readonly Series[],
     queryText: string,
     fetchPart: (seriesPart: readonly Series[]) => Promise<void>,
-    recordRefusals: (refused: readonly RefusedSeries[]) => Promise<void>,
+    recordRefusals: (refusedSeries: readonly RefusedSeries[]) => Promise<void>,
     signal: AbortSignal,
     knownRefusal: Refusal | null = null,
   ): Promise<void> {
@@ -288,13 +288,13 @@ export function createHistoryRequests(options: {
       throw new UnexplainedRefusal(`The service refuses all history requests: ${lastRefusal.message}`);
   }
 
-  async function storeRefusals(request: HistoryRequest, refused: readonly RefusedSeries[], signal: AbortSignal) {
-    if (refused.length === 0) return;
-    const noLogSeries = refused.filter(({ refusal }) => refusal.reason === "no-log").map(({ member }) => member);
+  async function storeRefusals(request: HistoryRequest, refusedSeries: readonly RefusedSeries[], signal: AbortSignal) {
+    if (refusedSeries.length === 0) return;
+    const noLogSeries = refusedSeries.filter(({ refusal }) => refusal.reason === "no-log").map(({ member }) => member);
     const visibleNoLogSeries = new Set(await seriesWithVisibleSite(noLogSeries, signal));
     const newLedgers = new Map<Series, StoredLedger>();
-    shortResponses.removeSeries(refused.map(({ member }) => member));
-    for (const { member: series, refusal } of refused) {
+    shortResponses.removeSeries(refusedSeries.map(({ member }) => member));
+    for (const { member: series, refusal } of refusedSeries) {
       series.isSuspect = true;
       // The service also answers "no log" for tags that the token cannot see.
       if (refusal.reason === "no-log" && !visibleNoLogSeries.has(series)) continue;
@@ -304,7 +304,7 @@ export function createHistoryRequests(options: {
     await replySettlement.commitLedgers(newLedgers);
     if (newLedgers.size === 0) return;
     const seriesKeys = [...newLedgers.keys()].map(({ key }) => key);
-    const logFields = { series: seriesKeys, kind: request.kind, said: refused[0]?.refusal.message };
+    const logFields = { series: seriesKeys, kind: request.kind, said: refusedSeries[0]?.refusal.message };
     log.info(logFields, "the service refused single history requests for these series");
   }
 
@@ -339,8 +339,8 @@ export function createHistoryRequests(options: {
       refusalsInRow = 0;
       await settleProvenLogs(query.tagIds, logs);
     };
-    const recordRefusals = async (refused: readonly RefusedSeries[]) => {
-      for (const { member, refusal: seriesRefusal } of refused) {
+    const recordRefusals = async (refusedSeries: readonly RefusedSeries[]) => {
+      for (const { member, refusal: seriesRefusal } of refusedSeries) {
         const { reason, message } = seriesRefusal;
         await recordRefusedTags([member.siteTag.tag.id], reason === "no-log", message, signal);
       }

@@ -286,18 +286,18 @@ export interface LegacyHistoryLedger extends Omit<StoredLedger, "version" | "spa
 }
 
 /** Upgrades a ledger of the old format, which stored some refusals as responses. Plenum fetches the past again. */
-export function upgradeLegacyLedger(stored: StoredLedger | LegacyHistoryLedger, isTotal: boolean): StoredLedger {
-  if (stored.version !== undefined) return stored;
-  const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = stored;
+export function upgradeLegacyLedger(storedLedger: StoredLedger | LegacyHistoryLedger, isTotal: boolean): StoredLedger {
+  if (storedLedger.version !== undefined) return storedLedger;
+  const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = storedLedger;
   const keptLedgerFields = { since, wished, resolution, timeZone, dailyAt, weeklyAt, rememberedFrom };
-  const fetchedFromTime = isTotal ? stored.reached : since;
-  const isFollowedSeries = stored.state === "following" && parseTime(watermark) > parseTime(fetchedFromTime);
+  const fetchedFromTime = isTotal ? storedLedger.reached : since;
+  const isFollowedSeries = storedLedger.state === "following" && parseTime(watermark) > parseTime(fetchedFromTime);
   return {
     ...{ version: 2, ...keptLedgerFields, refusal: null },
-    state: stored.state === "no-log" ? "unproven" : stored.state,
+    state: storedLedger.state === "no-log" ? "unproven" : storedLedger.state,
     watermark: isFollowedSeries || watermark < fetchedFromTime ? watermark : fetchedFromTime,
     spans: isFollowedSeries ? [{ from: fetchedFromTime, to: watermark, why: "points" }] : [],
-    rereadFrom: isFollowedSeries ? stored.rereadFrom : null,
+    rereadFrom: isFollowedSeries ? storedLedger.rereadFrom : null,
   };
 }
 
@@ -327,10 +327,15 @@ export async function loadBackfills(store: Store, source: string): Promise<Backf
   return { open: openBackfills, paused: pause?.pausedAt != null };
 }
 
-export function parseStoredBackfill(id: string, stored: StoredBackfill): BackfillRequest | null {
-  const tagSelection = TagSelection.safeParse(stored.select);
-  if (!tagSelection.success || !RESOLUTIONS.includes(stored.resolution)) return null;
-  return { id, stored, resolution: stored.resolution, matches: createTagFilter(tagSelection.data) };
+export function parseStoredBackfill(id: string, storedBackfill: StoredBackfill): BackfillRequest | null {
+  const tagSelection = TagSelection.safeParse(storedBackfill.select);
+  if (!tagSelection.success || !RESOLUTIONS.includes(storedBackfill.resolution)) return null;
+  return {
+    id,
+    stored: storedBackfill,
+    resolution: storedBackfill.resolution,
+    matches: createTagFilter(tagSelection.data),
+  };
 }
 
 /** Backfills of older versions, without `withoutLog`, may have ended because of refusals, so they count as open. */

@@ -36,7 +36,7 @@ const OBJECTS_COMPARED_PER_YIELD = 10_000;
  */
 export function* compareInventory<N extends InventoryObjectKind>(
   kind: N,
-  stored: ReadonlyMap<string, StoredObject<ObjectByNoun[N]>>,
+  storedObjects: ReadonlyMap<string, StoredObject<ObjectByNoun[N]>>,
   observations: readonly ObservedInventoryList<ObjectByNoun[N]>[],
   options: InventoryDiffOptions,
 ): Generator<InventoryChange<ObjectByNoun[N]> | null, void> {
@@ -61,15 +61,15 @@ export function* compareInventory<N extends InventoryObjectKind>(
     });
   const sitesWithCompleteList = new Set(observations.filter((list) => list.complete).map((list) => list.siteId));
   const isOnlyObjectOfSite = (id: string, siteId: number | null) =>
-    [...stored].every(
+    [...storedObjects].every(
       ([storedId, storedObject]) =>
         storedId === id || storedObject.siteId !== siteId || storedObject.missingSince !== null,
     ) && observations.every((list) => list.siteId !== siteId || list.items.every((item) => String(item.id) === id));
   let comparedObjects = 0;
   const isDueToYield = () => ++comparedObjects % OBJECTS_COMPARED_PER_YIELD === 0;
-  const { changedListings, seenIds } = yield* findChangedListings(stored, observations, isDueToYield);
+  const { changedListings, seenIds } = yield* findChangedListings(storedObjects, observations, isDueToYield);
   for (const [id, listingsOfObject] of changedListings) {
-    const storedObject = stored.get(id);
+    const storedObject = storedObjects.get(id);
     const currentListing =
       listingsOfObject.find(({ siteId }) => siteId === storedObject?.siteId) ?? listingsOfObject[0];
     if (currentListing === undefined) continue;
@@ -97,7 +97,7 @@ export function* compareInventory<N extends InventoryObjectKind>(
     if (!isDeepStrictEqual(updatedObject, storedObject)) yield { id, next: updatedObject, events };
   }
 
-  for (const [id, storedObject] of sitesWithCompleteList.size === 0 ? [] : stored) {
+  for (const [id, storedObject] of sitesWithCompleteList.size === 0 ? [] : storedObjects) {
     if (isDueToYield()) yield null;
     if (seenIds.has(id) || !sitesWithCompleteList.has(storedObject.siteId)) continue;
     if (storedObject.missingSince === null) yield { id, next: { ...storedObject, missingSince: at }, events: [] };
@@ -107,7 +107,7 @@ export function* compareInventory<N extends InventoryObjectKind>(
 }
 
 function* findChangedListings<T extends { readonly id: string | number }>(
-  stored: ReadonlyMap<string, StoredObject<T>>,
+  storedObjects: ReadonlyMap<string, StoredObject<T>>,
   observations: readonly ObservedInventoryList<T>[],
   isDueToYield: () => boolean,
 ) {
@@ -119,7 +119,7 @@ function* findChangedListings<T extends { readonly id: string | number }>(
       if (isDueToYield()) yield null;
       const id = String(item.id);
       if (hasCompleteList) listedObjectIds.add(id);
-      const storedObject = stored.get(id);
+      const storedObject = storedObjects.get(id);
       if (storedObject?.value !== item || storedObject.siteId !== siteId || storedObject.missingSince !== null)
         listings.set(id, []);
     }
@@ -137,13 +137,17 @@ export function isAbsentObjectExpired({ missingSince }: StoredObject<unknown>, {
 }
 
 /** Returns the former values of changed fields, except a gateway's `online`, which has its own events. */
-function findFormerFieldValues(noun: InventoryObjectKind, stored: StoredObject<object>, next: StoredObject<object>) {
+function findFormerFieldValues(
+  noun: InventoryObjectKind,
+  storedObject: StoredObject<object>,
+  next: StoredObject<object>,
+) {
   const newValues = new Map<string, unknown>(Object.entries(next.value));
-  const formerValue = noun === "tag" ? { ...stored.value, ...getNames(stored.value) } : stored.value;
+  const formerValue = noun === "tag" ? { ...storedObject.value, ...getNames(storedObject.value) } : storedObject.value;
   const hasChanged = ([name, value]: readonly [string, unknown]) =>
     !(noun === "gateway" && name === "online") && !isDeepStrictEqual(value, newValues.get(name) ?? null);
   const oldValues = Object.fromEntries(Object.entries(formerValue).filter(hasChanged));
-  return next.siteId === stored.siteId ? oldValues : { ...oldValues, siteId: stored.siteId };
+  return next.siteId === storedObject.siteId ? oldValues : { ...oldValues, siteId: storedObject.siteId };
 }
 
 function getNames({ alias = null, path = null, unitCode = null }: { readonly [K in keyof TagNames]?: string | null }) {

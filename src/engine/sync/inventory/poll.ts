@@ -29,7 +29,7 @@ type SiteObjectKind = Exclude<InventoryObjectKind, "site">;
 type ReadSiteList<T> = (
   filter: { readonly siteId: number; readonly isUrgent?: true },
   signal: AbortSignal,
-  stored: StoredObjects<T>,
+  storedObjects: StoredObjects<T>,
 ) => AsyncIterable<ListPage<T>>;
 interface WithId {
   readonly id: string | number;

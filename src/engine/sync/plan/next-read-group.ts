@@ -68,7 +68,7 @@ type TagRows = Uint32Array;
 const PLANNED_REQUEST_SLOTS = 1_300;
 /** Share of future slots that a plan uses, because tags that are read early are due early again. */
 const USABLE_SLOT_SHARE = 0.975;
-/** Slots added to the usable share: min(slot, 0.975 × slot + 0.25), so that the next 10 slots are used completely. */
+/** Of the next n slots, a plan uses min(n, 0.975 × n + 0.25): all of the next 10, but 19.75 of the next 20. */
 const NEAR_SLOT_TOLERANCE = 0.25;
 const STARVING_RELATIVE_AGE = 2;
 const MIN_EARLY_READ_AGE = 0.5;

@@ -54,9 +54,9 @@ export function createLiveReadCommit(
     return new Map(await Promise.all(uncachedTagIds.map(loadValue)));
   }
 
-  function cacheTagValue(id: string, stored: StoredValue): void {
+  function cacheTagValue(id: string, storedValue: StoredValue): void {
     if (cachedValues.size >= CACHED_VALUES_MAX && !cachedValues.has(id)) cachedValues.clear();
-    cachedValues.set(id, stored);
+    cachedValues.set(id, storedValue);
   }
 
   async function buildStoreChange(

@@ -34,25 +34,25 @@ export interface ScheduledTag {
 }
 
 /** Creates a tag of the schedule from its stored value and quarantine. */
-export function createScheduledTag(watched: WatchedTag, stored: StoredTagReads): ScheduledTag {
+export function createScheduledTag(watched: WatchedTag, storedReads: StoredTagReads): ScheduledTag {
   const { id } = watched.tag;
-  const storedValue = stored.values.get(id);
-  const quarantine = stored.quarantines.get(id);
+  const storedValue = storedReads.values.get(id);
+  const quarantine = storedReads.quarantines.get(id);
   // The stored time is in the future if the clock was set back after the reading: count the value as read now.
-  const storedReadMs = storedValue === undefined ? null : stored.toMonotonic(readingTimeOf(storedValue));
-  const isStoredTimeAhead = storedReadMs !== null && storedReadMs > stored.nowMs;
+  const storedReadMs = storedValue === undefined ? null : storedReads.toMonotonic(readingTimeOf(storedValue));
+  const isStoredTimeAhead = storedReadMs !== null && storedReadMs > storedReads.nowMs;
   return {
     ...{ id, rowIndex: -1, watched, phaseMs: null },
     lastReadMs: isStoredTimeAhead ? null : storedReadMs,
     intervalFirstReadMs: isStoredTimeAhead ? null : storedReadMs,
-    assumedReadMs: isStoredTimeAhead ? stored.nowMs : null,
-    ...{ scheduledSinceMs: stored.nowMs, nullCount: storedValue?.nulls ?? 0, failureCount: 0 },
+    assumedReadMs: isStoredTimeAhead ? storedReads.nowMs : null,
+    ...{ scheduledSinceMs: storedReads.nowMs, nullCount: storedValue?.nulls ?? 0, failureCount: 0 },
     ...{ lastNullMs: Number.NEGATIVE_INFINITY, retryAtMs: Number.NEGATIVE_INFINITY },
     // Older versions of Plenum, which stored no count, could quarantine a readable tag: request it again.
     quarantinedUntilMs:
       quarantine?.times === undefined
         ? null
-        : Math.min(stored.toMonotonic(quarantine.until), stored.nowMs + tagQuarantineMs(quarantine.times)),
+        : Math.min(storedReads.toMonotonic(quarantine.until), storedReads.nowMs + tagQuarantineMs(quarantine.times)),
     isRequestUnderWay: false,
     wasGatewayOffline: storedValue?.behindGateway !== undefined,
     repliesWhileOffline: false,

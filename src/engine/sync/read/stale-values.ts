@@ -45,7 +45,7 @@ export interface StaleValueOptions {
 interface TrackedValue {
   /** Monotonic time of the last reading that was good or uncertain; null after a bad one. */
   readMs: number | null;
-  dueBucket: number;
+  dueTimeBucket: number;
 }
 
 const READ_TAGS_ABILITY = "read:tags";
@@ -90,11 +90,11 @@ export function createStaleValues(options: StaleValueOptions) {
   }
 
   function putIntoBucket(id: string, trackedValue: TrackedValue, readMs: number, slotMs?: number): void {
-    trackedValue.dueBucket = Math.max(nextBucket, Math.ceil(dueMsOf(id, readMs, slotMs) / DUE_BUCKET_MS));
-    const bucketIds = dueBuckets.get(trackedValue.dueBucket);
-    if (bucketIds === undefined) dueBuckets.set(trackedValue.dueBucket, [id]);
+    trackedValue.dueTimeBucket = Math.max(nextBucket, Math.ceil(dueMsOf(id, readMs, slotMs) / DUE_BUCKET_MS));
+    const bucketIds = dueBuckets.get(trackedValue.dueTimeBucket);
+    if (bucketIds === undefined) dueBuckets.set(trackedValue.dueTimeBucket, [id]);
     else bucketIds.push(id);
-    if (trackedValue.dueBucket < wakeUpBucket) dueTimesChanged.wakeUp();
+    if (trackedValue.dueTimeBucket < wakeUpBucket) dueTimesChanged.wakeUp();
   }
 
   /** Reason why the tag cannot be read, which makes its value stale at once; null while it may be read. */
@@ -131,7 +131,7 @@ export function createStaleValues(options: StaleValueOptions) {
     const dueIds: string[] = [];
     for (; nextBucket <= bucketAt(nowMs) && dueBuckets.size > 0; nextBucket += 1) {
       const bucketIds = dueBuckets.get(nextBucket) ?? [];
-      dueIds.push(...bucketIds.filter((id) => trackedValues.get(id)?.dueBucket === nextBucket));
+      dueIds.push(...bucketIds.filter((id) => trackedValues.get(id)?.dueTimeBucket === nextBucket));
       dueBuckets.delete(nextBucket);
     }
     nextBucket = Math.max(nextBucket, bucketAt(nowMs) + 1);
@@ -235,13 +235,13 @@ export function createStaleValues(options: StaleValueOptions) {
     unreadableSites: () => unreadableSites,
     unreadableSitesChanged,
     /** Replaces the tracked tags after a change of the schedule. `tags`: the complete inventory. */
-    setTags(tags: readonly SiteTag[], stored: StoredTagReads): void {
+    setTags(tags: readonly SiteTag[], storedReads: StoredTagReads): void {
       const nextTrackedValues: typeof trackedValues = new Map();
       const nextStaleReasons: typeof staleReasons = new Map();
       const nextUnscheduledTags: typeof unscheduledTags = new Map();
       for (const siteTag of tags) {
         const { id } = siteTag.tag;
-        const storedValue = stored.values.get(id);
+        const storedValue = storedReads.values.get(id);
         if (storedValue === undefined) continue;
         if (schedule.watchedTag(id) === undefined) nextUnscheduledTags.set(id, siteTag);
         const trackedValue = trackedValues.get(id);
@@ -251,10 +251,11 @@ export function createStaleValues(options: StaleValueOptions) {
         else if (isUsable(storedValue.quality)) {
           const emitsOnlyChanges = schedule.watchedTag(id)?.readClass.on_change === true;
           const emittedTime = emitsOnlyChanges ? undefined : lastEmittedOf(storedValue)?.time;
-          const storedMs = stored.toMonotonic(emittedTime ?? readingTimeOf(storedValue));
-          const isAgeUnknown = storedValue.quality === "uncertain" || storedMs > stored.nowMs + CLOCK_CORRECTION_MAX_MS;
-          const readMs = isAgeUnknown ? Number.NEGATIVE_INFINITY : Math.min(stored.nowMs, storedMs);
-          nextTrackedValues.set(id, { readMs, dueBucket: -1 });
+          const storedMs = storedReads.toMonotonic(emittedTime ?? readingTimeOf(storedValue));
+          const isAgeUnknown =
+            storedValue.quality === "uncertain" || storedMs > storedReads.nowMs + CLOCK_CORRECTION_MAX_MS;
+          const readMs = isAgeUnknown ? Number.NEGATIVE_INFINITY : Math.min(storedReads.nowMs, storedMs);
+          nextTrackedValues.set(id, { readMs, dueTimeBucket: -1 });
         }
       }
       trackedValues = nextTrackedValues;
@@ -295,7 +296,7 @@ export function createStaleValues(options: StaleValueOptions) {
         if (trackedValue !== undefined) trackedValue.readMs = null;
       } else if (trackedValue !== undefined) trackedValue.readMs = readMs;
       else {
-        const newlyTracked = { readMs, dueBucket: -1 };
+        const newlyTracked = { readMs, dueTimeBucket: -1 };
         trackedValues.set(id, newlyTracked);
         putIntoBucket(id, newlyTracked, readMs);
       }

@@ -214,10 +214,10 @@ export function createTagSchedule(context: TagScheduleContext) {
     );
 
   return {
-    setWatchedTags(watchedTags: readonly WatchedTag[], stored: StoredTagReads): void {
+    setWatchedTags(watchedTags: readonly WatchedTag[], storedReads: StoredTagReads): void {
       const nextTags = new Map<string, ScheduledTag>();
       for (const watched of watchedTags) {
-        const tag = scheduledTags.get(watched.tag.id) ?? createScheduledTag(watched, stored);
+        const tag = scheduledTags.get(watched.tag.id) ?? createScheduledTag(watched, storedReads);
         tag.watched = watched;
         nextTags.set(tag.id, tag);
       }
