@@ -30,8 +30,8 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     expect(moveOutput.stdout).toMatch(
       /is in 127\.0\.0\.1:\d+\/postgres, schema plenum_state now, for 4 sources: main, annex, /,
     );
-    expect(moveOutput.stdout).toMatch(/\n {2}event +107 rows\n {4}main: 87 rows, digest [0-9a-f]{16}\n/);
-    expect(moveOutput.stdout).toContain("Next: say so in the configuration (state.postgres), and start the members");
+    expect(moveOutput.stdout).toMatch(/\n {2}event +106 rows\n {4}main: 86 rows, digest [0-9a-f]{16}\n/);
+    expect(moveOutput.stdout).toContain("Next: set state.postgres in the configuration, and start the members");
     expect(moveOutput.code).toBe(0);
     expect(await cli.refusal("run")).toMatch(
       /^78 The state in the folder .* was moved to 127\.0\.0\.1:\d+\/postgres, schema plenum_state at .*\. Set state\.postgres/,

@@ -116,8 +116,8 @@ function defineMoveCommand(stateCommand: Command, context: CliContext): void {
     .option("--allow-plain", "allow sslmode=disable to another machine")
     .addHelpText(
       "after",
-      "\nStop the worker first. All is moved at once or nothing; after a failure run it again. The folder stays as it is, and\n" +
-        "no worker begins with it any more. docs/scaling.md says what comes before and after.\n\nExamples:\n" +
+      "\nStop the worker first. Plenum moves everything or nothing; after a failure, run the command again. The folder stays\n" +
+        "unchanged, but workers refuse to start with it. docs/scaling.md describes the steps before and after.\n\nExamples:\n" +
         "  plenum state move --config plenum.yaml\n" +
         "  plenum state move --to postgresql://plenum@db.example.com/plenum --password-file db-password",
     )
@@ -205,8 +205,8 @@ function moveResultLines(
     "What was read, what was written and what the database gave back are the same:",
     ...tables.flatMap((table) => movedTableLines(table, sources.length)),
     ...leftBehind.map(({ what, rows }) => `Left in the folder: ${rows} ${what}.`),
-    "The folder stays as it is, and no worker begins with it any more.",
-    `Next: ${isDatabaseUnconfigured ? "say so in the configuration (state.postgres), and " : ""}start the members: plenum run.`,
+    "The folder stays unchanged, but workers refuse to start with it.",
+    `Next: ${isDatabaseUnconfigured ? "set state.postgres in the configuration, and " : ""}start the members: plenum run.`,
   ];
 }
 
