@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { maskCredentials } from "#src/core/runtime/log.ts";
 import { isAlarmSilenced } from "#src/engine/silence/alarm-silences.ts";
-import { normalizeTime } from "#src/engine/source/records.ts";
+import { normalizeTime } from "#src/engine/source/service-records.ts";
 import { effortOf } from "./effort.ts";
 import { ALARM } from "./sample-events.ts";
 import { programs, textOf } from "./structure/imports.ts";

@@ -32,7 +32,7 @@ export function buildPageActions(options: {
   readonly notReadyReason: () => string | null;
 }): PageActions {
   const { accept, clock, notReadyReason } = options;
-  const operatorWriteDefaults = { forSeconds: null, ttlSeconds: null, at: "status page" } as const;
+  const operatorWriteDefaults = { forSeconds: null, ttlSeconds: null, sentFrom: "status page" } as const;
   return {
     notReadyReason,
     write: (request) => accept(toOperatorCommand({ ...request, ...operatorWriteDefaults, receivedAtMs: clock.now() })),

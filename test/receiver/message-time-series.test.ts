@@ -64,7 +64,7 @@ describe("the time series in an alarm message", () => {
   });
 
   test.each(["same", "findable", "another"] as const)(
-    "is read again when the alarm returns (repeated opening: %s incident)",
+    "is read again when the alarm returns, in the %s incident",
     async (sort) => {
       const harness = await withValues(createStub(sort));
       const alarm = sampleAlarm(1);

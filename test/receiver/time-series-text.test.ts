@@ -107,7 +107,7 @@ describe("the text line of a time series", () => {
     expect(formatLine(samplesEvery(10, values))).toContain(` ${text}, 10 min`);
   });
 
-  test("has the last boolean value and keeps the gaps at the end", () => {
+  test("ends with the last boolean value, and keeps gaps at the end of the series", () => {
     const values = [false, false, true, null, null, null, null, null, null, null, null, null];
     expect(formatLine(samplesEvery(10, values), { ...TAG, unit: null })).toMatch(
       /^VS1-GT11 [▁█]+\u00a0+, last true, 1 h 50 min$/,

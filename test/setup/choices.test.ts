@@ -87,7 +87,7 @@ describe("proposedChoices (read intervals and history for a building)", () => {
     expect(propose(0, { kWh: 1 }).every).toEqual({ readings: null, meters: 900_000, rest: null });
   });
 
-  test("fetches history when the building has tags, and allows the complete quota", () => {
+  test("proposes history if the building has tags, and uses the complete quota", () => {
     expect(propose(0)).toMatchObject({ history: HISTORY, polite: 1 });
     expect(propose(0, {})).toEqual({
       ...{ every: { readings: null, meters: null, rest: null }, history: null, polite: 1 },

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { formatRequestTime, normalizeTime } from "#src/engine/source/records.ts";
+import { formatRequestTime, normalizeTime } from "#src/engine/source/service-records.ts";
 
 describe("normalizeTime: times of the service", () => {
   const NOON = [

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { parseRecordList } from "#src/engine/source/records.ts";
 import { isRecord, parseJson } from "#src/engine/source/reply.ts";
+import { parseRecordList } from "#src/engine/source/service-records.ts";
 import { LoggedSeries, parseHistoryJson } from "#src/engine/source/tag-values.ts";
 import { replay, seed } from "../seed.ts";
 

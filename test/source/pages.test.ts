@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { createListPaging } from "#src/engine/source/pages.ts";
-import { createRecordParsers } from "#src/engine/source/records.ts";
+import { createRecordParsers } from "#src/engine/source/service-records.ts";
 import { readPages } from "#src/engine/sync/read-list-pages.ts";
 import {
   alarmRecord,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { registerSecret } from "#src/core/values/secret-masking.ts";
-import { createRecordParsers } from "#src/engine/source/records.ts";
+import { createRecordParsers } from "#src/engine/source/service-records.ts";
 import { alarmRecord, GOOD, never, openHarness, reply, tagRecord } from "./source-harness.ts";
 
 const SECRET = "schema-secret-0123456789";

@@ -135,7 +135,7 @@ describe("an alarm that the list lacks", () => {
     expect(poll(stored({ state: "resolved" }), { foundRecords: [OVER] }).emitted).toEqual([]);
   });
 
-  test("keeps its state for an end before its stored start while the list of active alarms may still contain it", () => {
+  test("stays open if the service states an end before its start and the list of active alarms was incomplete", () => {
     const times = { triggeredAt: "2026-11-02T04:15:00.000Z", resolvedAt: "2026-11-02T05:45:00.000Z" };
     const found = [{ ...OVER, ...times }];
     expect(poll(stored(), { foundRecords: found, coverage: () => "moving" }).emitted).toEqual([]);

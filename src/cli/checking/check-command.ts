@@ -16,7 +16,7 @@ import { matchesFilter } from "../../engine/delivery/filter.ts";
 import type { VisibleBuilding } from "../../engine/sync/selectors-without-match.ts";
 import { readPageCredentials } from "../../ui/status/access-control.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { createStandaloneSink } from "../shell/standalone-source-and-sinks.ts";
+import { createStandaloneSink } from "../shell/source-and-sinks-without-worker.ts";
 import { loadApprovalInputs } from "../writing/writes-command.ts";
 import { checkSinkPriorities, checkSinkSites } from "./check-building.ts";
 import { checkMonitoringSource } from "./check-monitoring-source.ts";

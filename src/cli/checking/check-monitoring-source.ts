@@ -15,7 +15,7 @@ import {
   type WantedBuildingParts,
 } from "../../engine/sync/visible-building.ts";
 import { readStateIfAny } from "../shell/open-worker-state.ts";
-import { useStandaloneSource } from "../shell/standalone-source-and-sinks.ts";
+import { useStandaloneSource } from "../shell/source-and-sinks-without-worker.ts";
 import { type BuildingCheck, checkQuota, compareSourceWithBuilding, findWritableTags } from "./check-building.ts";
 import { type CheckTopic, withTimeLimit } from "./check-report.ts";
 

@@ -18,7 +18,7 @@ import { type SetupActions, startSetupServer } from "../../ui/setup/setup-server
 import type { CliContext } from "../shell/command-context.ts";
 import { programName, quoteForShell } from "../shell/exit-codes.ts";
 import { findFreePort } from "../shell/free-port.ts";
-import { useStandaloneSource } from "../shell/standalone-source-and-sinks.ts";
+import { useStandaloneSource } from "../shell/source-and-sinks-without-worker.ts";
 
 export interface ServiceAccess {
   readonly baseUrl: string;

@@ -11,7 +11,7 @@ import type { Store } from "../../engine/store/store.ts";
 import { backlogText } from "../../ui/status/sink-reports.ts";
 import type { CliContext } from "../shell/command-context.ts";
 import { useStateStore } from "../shell/open-worker-state.ts";
-import { createStandaloneSink } from "../shell/standalone-source-and-sinks.ts";
+import { createStandaloneSink } from "../shell/source-and-sinks-without-worker.ts";
 
 export function defineOutboxCommand(outbox: Command, context: CliContext): void {
   outbox

@@ -13,7 +13,7 @@ import { formatUtcMinute } from "../past/backfill-command.ts";
 import { type CliContext, chooseSource } from "../shell/command-context.ts";
 import { findWorkerOfConfig } from "../shell/find-worker.ts";
 import { readStateIfAny } from "../shell/open-worker-state.ts";
-import { useStandaloneSource } from "../shell/standalone-source-and-sinks.ts";
+import { useStandaloneSource } from "../shell/source-and-sinks-without-worker.ts";
 import { formatTextTable, omitMissingLines } from "../shell/terminal-output.ts";
 
 export function defineCommand(command: Command, context: CliContext): void {

@@ -135,7 +135,7 @@ export async function openPostgresSession(options: PostgresSessionOptions, signa
   };
 }
 
-/** Error of the PostgreSQL server, without its field `detail`, which may quote a row. */
+/** Error of the PostgreSQL server. Do not log `detail`, because it may quote a row. */
 export interface PostgresError {
   readonly code: string;
   readonly message: string;

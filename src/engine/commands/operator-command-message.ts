@@ -7,7 +7,7 @@ interface CommandInput {
   readonly value: TagScalar;
   readonly user: string | null;
   readonly receivedAtMs: number;
-  readonly at?: "command line" | "status page";
+  readonly sentFrom?: "command line" | "status page";
 }
 
 export function toOperatorCommand(
@@ -33,10 +33,13 @@ export function toOperatorApproval(fields: CommandInput): CommandMessage {
   return { ...toMessage(fields, { second: fields.id, value: fields.value }), purpose: "second" };
 }
 
-function toMessage({ at = "command line", receivedAtMs, source, user }: CommandInput, content: object): CommandMessage {
+function toMessage(
+  { sentFrom = "command line", receivedAtMs, source, user }: CommandInput,
+  content: object,
+): CommandMessage {
   return {
     via: "operator",
-    topic: at,
+    topic: sentFrom,
     tagId: null,
     source,
     payload: new TextEncoder().encode(JSON.stringify(content)),

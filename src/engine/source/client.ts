@@ -19,8 +19,8 @@ import {
   tagReadQuery,
 } from "./queries.ts";
 import type { QuotaLimiter } from "./quota/quota.ts";
-import { createRecordParsers, hasUnsafeId, type RecordParser } from "./records.ts";
 import { type CheckBeforeRequest, createRequestSender, createTokenReader, type ListEndpoint } from "./send-request.ts";
+import { createRecordParsers, hasUnsafeId, type RecordParser } from "./service-records.ts";
 import type { FindRecord, HistoryQuery, ListPage, QueueLane, RequestContent, Source } from "./source.ts";
 import { createTagValueReader } from "./tag-values.ts";
 import { createHttpTransport, type HttpTransport, type Transport } from "./transport.ts";

@@ -10,8 +10,8 @@ import {
 } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { secretsVersion } from "../../core/values/secret-masking.ts";
-import { type CountUnusualField, cleanRecordText, parseRecordList, type RecordParser } from "./records.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
+import { type CountUnusualField, cleanRecordText, parseRecordList, type RecordParser } from "./service-records.ts";
 import type { FindRecord, ListPage } from "./source.ts";
 import type { TransportReply } from "./transport.ts";
 

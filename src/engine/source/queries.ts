@@ -1,6 +1,6 @@
 import { ConfigError, Rejected } from "../../core/errors/errors.ts";
 import { describeTimeZoneProblem } from "../../core/values/time-zone.ts";
-import { formatRequestTime } from "./records.ts";
+import { formatRequestTime } from "./service-records.ts";
 import {
   type HistoryQuery,
   isRequestableTagId,

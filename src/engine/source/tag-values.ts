@@ -5,15 +5,6 @@ import { Malformed } from "../../core/errors/errors.ts";
 import type { Measurement, Tag, TagLog, TagReading, TagTotal } from "../../core/model/building.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import {
-  type CountUnusualField,
-  normalizeTime,
-  parseNumericValue,
-  parseRecordList,
-  parseTagValue,
-  quoteRawValue,
-  type RecordParser,
-} from "./records.ts";
-import {
   COLON_CODE,
   type DecodedReply,
   isDigit,
@@ -23,6 +14,15 @@ import {
   parseJson,
   QUOTE_CODE,
 } from "./reply.ts";
+import {
+  type CountUnusualField,
+  normalizeTime,
+  parseNumericValue,
+  parseRecordList,
+  parseTagValue,
+  quoteRawValue,
+  type RecordParser,
+} from "./service-records.ts";
 import type { TagReadReply, UnreadTag } from "./source.ts";
 
 /** Measurements of one tag from a history reply, with the faults that were found in them. */

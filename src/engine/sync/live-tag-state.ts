@@ -15,7 +15,7 @@ export interface SourceCounts {
   readonly tagsWithoutValue: { readonly unreadable: number; readonly unanswered: number } | null;
   /** Last successful poll since the worker's start, by job; for `live` the last reply that had a value. */
   readonly lastPolls: ReadonlyMap<string, PollTime>;
-  /** Monotonic time at which the last page of a first inventory arrived; null without a page since the start. */
+  /** Monotonic time of the most recent page of a first inventory; null without a page since the start. */
   readonly inventoryPageMs: number | null;
 }
 

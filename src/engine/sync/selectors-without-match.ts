@@ -162,7 +162,7 @@ export interface TagClass {
 
 export type TagClassComparison = ReturnType<typeof compareTagClasses>[number];
 
-/** Returns for each class the number of its tags and its mismatches, with paths relative to the class. */
+/** Returns per class its number of tags, and the options of its `select` that match nothing, e.g. an unknown site id. */
 export function compareTagClasses(classes: readonly TagClass[], building: VisibleBuilding) {
   const tagsByClass = Map.groupBy(building.tags, createClassFinder(classes));
   return classes.map((each, index) => {

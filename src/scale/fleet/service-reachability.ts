@@ -109,7 +109,7 @@ export function createServiceReachability(options: {
     const row = view.sources.find((each) => each.name === source);
     const newHolder = row === undefined ? null : findHolder(row, view);
     const reachByNewHolder = newHolder === null || newHolder.name === name ? undefined : newHolder.reach[source];
-    // Ignore the value "checked", which the new holder set before it took the source.
+    // The value "checked" is older than the handover: the new member reached the service before it took the source.
     if (typeof reachByNewHolder === "boolean") endTrialHandover(reachByNewHolder);
     else if (now() - sinceMs >= TRIAL_HANDOVER_LIMIT_MS) endTrialHandover(false);
   }

@@ -110,7 +110,7 @@ export const roleOfRequest = (context: Context): VisitorRole | null => roleByReq
 /** Path of the request that stops all tag writes, the only change that is allowed while no password is configured. */
 export const STOP_WRITES_PATH = "/api/writes/stop";
 
-/** Checks who may use the page; without a configured password, everybody may look and stop writing. */
+/** Checks who may use the page; without a configured password, everybody may view it and stop tag writes. */
 export function guardPage(options: PageGuardOptions): MiddlewareHandler {
   const checkHostName = allowKnownHosts(options.config.host);
   const checkPassword = createPasswordCheck(options);

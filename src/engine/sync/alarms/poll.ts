@@ -227,9 +227,9 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
   const { alarms } = store;
   const { signal } = listOptions;
   const isSiteVisible = (siteId: number) => scope.known()?.has(siteId) ?? false;
-  const classifyListedAlarms = (reading: ActiveAlarmList) => {
-    const records = classifyRecords(state.recordCounts, alarms, reading.listed, reading.coverage);
-    return { reading, records, absent: findAbsentAlarms(alarms, records.listed, reading.coverage, isSiteVisible) };
+  const classifyListedAlarms = (list: ActiveAlarmList) => {
+    const records = classifyRecords(state.recordCounts, alarms, list.listed, list.coverage);
+    return { reading: list, records, absent: findAbsentAlarms(alarms, records.listed, list.coverage, isSiteVisible) };
   };
   let classified = classifyListedAlarms(firstReading);
   await yieldForManyAlarms(state, firstReading.listed.length, signal);

@@ -177,7 +177,7 @@ interface UnverifiedResponseEnd {
   readonly count: number;
   readonly isLive: boolean;
   readonly counts: PointCounts;
-  readonly isInconclusive: boolean;
+  readonly isRepeatInconclusive: boolean;
 }
 
 const SAFE_POINT_COUNTS_LIFETIME_MS = DAY_MS;
@@ -234,7 +234,8 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
       if (seriesRange === undefined || points === undefined || unverifiedEnd === undefined) continue;
       if (points.sortedByTime().sliceByTime(seriesRange.fromMs, seriesRange.toMs).length > 0)
         truncatedEnds.push(unverifiedEnd);
-      else if (!isTruncationCertain) setUnverifiedEnds(key, [{ ...unverifiedEnd, isInconclusive: true }, ...laterEnds]);
+      else if (!isTruncationCertain)
+        setUnverifiedEnds(key, [{ ...unverifiedEnd, isRepeatInconclusive: true }, ...laterEnds]);
       else {
         setUnverifiedEnds(key, [
           ...subtractRanges(unverifiedEnd.range, [seriesRange]).map((range) => ({ ...unverifiedEnd, range })),
@@ -280,7 +281,7 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
       const verifiedRanges = new Map(request.rangesBySeriesKey);
       if (request.isRepeat === true && !(await checkRepeatResponse(request, pointsByTagId, pointCounts))) {
         for (const { key } of request.series)
-          if (endsBySeries.get(key)?.[0]?.isInconclusive === true) verifiedRanges.delete(key);
+          if (endsBySeries.get(key)?.[0]?.isRepeatInconclusive === true) verifiedRanges.delete(key);
         return { ...request, rangesBySeriesKey: verifiedRanges };
       }
       const suspiciousPointCounts = unverifiedPointCounts(safePointCounts, pointCounts);
@@ -296,7 +297,12 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
         const [verifiedRange] = subtractRanges(seriesRange, missingRanges);
         if (verifiedRange === undefined) verifiedRanges.delete(series.key);
         else verifiedRanges.set(series.key, verifiedRange);
-        const newUnverifiedEnd = { count: points.length, isLive, counts: suspiciousPointCounts, isInconclusive: false };
+        const newUnverifiedEnd = {
+          count: points.length,
+          isLive,
+          counts: suspiciousPointCounts,
+          isRepeatInconclusive: false,
+        };
         const newUnverifiedEnds = missingRanges.map((range) => ({ ...newUnverifiedEnd, range }));
         setUnverifiedEnds(series.key, [...(endsBySeries.get(series.key) ?? []), ...newUnverifiedEnds]);
       }
@@ -316,17 +322,17 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
       const repeatCandidates = idleSeries.flatMap((series) => {
         const [unverifiedEnd] = endsBySeries.get(series.key) ?? [];
         if (unverifiedEnd === undefined || !(isPastAllowed || unverifiedEnd.isLive)) return [];
-        const { range, isInconclusive } = unverifiedEnd;
-        return [{ series, range, isSingle: false, isInconclusive }];
+        const { range, isRepeatInconclusive } = unverifiedEnd;
+        return [{ series, range, isSingle: false, isRepeatInconclusive }];
       });
       const [firstCandidate] = repeatCandidates;
       if (firstCandidate === undefined) return null;
       const bucketMs = BUCKET_MS[firstCandidate.series.rules.resolution];
       const seriesGroup: [SeriesCandidate, ...SeriesCandidate[]] = [firstCandidate];
       let { range } = firstCandidate;
-      for (const candidate of firstCandidate.isInconclusive ? [] : repeatCandidates.slice(1)) {
+      for (const candidate of firstCandidate.isRepeatInconclusive ? [] : repeatCandidates.slice(1)) {
         if (seriesGroup.length >= TAGS_PER_REQUEST) break;
-        if (candidate.isInconclusive || !hasSameBuckets(firstCandidate, candidate)) continue;
+        if (candidate.isRepeatInconclusive || !hasSameBuckets(firstCandidate, candidate)) continue;
         const fromMs = Math.min(range.fromMs, candidate.range.fromMs);
         const toMs = Math.max(range.toMs, candidate.range.toMs);
         // Do not add series whose already verified ranges would make the response too long to be verified.

@@ -15,7 +15,7 @@ import {
 } from "/components.mjs";
 import { at, countText, shortDate, untilText, valueText } from "/formats.mjs";
 import { html, useState } from "/htm.mjs";
-import { post, usePolledData } from "/requests-to-worker.mjs";
+import { post, usePolledData } from "/status-api.mjs";
 import { Age, nowMs } from "/worker-clock.mjs";
 
 const EMPTY_ALARM_LIST = { priorities: {}, rows: [] };

@@ -13,7 +13,7 @@ import {
 } from "/components.mjs";
 import { durationText } from "/formats.mjs";
 import { html } from "/htm.mjs";
-import { usePolledData } from "/requests-to-worker.mjs";
+import { usePolledData } from "/status-api.mjs";
 import { viewAddress } from "/view-url.mjs";
 import { Age, At, CurrentTimeText, nowMs } from "/worker-clock.mjs";
 

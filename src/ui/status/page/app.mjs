@@ -2,7 +2,7 @@ import { setNeedsPassword } from "/components.mjs";
 import { agoText, at, countText, hourAndMinute, valueText } from "/formats.mjs";
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from "/htm.mjs";
 import { Overview, sitesOfSources } from "/overview.mjs";
-import { usePolledData } from "/requests-to-worker.mjs";
+import { usePolledData } from "/status-api.mjs";
 import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
 import { amendViewQuery, useViewAddress } from "/view-url.mjs";
 import { CurrentTimeText, setWorkerClock } from "/worker-clock.mjs";

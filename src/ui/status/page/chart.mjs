@@ -1,7 +1,7 @@
 import { ChoiceButtons, Panel, StaleWarning } from "/components.mjs";
 import { at, countText, hourAndMinute, intervalText, shortDate, valueText } from "/formats.mjs";
 import { html, useEffect, useMemo, useRef, useState } from "/htm.mjs";
-import { usePolledData } from "/requests-to-worker.mjs";
+import { usePolledData } from "/status-api.mjs";
 import { amendViewQuery } from "/view-url.mjs";
 import { nowMs } from "/worker-clock.mjs";
 

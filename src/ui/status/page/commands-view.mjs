@@ -1,7 +1,7 @@
 import { NotFound, Panel, StaleWarning, Table, tagAddress, ViewTitle } from "/components.mjs";
 import { valueText } from "/formats.mjs";
 import { html } from "/htm.mjs";
-import { usePolledData } from "/requests-to-worker.mjs";
+import { usePolledData } from "/status-api.mjs";
 import { At } from "/worker-clock.mjs";
 
 const COMMANDS_POLL_MS = 4000;

@@ -1,7 +1,7 @@
 import { CopyButton, NotFound, Panel, StaleWarning, Table, ViewTitle } from "/components.mjs";
 import { valueText } from "/formats.mjs";
 import { html } from "/htm.mjs";
-import { usePolledData } from "/requests-to-worker.mjs";
+import { usePolledData } from "/status-api.mjs";
 import { At } from "/worker-clock.mjs";
 
 const FLEET_POLL_MS = 2000;

@@ -11,8 +11,8 @@ import {
 } from "/components.mjs";
 import { agoText, at, countText, unreliableCountReason, valueText } from "/formats.mjs";
 import { html } from "/htm.mjs";
-import { post, usePolledData } from "/requests-to-worker.mjs";
 import { QuotaPlanPanel, SourcePanel } from "/source-panels.mjs";
+import { post, usePolledData } from "/status-api.mjs";
 import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
 import { amendViewQuery, viewAddress } from "/view-url.mjs";
 import { Age, At, CurrentTimeText, nowMs } from "/worker-clock.mjs";

@@ -13,7 +13,7 @@ import {
 } from "/components.mjs";
 import { countText, valueText } from "/formats.mjs";
 import { html, useMemo, useState } from "/htm.mjs";
-import { post, usePolledData } from "/requests-to-worker.mjs";
+import { post, usePolledData } from "/status-api.mjs";
 import { At } from "/worker-clock.mjs";
 
 const SINK_POLL_MS = 10_000;

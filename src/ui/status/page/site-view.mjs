@@ -2,7 +2,7 @@ import { ActiveAlarms, AlarmDaysPanel, BeginSilenceForm, SilencesPanel, usePolle
 import { CopyAddress, NotFound, Panel, StaleWarning, Table, unknownMark, ViewTitle } from "/components.mjs";
 import { countText, valueText } from "/formats.mjs";
 import { html } from "/htm.mjs";
-import { usePolledData } from "/requests-to-worker.mjs";
+import { usePolledData } from "/status-api.mjs";
 import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
 import { amendViewQuery, viewAddress } from "/view-url.mjs";
 

@@ -2,8 +2,8 @@ import { Chart, pointTimeText } from "/chart.mjs";
 import { CopyAddress, NotFound, Panel, StaleWarning, Table, ViewTitle } from "/components.mjs";
 import { valueText } from "/formats.mjs";
 import { html, useMemo } from "/htm.mjs";
-import { usePolledData } from "/requests-to-worker.mjs";
 import { QuotaPlanPanel, SourcePanel } from "/source-panels.mjs";
+import { usePolledData } from "/status-api.mjs";
 import { At } from "/worker-clock.mjs";
 
 const SOURCE_POLL_MS = 10_000;

@@ -4,7 +4,7 @@ import { CommandRows } from "/commands-view.mjs";
 import { CopyAddress, CopyButton, NotFound, Panel, StaleWarning, siteAddress, Table, ViewTitle } from "/components.mjs";
 import { at, intervalText, valueText } from "/formats.mjs";
 import { html, useState } from "/htm.mjs";
-import { post, usePolledData } from "/requests-to-worker.mjs";
+import { post, usePolledData } from "/status-api.mjs";
 import { valueProblem } from "/tags-panel.mjs";
 import { viewAddress } from "/view-url.mjs";
 import { Age, nowMs, TimeUntil } from "/worker-clock.mjs";

@@ -9,7 +9,7 @@ import {
 } from "/components.mjs";
 import { valueText } from "/formats.mjs";
 import { html, useEffect, useMemo, useRef, useState } from "/htm.mjs";
-import { usePolledData } from "/requests-to-worker.mjs";
+import { usePolledData } from "/status-api.mjs";
 import { Age } from "/worker-clock.mjs";
 
 const PAGE_SIZE = 100;
