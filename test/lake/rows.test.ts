@@ -281,7 +281,7 @@ test.each([
   ["gateway-online", true, true],
   ["gateway-offline", false, true],
   ["gateway-added", true, null],
-] as const)("the gateway_state row of a %s event has online %s and whole_site %s", (type, online, whole_site) => {
+] as const)("the lake row of a %s event has online %s and whole_site %s", (type, online, whole_site) => {
   expect(cellsIn("gateway_state", sampleEvent(type))[0]).toMatchObject({ online, whole_site });
 });
 

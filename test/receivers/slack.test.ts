@@ -344,7 +344,7 @@ describe("slack: changes by people in Slack", () => {
     expect(await receiver.close(linkedEnd(), reference, never())).toBe("gone");
   });
 
-  test("reports an unknown reference as gone", async () => {
+  test("treats a message that Slack does not find as deleted", async () => {
     const { server, receiver } = await startReceiver();
     for (const ref of [null, "C1", { channel: SLACK_CHANNEL }, { id: 7 }])
       expect(await receiver.update(linkedMessage(), { ref, ticket: null, link: null }, never())).toBe("gone");

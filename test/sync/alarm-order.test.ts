@@ -52,7 +52,7 @@ test("emits a short alarm once although its stated end is three hours before its
 test.each([
   ["a missing time", () => null],
   ["a time without a UTC offset", (time: string) => shiftTime(time, 0).slice(0, 19)],
-])("emits a short alarm once although its end has %s and no other alarm ends for ten days", async (_what, stated) => {
+])("emits a short alarm once if its end has %s, and no other alarm ends for ten days", async (_what, stated) => {
   openHarness({ sync: HOURLY });
   await harness.start();
   await harness.clock.advance(90 * MINUTE);

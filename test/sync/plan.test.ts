@@ -110,7 +110,7 @@ describe("the choice of tags for the next read request", () => {
     expect(groupOf([other, ...two.slice(0, 1)])).toEqual(["other"]);
   });
 
-  test("takes a tag that must be requested singly in the last slot before it is overdue, if no other tag needs the slot", () => {
+  test("requests a single tag in the last slot before it is overdue if no other tag needs that slot", () => {
     const slow = (ageMs: number) => tag("slow", ageMs, 60_000, "suspects 1");
     expect(groupOf([slow(56_000)])).toEqual([]);
     expect(groupOf([slow(58_000)])).toEqual(["slow"]);

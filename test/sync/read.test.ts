@@ -365,7 +365,7 @@ describe("a tag that makes each request with it fail", () => {
     expect((await heldValues()).has("107")).toBe(true);
   });
 
-  test("requests a tag that an older version quarantined at once", async () => {
+  test("requests at once a tag that an older version put in quarantine", async () => {
     const storedQuarantine = { until: new Date(START + 20 * 3_600_000).toISOString(), reason: "404" };
     await store.commit({ documents: [{ set: syncSet("quarantine", "trial"), put: [["107", storedQuarantine]] }] });
     const { source } = building(all(1));

@@ -108,7 +108,7 @@ describe("the comparison of read classes with the building", () => {
     ]);
   });
 
-  test("reports only the mismatch of its selection for a class that selects no tag", () => {
+  test("for a read class that selects no tag, reports only which option of its selection matches nothing", () => {
     const found = compared({ name: "all", select: {} }, { name: "cold", select: { units: ["K"] } });
     expect(found[1]).toEqual(["cold", 0, expect.stringMatching(/^No tag has the unit "K";/)]);
   });

@@ -178,7 +178,7 @@ function addAlarmToGroup(update: LedgerUpdate, alarmKey: string, behindGateway: 
   refreshIncidentGroup(ledger, groupKey, alarm.changeId, alarm.changedMs);
 }
 
-/** Applies the return of a gateway. Alarms that are still active three minutes later leave the group. */
+/** Applies the return of a gateway. Alarms still active three minutes later become incidents of their own. */
 export function applyGatewayReturn(
   update: LedgerUpdate,
   source: string,

@@ -101,7 +101,7 @@ export async function findWorkerState(file: string, environment: ProcessEnv, sig
   const folder = stateOptions.folder ?? DEFAULT_STATE_FOLDER;
   const isFleetFolder = (folder: string) =>
     stateOptions.isFleet || pointers.some(({ isFleet, stateFolder }) => isFleet && stateFolder === folder);
-  // A worker of another configuration file may use the folder of a pointer or the default folder.
+  // A worker with another configuration file may use one of these folders, so check its file too.
   const stateCandidates = [
     ...pointers.map((pointer) => ({ ...pointer, isConfigured: false })),
     ...[...new Set([resolve(folder), resolve(dirname(file), folder)])].map((stateFolder) => ({

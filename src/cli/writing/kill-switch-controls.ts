@@ -121,7 +121,7 @@ function killSwitchOfDatabase(state: Pick<Config, "state">): KillSwitchControls 
   };
 }
 
-/** Stops the fleet through a running member, which still has a database connection if the file is wrong. */
+/** Stops the writes of a fleet through a running member, which works even if the configuration file is wrong now. */
 function killSwitchOfMember({ socket, config }: RunningWorker, signal: AbortSignal): KillSwitchControls {
   return {
     async stop(by) {

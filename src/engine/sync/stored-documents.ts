@@ -256,7 +256,7 @@ export interface StoredPause {
   readonly pausedAt: string | null;
 }
 
-/** Emitted points that may still change. Keys in the set `history-told`: `<series> <number of the time range>`. */
+/** Emitted points that may still change. Stored in `history-told` by series and number of the time range. */
 export interface EmittedPoints {
   /** Times of the points, seconds since the start of the range, ascending. */
   readonly at: readonly number[];

@@ -13,7 +13,7 @@ export interface FleetTiming {
   readonly handOverMs: number;
 }
 
-/** A member stops 8 s after its last renewal: two renewals in a row may fail, and the third has 2 s. */
+/** A member stops 8 s after its last successful renewal: two attempts may fail, and the third has 2 s left. */
 export const FLEET_LEASE_TIMING: FleetTiming = { ttlMs: 9_000, renewMs: 3_000, marginMs: 1_000, handOverMs: 5_000 };
 
 /** Throws `Retryable` after `limitMs` milliseconds. The statement in `work` may still take effect later. */

@@ -47,7 +47,7 @@ export function startupEvent(storedAlarm: StoredAlarm, startedAt: string, contex
   return raisedEvent(storedAlarm, true, context, ["announced", startedAt]);
 }
 
-/** Continues an episode that is active (again). Emits no event if the token merely sees the alarm's site again. */
+/** Continues an episode that is active (again). Emits no event if only the alarm's site is visible to the token again. */
 export function continueEpisode(storedBefore: StoredAlarm, alarm: Alarm, context: EventContext): AlarmChange {
   const pastEpisodes = storedBefore.former && { former: storedBefore.former };
   if (storedBefore.untold === true) {
