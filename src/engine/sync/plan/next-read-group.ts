@@ -68,7 +68,7 @@ type TagRows = Uint32Array;
 const PLANNED_REQUEST_SLOTS = 1_300;
 /** Share of future slots that a plan uses, because tags that are read early are due early again. */
 const USABLE_SLOT_SHARE = 0.975;
-/** Of the next n slots, a plan uses min(n, 0.975 × n + 0.25): all of the next 10, but 19.75 of the next 20. */
+/** A plan uses min(n, 0.975 × n + 0.25) of the next n slots: all of the next 10, but 19.75 of the next 20. */
 const NEAR_SLOT_TOLERANCE = 0.25;
 const STARVING_RELATIVE_AGE = 2;
 const MIN_EARLY_READ_AGE = 0.5;
