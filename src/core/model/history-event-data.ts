@@ -11,7 +11,7 @@ export interface TagHistoryFact extends BucketGrid {
   readonly tag: Tag;
   /** Buckets in ascending order of time, each bucket once. */
   readonly points: readonly Measurement[];
-  /** `live`: buckets fetched soon after their end. `backfill`: buckets from before Plenum first saw the tag. */
+  /** `live`: buckets fetched soon after their end. `backfill`: buckets that ended before Plenum first saw the tag. */
   readonly origin: "live" | "backfill";
   /** True when these buckets were delivered before with other values (late data at the source). */
   readonly revised: boolean;
