@@ -342,15 +342,15 @@ function retentionBounds(state: Config["state"]): Omit<RetentionBounds, "wanted"
 }
 
 function createReconfigurableSource(name: string, sync: BuiltSourceSync, config: Config): ReconfigurableWorkerPart {
-  let sourceSettingsInForce = { entry: config.sources[name], state: config.state };
+  let sourceSettingsInForce = { sourceConfig: config.sources[name], state: config.state };
   return {
     name: `source ${name}`,
     prepare: async ({ sources, state }) => ({
       async applyChange() {
-        const nextSettings = { entry: sources[name], state };
-        if (nextSettings.entry === undefined || isDeepStrictEqual(nextSettings, sourceSettingsInForce)) return;
+        const nextSettings = { sourceConfig: sources[name], state };
+        if (nextSettings.sourceConfig === undefined || isDeepStrictEqual(nextSettings, sourceSettingsInForce)) return;
         sourceSettingsInForce = nextSettings;
-        await sync.applyConfig(nextSettings.entry, state);
+        await sync.applyConfig(nextSettings.sourceConfig, state);
       },
     }),
   };

@@ -132,10 +132,10 @@ export async function buildSourceSync(
     activity: sourceActivity,
     refreshGauges: () => liveReads.updateFreshnessMetrics(),
     /** Applies a changed configuration, except for options of the connection to the service. */
-    async applyConfig(newEntry: SourceConfigEntry, state: StateConfig): Promise<void> {
+    async applyConfig(newSourceConfig: SourceConfigEntry, state: StateConfig): Promise<void> {
       const previousConfig = sourceConfig;
       const { valuesMax } = settings;
-      sourceConfig = newEntry;
+      sourceConfig = newSourceConfig;
       settings = buildPlanSettings(name, sourceConfig, state);
       const { requests_per_minute: perMinute, polite, reserve_for_writes: reserve } = sourceConfig.quota;
       if (!isDeepStrictEqual(previousConfig.quota, sourceConfig.quota))

@@ -34,7 +34,7 @@ export function createStatusPageSettings(config: Config, credentials: PageCreden
 }
 
 export function toPageConfig({ sources, sinks }: Pick<Config, "sources" | "sinks">) {
-  const enabledSinks = Object.entries(sinks).filter(([, sourceConfig]) => sourceConfig.enabled);
+  const enabledSinks = Object.entries(sinks).filter(([, sinkConfig]) => sinkConfig.enabled);
   return {
     sources: Object.entries(sources).map(([name, sourceConfig]) => ({
       name,
@@ -42,7 +42,7 @@ export function toPageConfig({ sources, sinks }: Pick<Config, "sources" | "sinks
       dueTimes: listPollDueTimes(sourceConfig),
     })),
     sinks: enabledSinks.map(([name]) => name),
-    filterBySink: lagFiltersBySink(enabledSinks.map(([name, sourceConfig]) => [name, sourceConfig.filter])),
+    filterBySink: lagFiltersBySink(enabledSinks.map(([name, sinkConfig]) => [name, sinkConfig.filter])),
   };
 }
 

@@ -92,8 +92,8 @@ export function createSimulatedDevices(world: SimulatedSites, options: Simulator
       visitRecordedTagSamples(tag, fromMs, toMs, visit);
       return;
     }
-    const isTagOverrideInRange = ({ atMs, fixedValue: held }: TagValueOverride) =>
-      held !== null && atMs >= fromMs && atMs < toMs;
+    const isTagOverrideInRange = ({ atMs, fixedValue }: TagValueOverride) =>
+      fixedValue !== null && atMs >= fromMs && atMs < toMs;
     const tagWriteTimes = (tagOverrides ?? []).filter(isTagOverrideInRange).map(({ atMs }) => atMs);
     visitRecordedTagSamples(tag, fromMs, toMs, (atMs) => {
       for (let [writtenMs] = tagWriteTimes; writtenMs !== undefined && writtenMs <= atMs; [writtenMs] = tagWriteTimes) {

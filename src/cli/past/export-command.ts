@@ -108,8 +108,15 @@ function buildExportRequest(
   if (firstIntervalStart >= end)
     throw new InvalidArgumentError(`No interval of ${resolution} has closed since --from; the first will by itself.`);
   const select = buildTagSelection(tagIds, options);
-  const order = { from: firstIntervalStart, to: end, resolution, select, askedAt: isoUtc(nowMs), doneAt: null };
-  return { backfillRequest: order, requestText: JSON.stringify([source, from.text, to.text, resolution, select]) };
+  const backfillRequest = {
+    from: firstIntervalStart,
+    to: end,
+    resolution,
+    select,
+    askedAt: isoUtc(nowMs),
+    doneAt: null,
+  };
+  return { backfillRequest, requestText: JSON.stringify([source, from.text, to.text, resolution, select]) };
 }
 
 async function refuseSharedQuota({ folder, postgres }: Config["state"], signal: AbortSignal): Promise<void> {

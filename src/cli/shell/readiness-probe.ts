@@ -35,7 +35,7 @@ function probedConfigFile(args: readonly string[], environment: ProcessEnv): str
 export function listSubfolders(folder: string): readonly string[] {
   try {
     const folderEntries = readdirSync(folder, { withFileTypes: true });
-    return folderEntries.filter((sourceConfig) => sourceConfig.isDirectory()).map(({ name }) => join(folder, name));
+    return folderEntries.filter((entry) => entry.isDirectory()).map(({ name }) => join(folder, name));
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
     throw error;

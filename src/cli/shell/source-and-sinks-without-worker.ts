@@ -52,9 +52,9 @@ const EMPTY_STATE_STORE = {
   },
 };
 
-export async function createStandaloneSink(name: string, sourceConfig: SinkConfigEntry): Promise<Sink | undefined> {
-  const connector = findSinkConnector(sourceConfig);
-  return getConnector(connector).sink?.(sourceConfig[connector], {
+export async function createStandaloneSink(name: string, sinkConfig: SinkConfigEntry): Promise<Sink | undefined> {
+  const connector = findSinkConnector(sinkConfig);
+  return getConnector(connector).sink?.(sinkConfig[connector], {
     name,
     log: createLog({ level: "silent" }),
     clock: systemClock,

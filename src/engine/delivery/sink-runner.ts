@@ -13,7 +13,7 @@ export interface ConfiguredSink {
   readonly delivery: DeliveryConfig;
   readonly options?: unknown;
   /** True if both sinks write to the same destination, so that one must end before the other begins. */
-  conflictsWith?(configuredSink: ConfiguredSink): boolean;
+  conflictsWith?(otherSink: ConfiguredSink): boolean;
 }
 
 export type SinkRunner = ReturnType<typeof createSinkRunner>;

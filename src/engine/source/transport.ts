@@ -210,13 +210,9 @@ function createReplyReceiver(maxBytes: number, checkBeforeSend: (() => void) | u
 function rejectCompressedBody(headers: TransportReply["headers"]): void {
   const bodyEncoding = headers["content-encoding"];
   if (bodyEncoding === undefined || /^\s*(identity)?\s*$/i.test(bodyEncoding)) return;
-  throw new Malformed(
-    `The response is compressed (${bodyEncoding.slice(0, 40)}), which the request does not accept.`,
-    "",
-    {
-      hint: "Let the proxy in between pass the header Accept-Encoding: identity unchanged.",
-    },
-  );
+  const message = `The response is compressed (${bodyEncoding.slice(0, 40)}), which the request does not accept.`;
+  const hint = "Let the proxy in between pass the header Accept-Encoding: identity unchanged.";
+  throw new Malformed(message, "", { hint });
 }
 
 function joinHttpHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): TransportReply["headers"] {

@@ -126,8 +126,10 @@ export function createJobScheduler(options: JobSchedulerOptions) {
       abortRunsController.signal.throwIfAborted();
       log.error({ job: job.name, err: error }, "the state of a job could not be recorded");
     }
-    if (state.refusalsInRow > 0 && !lacksTokenAbility(state.job)) {
-      retryMs = unexplainedRefusalRetryMs(state.refusalsInRow);
+    // Check the permission only now, because recording a failure may request `GET me`.
+    const unexplainedRetryMs = retryMsIfUnexplained(state.job, state.refusalsInRow);
+    if (unexplainedRetryMs !== null) {
+      retryMs = unexplainedRetryMs;
       state.notBeforeMs = clock.monotonic() + retryMs;
     }
     if (retryMs !== null && !outage.isOn()) runInParallel(runJobLater(state, retryMs));
@@ -174,6 +176,10 @@ export function createJobScheduler(options: JobSchedulerOptions) {
   }
 
   const lacksTokenAbility = ({ ability }: JobNameAndAbility) => ability !== undefined && !scope.hasAbility(ability);
+
+  /** Returns the pause after a refusal although the token has the permission; null if there is no such refusal. */
+  const retryMsIfUnexplained = (job: JobNameAndAbility, refusalsInRow: number): number | null =>
+    refusalsInRow > 0 && !lacksTokenAbility(job) ? unexplainedRefusalRetryMs(refusalsInRow) : null;
 
   function describeJobProblem(job: JobNameAndAbility, failure: Failure): string {
     const isForbidden = failure instanceof ConfigError && failure.reason === "forbidden";
@@ -230,14 +236,11 @@ export function createJobScheduler(options: JobSchedulerOptions) {
         } catch (error) {
           abortRunsController.signal.throwIfAborted();
           const failure = asFailure(error);
-          const isRefused = failure instanceof ConfigError;
           failureCount += 1;
-          refusalCount = isRefused ? refusalCount + 1 : 0;
+          refusalCount = failure instanceof ConfigError ? refusalCount + 1 : 0;
           metrics.polls.inc({ ...jobMetricLabels, outcome: "failed" });
           if (await recordInOrder(() => recordJobFailure(loopJob, failure, failureCount))) return 0;
-          return isRefused && !lacksTokenAbility(loopJob)
-            ? unexplainedRefusalRetryMs(refusalCount)
-            : continuousRetryMs(failure, failureCount, random);
+          return retryMsIfUnexplained(loopJob, refusalCount) ?? continuousRetryMs(failure, failureCount, random);
         } finally {
           stopAtOutageController.abort(new OrderlyStop());
           await outageWatch;

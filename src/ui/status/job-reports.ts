@@ -91,18 +91,19 @@ function laterIsoTime(a: string | null, b: string | null): string | null {
 /**
  * Reliability of a count, such as the number of tags in the service's list. An unknown count is never displayed as 0.
  *
- * | state   | meaning                                                              |
- * | ------- | -------------------------------------------------------------------- |
- * | `whole` | the list was read recently                                           |
- * | `part`  | the last reading was incomplete; there may be more than `storedCount`       |
- * | `old`   | the list cannot be read, or was not read for too long; see `storedCount`    |
- * | `never` | the list was not read yet                                            |
- * | `off`   | the configuration does not poll the list                             |
+ * | state   | meaning                                                               |
+ * | ------- | --------------------------------------------------------------------- |
+ * | `whole` | the list was read recently                                            |
+ * | `part`  | the last reading was incomplete; there may be more than `storedCount` |
+ * | `old`   | the list cannot be read, or was not read for too long                 |
+ * | `never` | the list was not read yet                                             |
+ * | `off`   | the configuration does not poll the list                              |
  */
 export interface CountReliability {
   readonly state: "whole" | "part" | "old" | "never" | "off";
   /** UTC time of the last successful reading of the list. */
   readonly at: string | null;
+  /** Number of stored objects of the list. */
   readonly storedCount: number;
 }
 

@@ -75,7 +75,7 @@ export function joinSearchResults(
     found: finishedSearches.flatMap(({ found }) => found),
     searched: ids.intersection(new Set(finishedSearches.flatMap(({ searched }) => [...searched]))),
     failures: new Map(finishedSearches.flatMap(({ failures }) => [...failures])),
-    postponed: ids.difference(new Set(finishedSearches.flatMap(({ finishedIds: answered }) => [...answered]))),
+    postponed: ids.difference(new Set(finishedSearches.flatMap(({ finishedIds }) => [...finishedIds]))),
   };
 }
 

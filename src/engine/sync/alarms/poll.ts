@@ -102,15 +102,15 @@ async function pollAlarms(state: PollState, readsTwice: boolean, signal: AbortSi
   await yieldForManyAlarms(state, firstList.listed.length, signal);
   if (readsTwice && firstList.reasons.length > 0) return incompleteJobOutcome(firstList.reasons.join(" "));
   const verifiedAbsences = await verifyAlarmAbsences(state, firstList, listReadOptions);
-  const { reading, sorted, endCheck } = verifiedAbsences;
+  const { list, sorted, endCheck } = verifiedAbsences;
   await recheckGatewaysOfNewAlarms(state, sorted.listed, signal);
   const diffGenerator = diffAlarms(store.alarms, verifiedAbsences.observation, alarmDiffOptions(state));
   const fullAlarmDiff = await runInSlices(diffGenerator, ALARMS_PER_COMMIT, clock, signal);
   const confirmedMassEnds = await confirmMassAlarmEnds(state, findMassAlarmEnds(oldAlarms, fullAlarmDiff), signal);
-  const massChanges = massGuard.withholdMassChanges(oldAlarms, fullAlarmDiff, reading.coverage, confirmedMassEnds);
+  const massChanges = massGuard.withholdMassChanges(oldAlarms, fullAlarmDiff, list.coverage, confirmedMassEnds);
   const { diff } = massChanges;
-  const siteIds = new Set([...(scope.known() ?? []), ...reading.listed.map((alarm) => alarm.site.id)]);
-  const completeSites = [...siteIds].filter((siteId) => reading.coverage(siteId) === "complete");
+  const siteIds = new Set([...(scope.known() ?? []), ...list.listed.map((alarm) => alarm.site.id)]);
+  const completeSites = [...siteIds].filter((siteId) => list.coverage(siteId) === "complete");
   // Alarms that began after this time by the service's clock are new, not initial.
   const sitesFollowedSince = isoUtc(listRequestedAtMs - (source.clockSkewMs() ?? 0));
   const alarmRetention = { nowMs: clock.now(), overlapMs: config.alarms.resolved_overlap };
@@ -124,12 +124,12 @@ async function pollAlarms(state: PollState, readsTwice: boolean, signal: AbortSi
   state.recordCounts = sorted.newCounts;
   for (const siteId of completeSites) state.listedSiteIds.add(siteId);
   const pollRemarks = [
-    ...reading.remarks,
+    ...list.remarks,
     ...massChanges.remarks,
-    ...state.reportUnverifiedRecords(sorted, endCheck, reading.unreadable),
+    ...state.reportUnverifiedRecords(sorted, endCheck, list.unreadable),
     ...describeLatePolls(state),
   ];
-  return buildJobOutcome(new Map([...verifiedAbsences.failures, ...reading.failures]), reading.reasons, pollRemarks);
+  return buildJobOutcome(new Map([...verifiedAbsences.failures, ...list.failures]), list.reasons, pollRemarks);
 }
 
 async function refreshOldTokenScope(state: PollState, signal: AbortSignal) {
@@ -188,14 +188,14 @@ function createAlarmPageEmitter(state: PollState, isAfterOutage: boolean, signal
     await recheckGatewaysOfNewAlarms(state, undisputedRecords, signal);
     const listedAlarmIds = new Set(undisputedRecords.map(({ id }) => id));
     const storedAlarmsById = new Map([...alarms].filter(([id]) => listedAlarmIds.has(id)));
-    const reading: SeenAlarms = {
+    const seenAlarms: SeenAlarms = {
       listed: undisputedRecords,
       coverage: () => "moving",
       foundRecords: [],
       searchedIds: new Set(),
       scope: null,
     };
-    const diffGenerator = diffAlarms(storedAlarmsById, reading, alarmDiffOptions(state));
+    const diffGenerator = diffAlarms(storedAlarmsById, seenAlarms, alarmDiffOptions(state));
     try {
       const alarmDiff = await runInSlices(diffGenerator, ALARMS_PER_COMMIT, context.clock, signal);
       await commitAlarmDiff(state, alarmDiff, [], false, signal);
@@ -229,7 +229,7 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
   const isSiteVisible = (siteId: number) => scope.known()?.has(siteId) ?? false;
   const classifyListedAlarms = (list: ActiveAlarmList) => {
     const records = classifyRecords(state.recordCounts, alarms, list.listed, list.coverage);
-    return { reading: list, records, absent: findAbsentAlarms(alarms, records.listed, list.coverage, isSiteVisible) };
+    return { list, records, absent: findAbsentAlarms(alarms, records.listed, list.coverage, isSiteVisible) };
   };
   let classified = classifyListedAlarms(firstReading);
   await yieldForManyAlarms(state, firstReading.listed.length, signal);
@@ -248,9 +248,9 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
   // Read the list again only if the search does not explain an absence: of a searched alarm, or in a mass change.
   const massDrops = classified.absent.filter(({ alarm }) => massGuard.isAbsencePending(alarm.site.id));
   const unexplained = [...alarmsToSearch, ...massDrops].filter(({ alarm }) => !alarmSearch.postponed.has(alarm.id));
-  if (!classified.reading.isConfirmed && !unexplained.every(isAbsenceExplained))
+  if (!classified.list.isConfirmed && !unexplained.every(isAbsenceExplained))
     classified = classifyListedAlarms(await readListAgain(state, firstReading, listOptions));
-  const { reading, records, absent } = classified;
+  const { list, records, absent } = classified;
   const endCheckLimits = { always: vanishAfter, nowMs: clock.now() };
   const checkContestedEnds = () =>
     checkAlarmEnds(alarms, records.outdatedRecords, state.endCheck, endCheckLimits, source, signal);
@@ -266,14 +266,14 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
     notFound.length > 0 ||
     // A listed alarm proves that the token sees the alarm's site, even if the stored scope lacks the site.
     alarmsOfHiddenSites.some(({ alarm }) => !listedAlarmIds.has(alarm.id)) ||
-    followedAlarms.some(({ alarm }) => isSiteRefusal(reading.failures.get(alarm.site.id)));
+    followedAlarms.some(({ alarm }) => isSiteRefusal(list.failures.get(alarm.site.id)));
   const refreshedTokenScope = needsScope ? await finishInTime(state, "scope", () => scope.tryRefresh(signal)) : null;
   // The next poll uses a token scope that arrives late: search these alarms again then, not up to 16 polls later.
   const awaitingScope = state.unfinishedWork.has("scope") ? notFound : [];
   const postponed = alarmSearch.postponed.union(new Set(awaitingScope.map(({ alarm }) => alarm.id)));
   const unclearRecords = alarmSearch.found.filter((record) => record.status === "active" && contradictsItself(record));
   // An alarm absent from pages that were read only once may still be active.
-  const unconfirmedAlarms = reading.isConfirmed ? [] : absent.filter((stored) => !isAbsenceExplained(stored));
+  const unconfirmedAlarms = list.isConfirmed ? [] : absent.filter((stored) => !isAbsenceExplained(stored));
   const observation: SeenAlarms = {
     listed: records.listed,
     acceptedOutdatedIds: records.acceptedOutdatedIds.difference(endCheck.staleRecordIds).union(endCheck.revokedEndIds),
@@ -284,13 +284,13 @@ async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmLi
       ...postponed,
       ...unconfirmedAlarms.map(({ alarm }) => alarm.id),
     ]),
-    coverage: reading.coverage,
+    coverage: list.coverage,
     foundRecords: alarmSearch.found.filter((record) => !unclearRecords.includes(record)),
     searchedIds: alarmSearch.searched,
     scope: refreshedTokenScope,
   };
   const failures: ReadonlyMap<number, Failure> = new Map([...endCheck.failures, ...alarmSearch.failures]);
-  return { reading, sorted: records, absent, endCheck, observation, failures, postponed };
+  return { list, sorted: records, absent, endCheck, observation, failures, postponed };
 }
 
 async function searchAbsentAlarms(
@@ -309,9 +309,9 @@ async function searchAbsentAlarms(
     finishInTime(state, name, () => searchMissingAlarms(absent, searchSettings), endMs);
   const hasUnfinishedSearch = state.unfinishedWork.has(name);
   const firstSearch = await search(visibleAlarms);
-  const unansweredAlarms = visibleAlarms.filter(({ alarm }) => firstSearch?.finishedIds.has(alarm.id) === false);
-  if (!hasUnfinishedSearch || unansweredAlarms.length === 0) return joinSearchResults([firstSearch], visibleAlarms);
-  return joinSearchResults([firstSearch, await search(unansweredAlarms)], visibleAlarms);
+  const unfinishedAlarms = visibleAlarms.filter(({ alarm }) => firstSearch?.finishedIds.has(alarm.id) === false);
+  if (!hasUnfinishedSearch || unfinishedAlarms.length === 0) return joinSearchResults([firstSearch], visibleAlarms);
+  return joinSearchResults([firstSearch, await search(unfinishedAlarms)], visibleAlarms);
 }
 
 async function confirmMassAlarmEnds(state: PollState, endedIds: ReadonlySet<string>, signal: AbortSignal) {

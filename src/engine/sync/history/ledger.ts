@@ -137,7 +137,7 @@ export function settleNewRange(
   range: TimeRange,
   emitted: EmittedValuesByTime,
   nowMs: number,
-  learnRanges: (fetchedRanges: readonly LedgerRange[]) => readonly LedgerRange[] = (answeredRanges) => answeredRanges,
+  learnRanges: (fetchedRanges: readonly LedgerRange[]) => readonly LedgerRange[] = (fetchedRanges) => fetchedRanges,
 ): SettledHistoryPoints {
   const { fromMs } = range;
   const newPoints = new TagPoints();
@@ -210,8 +210,8 @@ export function addLedgerRanges(ledgerBefore: StoredLedger, learnedRanges: reado
     spans: mergeIntoLedgerRanges(ledgerBefore.spans, learnedRanges, ledgerBefore.resolution),
   };
   const watermarkMs = parseTime(ledger.watermark);
-  const answeredRanges = fetchedOrUnreadableRanges(ledger.spans);
-  const rangeAtWatermark = answeredRanges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs > watermarkMs);
+  const settledRanges = fetchedOrUnreadableRanges(ledger.spans);
+  const rangeAtWatermark = settledRanges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs > watermarkMs);
   return rangeAtWatermark === undefined ? ledger : { ...ledger, watermark: isoUtc(rangeAtWatermark.toMs) };
 }
 
