@@ -17,7 +17,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import { BUNDLE, BUNDLED_MAIN } from "../tools/bundle.ts";
 import { describeUnsupportedHost, parseHostVersions, REQUIREMENTS } from "../tools/host.cjs";
 import { findNode, nodePackageName } from "../tools/pinned-node.cjs";
@@ -298,15 +298,14 @@ describe("the first command after an installation", () => {
         said[name] += data.toString();
       });
     const ended = once(child, "close").then(([status]) => status as number);
-    return { said, ended, says: (text: string) => vi.waitFor(() => expect(said.stderr).toContain(text), SOON) };
+    return { said, ended, says: (text: string) => expect.poll(() => said.stderr).toContain(text) };
   }
-  const SOON = { timeout: 30_000 };
   const WAITS = "Another command is installing Plenum's packages; waiting until it has finished …\n";
 
   test("installs once if two start together: the second waits for the first", async () => {
     const cwd = folder();
     const first = startsIn(cwd);
-    await vi.waitFor(() => expect(readdirSync(cwd)).toContain("npm-began"), SOON);
+    await expect.poll(() => readdirSync(cwd)).toContain("npm-began");
     const second = startsIn(cwd);
     await second.says(WAITS);
     writeFileSync(join(cwd, "go-on"), "");

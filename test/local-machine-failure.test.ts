@@ -146,4 +146,4 @@ test("after ten minutes in which the machine allowed no new connection, a worker
   const report = await fetch(`${virtual.worker.statusUrl()}/api/status`);
   const { sources } = (await report.json()) as { readonly sources: readonly { readonly setAside: unknown[] }[] };
   expect(sources.flatMap(({ setAside }) => setAside)).toEqual([]);
-}, 120_000);
+});

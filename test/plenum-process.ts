@@ -3,11 +3,14 @@ import { join } from "node:path";
 
 const ROOT = join(import.meta.dirname, "..");
 
+/** Long, because it only ends a test that hangs. */
+const OUTPUT_TIMEOUT_MS = 180_000;
+
 export interface Running {
   readonly pid: number;
   output(): string;
   /** Resolves when the output contains the text; rejects if the process ends first. */
-  waitForOutput(text: string | RegExp, withinMs?: number): Promise<void>;
+  waitForOutput(text: string | RegExp): Promise<void>;
   end(signal: "SIGTERM" | "SIGKILL" | "SIGINT"): Promise<number | null>;
 }
 
@@ -39,7 +42,7 @@ export function runProgram(command: string, args: readonly string[], options: Ru
   return {
     pid: child.pid ?? 0,
     output: () => text,
-    waitForOutput(wanted, withinMs = 30_000) {
+    waitForOutput(wanted) {
       return new Promise((resolve, reject) => {
         const fits = () => (typeof wanted === "string" ? text.includes(wanted) : wanted.test(text));
         const done = (error?: Error) => {
@@ -51,7 +54,7 @@ export function runProgram(command: string, args: readonly string[], options: Ru
         const look = () => {
           if (fits()) done();
         };
-        const timer = setTimeout(() => done(new Error(`It did not say ${wanted}, but:\n${text}`)), withinMs);
+        const timer = setTimeout(() => done(new Error(`It did not say ${wanted}, but:\n${text}`)), OUTPUT_TIMEOUT_MS);
         listeners.add(look);
         void ended.then(() => done(fits() ? undefined : new Error(`It ended without saying ${wanted}:\n${text}`)));
         look();

@@ -328,7 +328,7 @@ test("the worker uses the configured proxy and ignores proxies of the environmen
   const authorities = new Set(proxy.requests.map(({ authority }) => authority));
   expect(authorities).toEqual(new Set([new URL(service.url).host, new URL(far.url).host]));
   expect(far.connections).toBe(proxy.requests.filter(({ authority }) => far.url.endsWith(authority)).length);
-}, 90_000);
+});
 
 async function secure(tls = pairOf(good)): Promise<StubServer> {
   return stopAfterTest(await startStub({ tls }));

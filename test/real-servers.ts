@@ -30,6 +30,9 @@ export interface RealServer {
   stop(): Promise<void>;
 }
 
+/** Long, because it only ends a start that hangs. */
+const START_TIMEOUT_MS = 120_000;
+
 export type Program =
   | "mosquitto"
   | "promtool"
@@ -219,7 +222,7 @@ export async function startKafka(options: {
   const tool = ["-cp", classPath, "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qk"];
   execFileSync(java, [...tool, "-c", properties, ...(options.format ?? [])], { stdio: "ignore" });
   const run = ["-Xmx384m", "-cp", classPath, "kafka.Kafka", properties];
-  return started("java", run, port, folder, `127.0.0.1:${port}`, { withinMs: 120_000 });
+  return started("java", run, port, folder, `127.0.0.1:${port}`);
 }
 
 function isStopped(pid: number): boolean {
@@ -414,7 +417,6 @@ function exitsWell(program: string, options: readonly string[]): boolean {
 interface Start {
   readonly as?: readonly string[];
   readonly isReady?: () => boolean;
-  readonly withinMs?: number;
   readonly clock?: WallClock;
 }
 
@@ -424,7 +426,7 @@ async function started(
   port: number,
   folder: string,
   url: string,
-  { as = [], isReady = () => true, withinMs = 60_000, clock }: Start = {},
+  { as = [], isReady = () => true, clock }: Start = {},
 ): Promise<RealServer> {
   const path = programPath(program);
   if (path === null) throw new Error(`${program} is not installed.`);
@@ -439,7 +441,7 @@ async function started(
     });
     const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));
     try {
-      await portOpen(port, child, withinMs, isReady);
+      await portOpen(port, child, isReady);
     } catch (error) {
       child.kill("SIGKILL");
       throw new Error(`${program} did not start: ${complaint}`, { cause: error });
@@ -475,19 +477,14 @@ async function started(
   };
 }
 
-export async function portOpen(
-  port: number,
-  child: ChildProcess | null,
-  withinMs: number,
-  isReady = () => true,
-): Promise<void> {
-  const until = performance.now() + withinMs;
+export async function portOpen(port: number, child: ChildProcess | null, isReady = () => true): Promise<void> {
+  const until = performance.now() + START_TIMEOUT_MS;
   while (performance.now() < until) {
     if (child !== null && child.exitCode !== null) throw new Error(`ended with code ${child.exitCode}`);
     if ((await accepts(port)) && isReady()) return;
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
-  throw new Error(`port ${port} did not open within ${withinMs} ms`);
+  throw new Error(`port ${port} did not open`);
 }
 
 function accepts(port: number): Promise<boolean> {

@@ -36,7 +36,7 @@ beforeAll(async () => {
   made = await release({ root: ROOT, target: dist, commit: COMMIT, seconds: SECONDS });
   execFileSync("tar", ["-xzf", join(dist, archive()), "-C", folder]);
   program = join(folder, `plenum-${version}`);
-}, 120_000);
+});
 
 afterAll(() => {
   rmSync(join(dist, ".."), { recursive: true, force: true });

@@ -164,7 +164,7 @@ export async function startWorker(
     NODE_OPTIONS: `--import ${new URL("loop-stops.ts", import.meta.url).href}`,
   };
   const worker = trackProgram(runPlenum(["run", "--config", "plenum.yaml", ...args], { cwd: folder, environment }));
-  await worker.waitForOutput("is running", 120_000);
+  await worker.waitForOutput("is running");
   return {
     running: worker,
     pid: worker.pid,

@@ -242,5 +242,4 @@ test.skipIf(absent("mosquitto"))(
       expect.stringMatching(/^main: commands +ok /),
     ]);
   },
-  120_000,
 );

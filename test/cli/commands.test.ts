@@ -118,5 +118,5 @@ describe("commands with a running worker", () => {
     expect(stdout).toBe("");
     expect(`${stdout}${stderr}`).not.toContain("simulator-token");
     expect((await cli.plenum("status", "--probe")).code).toBe(1);
-  }, 120_000);
+  });
 });

@@ -113,9 +113,9 @@ test("no command prints control characters from the service, as text or JSON, wi
     const { counts } = (await cli.json<StatusReport>("status")).sources[0] ?? {};
     return counts?.tags === 8 && counts.alarms === 1 && counts.values > 0;
   };
-  await expect.poll(isComplete, { timeout: 30_000 }).toBe(true);
+  await expect.poll(isComplete).toBe(true);
   const letters = async () => (await cli.plenum("outbox", "dead")).stdout;
-  await expect.poll(letters, { timeout: 30_000 }).toContain("lake");
+  await expect.poll(letters).toContain("lake");
   await tryAll(cli, [...FROM_STATE.filter(([line]) => line !== "writes restores"), ...FROM_SERVICE], alarm);
   worker.signal("SIGTERM");
   const log = (await worker.ended).stderr;
@@ -131,7 +131,7 @@ test("no command prints control characters from the service, as text or JSON, wi
     FROM_SERVICE.filter(([line]) => !line.startsWith("write")),
     alarm,
   );
-}, 300_000);
+});
 
 test("the terminal removes control characters from echoed arguments and from texts of the configuration", async () => {
   const cli = openHarness("http://127.0.0.1:9");

@@ -16,7 +16,7 @@ test("commands find the running demo with --demo or without a configuration", as
   const demoFile = cli.path(`plenum/${name}`);
   expect(statSync(demoFile).mode & 0o777).toBe(0o600);
   const tags = () => cli.plenum("tags", "--demo", "--json");
-  await expect.poll(async () => JSON.parse((await tags()).stdout || "[]").length, { timeout: 60_000 }).toBe(186);
+  await expect.poll(async () => JSON.parse((await tags()).stdout || "[]").length).toBe(186);
   expect((await cli.plenum("check", "--demo")).code).toBe(0);
   const [, host, port, topic = ""] = / mosquitto_pub -h (\S+) -p (\d+) -q 1 -t (\S+) -m 75\n/.exec(demoOutput) ?? [];
   const client = await connectAsync(`mqtt://${host}:${port}`);
@@ -25,7 +25,7 @@ test("commands find the running demo with --demo or without a configuration", as
   client.on("message", (_, payload) => outcomes.push(JSON.parse(payload.toString()).outcome));
   await client.subscribeAsync("plenum/demo/+/tag/10169/result");
   await client.publishAsync(topic, "75", { qos: 1 });
-  await expect.poll(() => outcomes, { timeout: 60_000 }).toEqual(["confirmed"]);
+  await expect.poll(() => outcomes).toEqual(["confirmed"]);
   const status = await cli.plenum("status", "--demo");
   expect([status.code, status.stderr]).toEqual([0, ""]);
   expect((await cli.plenum("run", "--demo")).stderr).toContain("plenum run takes no --demo.");
@@ -45,7 +45,7 @@ test("commands find the running demo with --demo or without a configuration", as
   mkdirSync(cli.path("plenum"), { mode: 0o700 });
   writeFileSync(demoFile, demoFileText);
   expect((await cli.plenum("status", "--demo")).code).toBe(75);
-}, 180_000);
+});
 
 test("plenum demo rejects an unusable folder and names the option --folder", async () => {
   const cli = openHarness("http://127.0.0.1:9");

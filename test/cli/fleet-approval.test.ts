@@ -80,5 +80,5 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
     await expect.poll(() => write(here, "east", 500), LONG).toBe("unapproved");
     for (const { simulator } of harness.services.values())
       expect(simulator.truth.writes().map(({ value }) => value)).not.toContain(500);
-  }, 240_000);
+  });
 });

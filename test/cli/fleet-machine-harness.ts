@@ -40,7 +40,7 @@ export function createMachine(harness: Harness, configuration: Readonly<Record<s
   configure("plenum.yaml", {});
   return {
     ...{ member, folder, running, run, one: runLine, configure },
-    start: () => running(`run --member ${member}`).waitForOutput("Plenum is running", 60_000),
+    start: () => running(`run --member ${member}`).waitForOutput("Plenum is running"),
     stop: () => Promise.all(startedProcesses.map((each) => each.end("SIGKILL"))),
   };
 }

@@ -201,7 +201,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       // The first alarm may be raised before the command has read the log.
       for (const n of [1, 2]) {
         const id = simulator.control.raiseAlarm({ siteId });
-        await follower.waitForOutput(new RegExp(`"subject":"[^"]*alarm/${id}"`), 60_000);
+        await follower.waitForOutput(new RegExp(`"subject":"[^"]*alarm/${id}"`));
         expect(follower.output().trimEnd().split("\n")).toHaveLength(n);
       }
       expect(await follower.end("SIGINT")).toBe(0);
@@ -375,11 +375,11 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     for (const brokenText of ["", `state: { folder: state, postgres: { url: "\${NO_SUCH_ADDRESS}" } }\n`]) {
       writeFileSync(file, brokenText);
       await expectStop();
-      await expect.poll(areWritesStopped, { timeout: 10_000 }).toEqual([true, true]);
+      await expect.poll(areWritesStopped).toEqual([true, true]);
       const [status, events, resume] = await local.run("status", "events --last 1", "writes resume");
       expect(status.stdout).toMatch(/^! The configuration file plenum\.yaml is rejected: /);
       expect([status.code, events.code, resume.code]).toEqual([0, 0, 0]);
-      await expect.poll(areWritesStopped, { timeout: 10_000 }).toEqual([false, false]);
+      await expect.poll(areWritesStopped).toEqual([false, false]);
     }
     writeFileSync(file, validText);
   });

@@ -15,7 +15,7 @@ async function createSetup(parts: object = {}) {
 
 async function running(where: Harness): Promise<Running> {
   const worker = await where.run();
-  await expect.poll(async () => (await where.plenum("status")).stdout, { timeout: 20_000 }).toContain(" 8 tags");
+  await expect.poll(async () => (await where.plenum("status")).stdout).toContain(" 8 tags");
   return worker;
 }
 
@@ -69,7 +69,7 @@ describe("a backfill request", () => {
     await here.plenum("backfill", "--resume");
     const secondWorker = await running(here);
     const areDone = async () => (await list(here)).map(({ doneAt, done }) => doneAt !== null && done === 1);
-    await expect.poll(areDone, { timeout: 40_000 }).toEqual([true]);
+    await expect.poll(areDone).toEqual([true]);
     expect((await here.plenum("backfill")).stdout).toMatch(
       /^order \S+, .*, 5m: done at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?\n$/,
     );
@@ -87,7 +87,7 @@ describe("a backfill request", () => {
     expect(points.length).toBe(96);
     expect(new Set(points).size).toBe(points.length);
     expect(service.simulator.truth.requests().filter(({ errorStatus }) => errorStatus !== null)).toEqual([]);
-  }, 120_000);
+  });
 });
 
 test("plenum complete prints for each day of a site whether its history is complete, and exits with code 3 while a day is incomplete", async () => {
@@ -107,7 +107,7 @@ test("plenum complete prints for each day of a site whether its history is compl
     const { code, stdout } = await here.plenum("complete", "--date", yesterday, "--json");
     return { code, row: (JSON.parse(stdout) as { had: number; null: number; absent: number }[])[0] };
   };
-  await expect.poll(async () => (await of()).code, { timeout: 60_000, interval: 1_000 }).toBe(0);
+  await expect.poll(async () => (await of()).code, { interval: 1_000 }).toBe(0);
   const { row } = await of();
   expect(row).toMatchObject({ date: yesterday, complete: true, expected: 192, pending: 0, refused: 0, worst: [] });
   // The recordings have hours without a value; which day depends on today's date.
@@ -122,7 +122,7 @@ test("plenum complete prints for each day of a site whether its history is compl
   }
 
   await worker.stop();
-}, 120_000);
+});
 
 test("plenum gaps groups history gaps by reason, prints one line for each named tag, and lists all gaps as JSON", async () => {
   const { cli: here } = await createSetup({

@@ -78,7 +78,7 @@ describe("plenum init without a terminal", () => {
       expect([args, initResult.code, lastLine]).toEqual([args, code, expect.stringMatching(words)]);
       expect(existsSync(cli.path("plenum.yaml"))).toBe(false);
     }
-  }, 120_000);
+  });
 });
 
 test("plenum init at a terminal asks for missing values and does not print the token", async () => {
@@ -109,19 +109,15 @@ test("plenum init at a terminal asks for missing values and does not print the t
 test.each([
   ["Ctrl-C", "\u0003", "Stopped before the command was done."],
   ["Ctrl-D", "\u0004", "The terminal was closed before all was answered."],
-])(
-  "%s at a question ends plenum init without writing a file",
-  async (_, key, words) => {
-    const cli = emptyFolder("http://127.0.0.1:9");
-    const terminal = atTerminal(cli, "init");
-    await terminal.answer("Address of the monitoring service: ", "", false);
-    terminal.press(key);
-    expect(await terminal.ended).toBe(1);
-    expect(terminal.shown().split(words)).toHaveLength(2);
-    expect(existsSync(cli.path("plenum.yaml"))).toBe(false);
-  },
-  30_000,
-);
+])("%s at a question ends plenum init without writing a file", async (_, key, words) => {
+  const cli = emptyFolder("http://127.0.0.1:9");
+  const terminal = atTerminal(cli, "init");
+  await terminal.answer("Address of the monitoring service: ", "", false);
+  terminal.press(key);
+  expect(await terminal.ended).toBe(1);
+  expect(terminal.shown().split(words)).toHaveLength(2);
+  expect(existsSync(cli.path("plenum.yaml"))).toBe(false);
+});
 
 function atTerminal(cli: Harness, ...args: readonly string[]) {
   const main = join(import.meta.dirname, "../../src/cli/main.ts");

@@ -76,7 +76,7 @@ test("plenum plan uses the stored state and the current configuration file, duri
   const plan = async (...more: readonly string[]) =>
     parsePlans((await cli.plenum("plan", "--json", ...more)).stdout)[0];
   const completePlan = { basis: "state", sites: 2, tags: 141, fits: true };
-  await expect.poll(() => plan(), { timeout: 20_000 }).toMatchObject(completePlan);
+  await expect.poll(() => plan()).toMatchObject(completePlan);
   cli.configure({ source: { read: [{ name: "all", every: "10s" }] } });
   expect(await plan()).toMatchObject({ basis: "state", fits: false, classes: [{ name: "all", tags: 141 }] });
   const requestsBefore = tagRequests(service).length;

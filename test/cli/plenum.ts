@@ -144,7 +144,7 @@ export const WRITING = {
 /** Waits until the worker has listed tags. */
 export async function knowsTags(cli: Harness): Promise<void> {
   const areTagsKnown = async () => !(await cli.plenum("status", "--json")).stdout.includes('"tags":0');
-  await expect.poll(areTagsKnown, { timeout: 20_000 }).toBe(true);
+  await expect.poll(areTagsKnown).toBe(true);
 }
 
 /** Returns the configuration of a webhook to a server on this machine. */

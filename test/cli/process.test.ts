@@ -117,9 +117,9 @@ test("a worker under the Node.js permission model delivers alarms, restarts with
   await worker.kill();
   const restartedWorker = await cli.run();
   simulator.control.raiseAlarm({ siteId: 6, description: "Too hot" });
-  await expect.poll(() => written(events), { timeout: 60_000 }).toContain("Too hot");
+  await expect.poll(() => written(events)).toContain("Too hot");
   await restartedWorker.stop();
-}, 180_000);
+});
 
 const FEW =
   "--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20 --no-parallel-scavenge --no-allocation-site-pretenuring";
@@ -235,7 +235,6 @@ describe("an environment that disables certificate checks or logs TLS keys", () 
       }
       expect(stub.connections).toBe(0);
     },
-    180_000,
   );
 
   test("does not prevent plenum writes stop", async () => {

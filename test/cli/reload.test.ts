@@ -77,7 +77,7 @@ describe("a configuration file that is edited while the worker runs", () => {
     const addedSinkIds = readEvents(cli.path("more")).map(({ id }) => id);
     expect(new Set(addedSinkIds).size).toBe(addedSinkIds.length);
     expect(readEvents(cli.path("events")).map(({ id }) => id)).toEqual(addedSinkIds);
-  }, 120_000);
+  });
 
   test.skipIf(process.platform === "win32")("is not applied while other users may write to the file", async () => {
     const { cli } = await servedHarness(QUIET_SITE);

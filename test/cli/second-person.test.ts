@@ -70,7 +70,7 @@ test("plenum writes approval lists changed write rules, plenum writes approve ap
   expect(await cli.json("write", "10169", "500")).toMatchObject({ reason: "not-armed" });
   await otherWorker.stop();
   expect(service.simulator.truth.writes().map(({ value }) => value)).toEqual([75, 76]);
-}, 120_000);
+});
 
 test("a second person confirms an MQTT command on the command line, and a command of the command line over MQTT", async (context) => {
   if (absent("mosquitto")) return context.skip();

@@ -93,5 +93,5 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     expect(await cli.refusal("run", "--setup")).toBe(
       "78 plenum.yaml exists already, and nothing is overwritten. Name another file with --config, or move that one away.",
     );
-  }, 120_000);
+  });
 });

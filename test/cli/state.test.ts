@@ -22,7 +22,7 @@ async function activeAlarms(url: string): Promise<number> {
 
 async function runUntil(cli: Harness, alarms: number): Promise<void> {
   const worker = await cli.run();
-  await expect.poll(() => initialAlarms(cli).length, { timeout: 20_000 }).toBe(alarms);
+  await expect.poll(() => initialAlarms(cli).length).toBe(alarms);
   await worker.kill();
 }
 
@@ -52,7 +52,7 @@ test("a damaged state is reported by plenum state check, quarantined and replace
   expect(readdirSync(cli.path("state"))).toContain(`${filesSetAside[0]}-wal`);
   const salvage = await cli.plenum("state", "salvage", cli.path(`state/${filesSetAside[0]}`));
   expect(salvage.stdout + salvage.stderr).toMatch(/events were read out of \d+ pages|No event could be read/);
-}, 90_000);
+});
 
 test("a state with a write-ahead log but an empty database file is reported and salvaged", async () => {
   const { service, cli } = await servedHarness();
@@ -61,7 +61,7 @@ test("a state with a write-ahead log but an empty database file is reported and 
   await runUntil(cli, active);
   writeFileSync(cli.path("state/plenum.db"), "");
   const worker = await cli.run();
-  await expect.poll(() => initialAlarms(cli).length, { timeout: 20_000 }).toBe(2 * active);
+  await expect.poll(() => initialAlarms(cli).length).toBe(2 * active);
   const status = await cli.json<StatusReport>("status");
   expect(status.notices).toContainEqual(
     expect.stringMatching(/^The state file was damaged\. It was set aside as .*plenum\.db\.damaged-/),
@@ -73,7 +73,7 @@ test("a state with a write-ahead log but an empty database file is reported and 
   expect(found).toBeGreaterThan(0);
   expect((taken ?? 0) + (known ?? 0) + (delivered ?? 0)).toBe(found);
   await worker.stop();
-}, 90_000);
+});
 
 async function broker() {
   const aedes = await Aedes.createBroker();
@@ -98,14 +98,14 @@ test("a worker on a copied state reports the copy, uses other MQTT client ids, a
   };
   cli.configure(sections);
   const firstWorker = await cli.run("--arm-writing");
-  await expect.poll(() => names.size, { timeout: 20_000 }).toBeGreaterThanOrEqual(2);
+  await expect.poll(() => names.size).toBeGreaterThanOrEqual(2);
   const ofFirst = new Set(names);
   await firstWorker.stop();
   cpSync(cli.path("state"), cli.path("copy"), { recursive: true });
   const restartedWorker = await cli.run();
   cli.configure({ ...sections, state: { folder: "copy" } });
   const copy = await cli.run();
-  await expect.poll(() => names.size, { timeout: 20_000 }).toBeGreaterThanOrEqual(2 * ofFirst.size);
+  await expect.poll(() => names.size).toBeGreaterThanOrEqual(2 * ofFirst.size);
   const { notices } = await cli.json<StatusReport>("status");
   expect(notices).toContainEqual(
     expect.stringMatching(/^This state was copied from .*\/state, which still exists, .*Run only one of the two/),
@@ -115,4 +115,4 @@ test("a worker on a copied state reports the copy, uses other MQTT client ids, a
   for (const { stderr } of [await restartedWorker.ended, await copy.ended]) {
     expect(stderr).not.toMatch(/"level":[45]0[^\n]*broker/);
   }
-}, 90_000);
+});

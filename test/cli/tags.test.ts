@@ -78,4 +78,4 @@ test("plenum tags prints the tags of a running worker with value, age, read clas
   const [system] = await rowsOf("systems", "--site", "6");
   expect((await rowsOf("tags", "--system", system?.id ?? "")).length).toBeGreaterThan(0);
   await worker.stop();
-}, 180_000);
+});

@@ -120,21 +120,17 @@ function hasScript(): boolean {
   }
 }
 
-test.skipIf(!hasScript())(
-  "plenum run at a real terminal prints sentences and no JSON",
-  async () => {
-    const { service, cli } = await servedHarness(QUIET_SITE);
-    cli.configure({ source: { schedules: { alarms: "*/5 * * * * *" } } });
-    const main = join(import.meta.dirname, "../../src/cli/main.ts");
-    const running = runProgram("script", ["-qec", `exec '${process.execPath}' '${main}' run`, "/dev/null"], {
-      cwd: cli.folder,
-    });
-    onTestFinished(async () => void (await running.end("SIGKILL")));
-    await running.waitForOutput(/Plenum is running; status page http:\S+\. Ctrl-C stops it\./);
-    await running.waitForOutput("All is well: polls, state, sinks.");
-    service.simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
-    await running.waitForOutput(/! Alarm [A-Z]: /);
-    expect(running.output()).not.toContain('{"level"');
-  },
-  90_000,
-);
+test.skipIf(!hasScript())("plenum run at a real terminal prints sentences and no JSON", async () => {
+  const { service, cli } = await servedHarness(QUIET_SITE);
+  cli.configure({ source: { schedules: { alarms: "*/5 * * * * *" } } });
+  const main = join(import.meta.dirname, "../../src/cli/main.ts");
+  const running = runProgram("script", ["-qec", `exec '${process.execPath}' '${main}' run`, "/dev/null"], {
+    cwd: cli.folder,
+  });
+  onTestFinished(async () => void (await running.end("SIGKILL")));
+  await running.waitForOutput(/Plenum is running; status page http:\S+\. Ctrl-C stops it\./);
+  await running.waitForOutput("All is well: polls, state, sinks.");
+  service.simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
+  await running.waitForOutput(/! Alarm [A-Z]: /);
+  expect(running.output()).not.toContain('{"level"');
+});

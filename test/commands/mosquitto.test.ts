@@ -23,5 +23,5 @@ describe.skipIf(absent("mosquitto"))("commands over a real Mosquitto", () => {
     ]);
     const ends = ["confirmed", "duplicate", "invalid", "retained", "stopped", "superseded", "too-soon"];
     expect(Object.keys(report.reasons), replay).toEqual(expect.arrayContaining(ends));
-  }, 420_000);
+  });
 });

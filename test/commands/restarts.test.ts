@@ -54,4 +54,4 @@ test(`${RESTARTS} stops and kills with pending commands cause no write request w
   }
   const ids = results.map(({ commandId }) => commandId);
   expect(new Set(ids).size).toBe(ids.length);
-}, 120_000);
+});

@@ -166,7 +166,7 @@ describe.skipIf(absent("victoria-metrics"))("the InfluxDB sink with VictoriaMetr
     const values = Array.from({ length: 100 }, (_, n) => valueEvent(n, "20001", n === 50 ? null : n / 2));
     for (const batch of [sampleOfEveryKind(), texts, values])
       expect(await sink.write(batch, never())).toEqual({ rejected: [] });
-    await expect.poll(() => exported("tag_value_value", "20001"), { timeout: 10_000 }).toHaveLength(99);
+    await expect.poll(() => exported("tag_value_value", "20001")).toHaveLength(99);
     expect(await exported("tag_value_value", "20001")).toEqual(
       values
         .filter(({ data }) => data.value !== null)

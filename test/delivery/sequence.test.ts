@@ -225,7 +225,7 @@ test("after kill -9 at random moments the file has the numbers 1, 2, 3 … witho
   const wanted = log.filter(({ type }) => type === "tag-value").map(({ id }) => id);
   expect([...byNumber.values()], replay).toEqual(wanted.slice(0, highest));
   expect(highest, replay).toBeGreaterThan(12);
-}, 180_000);
+});
 
 function workerProgram(folder: string): string {
   return `

@@ -154,7 +154,7 @@ describe("the simulated caretaker of the demo", () => {
 });
 
 describe("the demo", () => {
-  test("delivers an alarm to the inbox as one message from raised to resolved", { timeout: 120_000 }, async () => {
+  test("delivers an alarm to the inbox as one message from raised to resolved", async () => {
     const folder = testFolder("plenum-demo");
     const demo = stopAfterTest(await startDemo({ folder }));
 

@@ -55,7 +55,7 @@ await runAgainst({ name: "plenum-fuxa 1.3.4", programs: [MAIN], install }, async
     return (performance.now() - startMs) / 1_000;
   };
   try {
-    await portOpen(port, null, 60_000);
+    await portOpen(port, null);
     const property = { address: building.broker.url };
     const device = { id: "plenum", name: "Plenum", type: "MQTTclient", enabled: true, polling: 500, property };
     const views = [{ id: "main", name: "Main", profile: {}, items: {}, variables: {}, svgcontent: "" }];

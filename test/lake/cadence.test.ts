@@ -12,9 +12,7 @@ const CLASSES = [
   { name: "rest", every: "15m" },
 ];
 
-test("a tag that is read every N seconds has 3600 / N rows an hour in the Parquet files of a day", {
-  timeout: 300_000,
-}, async () => {
+test("a tag that is read every N seconds has 3600 / N rows an hour in the Parquet files of a day", async () => {
   const virtual = await startVirtualWorker({
     simulator: { sites: [4], alarms: { recorded: false } },
     source: { read: CLASSES, schedules: { alarms: "0 * * * *", gateways: false, hosts: false, systems: false } },

@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
 import { type ConnectorContext, EVENTS_ACCEPTED, type Sink } from "#src/core/connector.ts";
@@ -30,7 +30,6 @@ const fast: Clock = {
   sleep: (ms, signal) => systemClock.sleep(ms / SPEED, signal),
 };
 const DELIVERY = DeliveryConfig.parse({ from: "beginning", deadline: "50m", batch: 40 });
-const WITHIN = { timeout: 60_000, interval: 20 };
 
 interface Delivery {
   commit(events: readonly Event[]): Promise<void>;
@@ -81,7 +80,7 @@ async function deliver(make: (context: ConnectorContext) => Sink): Promise<Deliv
     rmSync(folder, { recursive: true });
   });
   const depth = async () => (await store.outbox.lag()).find(({ sink }) => sink === "lake")?.depth ?? 0;
-  const settled = () => vi.waitFor(async () => expect(await depth()).toBe(0), WITHIN);
+  const settled = () => expect.poll(depth).toBe(0);
   return {
     otherIds,
     depth,
@@ -91,11 +90,7 @@ async function deliver(make: (context: ConnectorContext) => Sink): Promise<Deliv
       await stop();
     },
     commit: async (events) => void (await store.commit({ events })),
-    says: (words) =>
-      vi.waitFor(() => {
-        const about = lines.filter((line) => line.includes(`"sink":"lake"`));
-        expect(about.join("")).toMatch(words);
-      }, WITHIN),
+    says: (words) => expect.poll(() => lines.filter((line) => line.includes(`"sink":"lake"`)).join("")).toMatch(words),
   };
 }
 
@@ -107,7 +102,7 @@ const ids = (events: readonly Event[]) => events.map(({ id }) => id);
 async function expectStored(delivery: Delivery, events: readonly Event[], words: RegExp): Promise<void> {
   await delivery.commit(events);
   await delivery.says(words);
-  await vi.waitFor(() => expect(delivery.otherIds).toEqual(expect.arrayContaining(ids(events))), WITHIN);
+  await expect.poll(() => delivery.otherIds).toEqual(expect.arrayContaining(ids(events)));
   expect(await delivery.depth()).toBe(events.length);
 }
 
@@ -133,7 +128,7 @@ test("a wrong S3 key loses no event and delays no other sink; the right key cont
   const lake = testFolder();
   s3.dump(lake);
   await expectOnce(lake, events);
-}, 120_000);
+});
 
 test("a full disk loses no event and delays no other sink, and delivery continues once there is space", async (context) => {
   const disk = smallDisk(2);
@@ -150,7 +145,7 @@ test("a full disk loses no event and delays no other sink, and delivery continue
   rmSync(join(disk, "ballast"));
   await delivery.finish();
   await expectOnce(lake, [...before, ...events]);
-}, 120_000);
+});
 
 function writeUntilFull(path: string): void {
   for (const piece of [65_536, 4_096, 1]) {
@@ -207,5 +202,5 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink", () => {
     expect(rows.map(([id]) => id).sort()).toEqual(ids([...before, ...events]).toSorted());
     const hours = "select count(*)::int, count(distinct time)::int from plenum.history";
     expect(await database.query(hours)).toEqual([[25, 25]]);
-  }, 120_000);
+  });
 });

@@ -49,7 +49,7 @@ test("all commands of the lake tutorial succeed, and the SQL views return the ro
 
   const worker = here.start(...words("run"));
   await worker.waitForOutput("Plenum is running");
-  await expect.poll(() => isFilled(here), { timeout: 120_000, interval: 500 }).toBe(true);
+  await expect.poll(() => isFilled(here), { interval: 500 }).toBe(true);
   worker.signal("SIGTERM");
   expect((await worker.ended).code).toBe(0);
 
@@ -62,7 +62,7 @@ test("all commands of the lake tutorial succeed, and the SQL views return the ro
   await findsConstantTags(lake);
   await namesAndCounts(lake);
   await addsUp(lake);
-}, 200_000);
+});
 
 async function answersThePage(lake: Lake): Promise<void> {
   expect(queries).toHaveLength(4);

@@ -38,7 +38,6 @@ interface HarnessOptions {
 }
 
 export const describeWithServers = describe.skipIf(absent("postgres") || absent("mosquitto"));
-export const POLL = { timeout: 90_000, interval: 50 };
 const SITE = 12;
 const READ_TAGS = 4;
 
@@ -116,7 +115,7 @@ export async function createFleet(options: HarnessOptions) {
       const args = ["run", "--config", "plenum.yaml", "--member", name, ...(isWritable ? ["--arm-writing"] : [])];
       const running = runPlenum(args, { cwd: folder, environment: { ...environment, MEMBER: name } });
       closing.push(() => running.end("SIGKILL"));
-      await running.waitForOutput("Plenum is running", 60_000);
+      await running.waitForOutput("Plenum is running");
       return running;
     },
   };
@@ -124,11 +123,11 @@ export async function createFleet(options: HarnessOptions) {
 
 const holdsEvenly = (members: readonly FleetMember[], sources: number) =>
   expect
-    .poll(() => members.map((member) => Math.floor(member.held().length * members.length)), POLL)
+    .poll(() => members.map((member) => Math.floor(member.held().length * members.length)))
     .toEqual(members.map(() => sources));
 
 export const holds = (member: FleetMember, sources: readonly string[]) =>
-  expect.poll(() => member.held(), POLL).toEqual(sources);
+  expect.poll(() => member.held()).toEqual(sources);
 
 async function startFollowing(database: RealServer): Promise<RealServer> {
   const standby = await startStandby(database);

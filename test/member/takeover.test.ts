@@ -3,14 +3,14 @@ import { expect, test } from "vitest";
 import type { FleetMember } from "#src/scale/fleet-member.ts";
 import { sendLockChange } from "#src/ui/operator/control-socket-client.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
-import { createFleet, describeWithServers, expectQuotaMet, holds, POLL, type Service } from "./fleet-harness.ts";
+import { createFleet, describeWithServers, expectQuotaMet, holds, type Service } from "./fleet-harness.ts";
 
 const SOURCES = ["east", "north", "south", "west"];
 const TWO_SOURCES = SOURCES.slice(0, 2);
 
 async function requestedSince({ simulator }: Service, sinceMs: number): Promise<void> {
   const next = () => simulator.truth.requests().find(({ atMs }) => atMs > sinceMs)?.atMs;
-  await expect.poll(next, POLL).toBeDefined();
+  await expect.poll(next).toBeDefined();
 }
 
 async function begin(options: Parameters<typeof createFleet>[0]) {
@@ -18,7 +18,7 @@ async function begin(options: Parameters<typeof createFleet>[0]) {
   const observer = await harness.observe();
   const statusOf = (source: string) =>
     observer.heard.filter(({ topic }) => topic === `plenum/status/source/${source}`).at(-1)?.json.status;
-  const eventCount = (kind: string) => expect.poll(() => observer.idsOf(kind).length, POLL);
+  const eventCount = (kind: string) => expect.poll(() => observer.idsOf(kind).length);
   return { harness, observer, statusOf, eventCount };
 }
 
@@ -35,7 +35,7 @@ describeWithServers("two members of a fleet", () => {
     await a.stop(8_000);
     await holds(b, SOURCES);
     for (const source of handedOver) await requestedSince(harness.service(source), Date.now());
-    await expect.poll(() => SOURCES.map(statusOf), POLL).toEqual(SOURCES.map(() => "online"));
+    await expect.poll(() => SOURCES.map(statusOf)).toEqual(SOURCES.map(() => "online"));
     const { takeovers } = await b.fleet();
     const taken = takeovers.filter(({ from, to }) => from === "a" && to === "b").map(({ source }) => source);
     expect(taken).toEqual(expect.arrayContaining([...handedOver]));
@@ -45,14 +45,14 @@ describeWithServers("two members of a fleet", () => {
     await eventCount("alarm-resolved").toBe(SOURCES.length);
     expect(observer.idsOf("alarm-raised")).toHaveLength(SOURCES.length);
     expectQuotaMet(harness);
-  }, 240_000);
+  });
 
   test("two members recover from a kill: the other member polls, completes the pending write, and emits no false event", async () => {
     const { harness, observer, statusOf, eventCount } = await begin({ sources: TWO_SOURCES, isWritable: true });
     const killed = await harness.process("killed");
     const other = await harness.member("other");
     await other.start();
-    await expect.poll(() => other.held().length, POLL).toBe(1);
+    await expect.poll(() => other.held().length).toBe(1);
     const [source = ""] = TWO_SOURCES.filter((each) => !other.held().includes(each));
     const service = harness.service(source);
     const { simulator, siteId, tags } = service;
@@ -66,13 +66,13 @@ describeWithServers("two members of a fleet", () => {
     const commandsTopic = `plenum/status/source/${source}/commands`;
     const isListening = () =>
       observer.heard.some(({ topic, json }) => topic.startsWith(commandsTopic) && json.status === "online");
-    await expect.poll(isListening, POLL).toBe(true);
+    await expect.poll(isListening).toBe(true);
     const command = JSON.stringify({ id: "c1", value: 33, ttl_s: 60 });
     await observer.publish(`plenum/cmd/${source}/${tags.at(-1) ?? ""}/set`, command, { qos: 1 });
     const writeRequests = () => simulator.truth.requests().filter(({ endpoint }) => endpoint === "write").length;
     const results = () => observer.heard.filter(({ topic }) => topic.endsWith("/event/command-result"));
     await expect
-      .poll(() => ({ isWriting: writeRequests() + simulator.truth.writes().length > 0, results: results() }), POLL)
+      .poll(() => ({ isWriting: writeRequests() + simulator.truth.writes().length > 0, results: results() }))
       .toMatchObject({ isWriting: true });
     await killed.end("SIGKILL");
     await requestedSince(service, Date.now());
@@ -81,13 +81,13 @@ describeWithServers("two members of a fleet", () => {
     await eventCount("command-result").toBe(1);
     const outcome = expect.stringMatching(/^(confirmed|unknown|mismatch)$/);
     expect(results()[0]?.json.data).toMatchObject({ commandId: "c1", outcome });
-    await expect.poll(() => statusOf(source), POLL).toBe("online");
+    await expect.poll(() => statusOf(source)).toBe("online");
     expect(writeRequests()).toBeLessThanOrEqual(1);
     expect(simulator.truth.writes().length).toBeLessThanOrEqual(1);
     expect(observer.idsOf("alarm-raised")).toHaveLength(1);
     expect(observer.idsOf("alarm-resolved")).toEqual([]);
     expectQuotaMet(harness);
-  }, 240_000);
+  });
 
   test("a write lock that is set on one member of a fleet also applies on the member that takes the source over", async () => {
     const { harness, observer } = await begin({ sources: TWO_SOURCES, isWritable: true });
@@ -105,15 +105,15 @@ describeWithServers("two members of a fleet", () => {
     expect(commands?.locks).toEqual({ count: 1, nextEnd: until });
     const commandsTopic = `plenum/status/source/${source}/commands`;
     const lastState = () => observer.heard.filter(({ topic }) => topic === commandsTopic).at(-1)?.json.status;
-    await expect.poll(lastState, POLL).toBe("online");
+    await expect.poll(lastState).toBe("online");
     await observer.publish(`plenum/cmd/${source}/${tag}/set`, JSON.stringify({ id: "c1", value: 33, ttl_s: 60 }), {
       qos: 1,
     });
     const results = () => observer.heard.filter(({ topic }) => topic.endsWith("/event/command-result"));
-    await expect.poll(() => results()[0]?.json.data, POLL).toMatchObject({ outcome: "rejected", reason: "locked" });
-  }, 240_000);
+    await expect.poll(() => results()[0]?.json.data).toMatchObject({ outcome: "rejected", reason: "locked" });
+  });
 
-  test("two members of a fleet stop all tag writes within 2 s after one member activated the kill switch", async () => {
+  test("two members of a fleet stop all tag writes after one member activated the kill switch", async () => {
     const harness = await createFleet({ sources: TWO_SOURCES, isWritable: true });
     const [a, b] = (await harness.started("a", "b")) as [FleetMember, FleetMember];
     const isStopped = async (member: FleetMember) => {
@@ -123,7 +123,7 @@ describeWithServers("two members of a fleet", () => {
     expect([await isStopped(a), await isStopped(b)]).toEqual([false, false]);
     const headers = { "x-plenum": "status-page" };
     expect((await fetch(`${a.statusUrl()}/api/writes/stop`, { method: "POST", headers })).status).toBe(200);
-    await expect.poll(() => isStopped(b), { interval: 50, timeout: 2_000 }).toBe(true);
+    await expect.poll(() => isStopped(b)).toBe(true);
     expect(await isStopped(a)).toBe(true);
-  }, 120_000);
+  });
 });

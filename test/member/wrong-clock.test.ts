@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { createFleet, describeWithServers, POLL } from "./fleet-harness.ts";
+import { createFleet, describeWithServers } from "./fleet-harness.ts";
 
 const WRONG_MS = 300_000;
 /** Members estimate the database's clock from the duration of a query. */
@@ -28,7 +28,7 @@ describeWithServers("members whose own clocks are wrong", () => {
       };
       await member.start();
       harness.service("north").simulator.control.raiseAlarm({ siteId: 12 });
-      await expect.poll(async () => (await committed()).length, POLL).toBeGreaterThan(before);
+      await expect.poll(async () => (await committed()).length).toBeGreaterThan(before);
       const times = await committed();
       for (const ms of times.slice(before)) expectNow(ms);
       expect(times).toEqual(times.toSorted((a, b) => a - b));
@@ -38,5 +38,5 @@ describeWithServers("members whose own clocks are wrong", () => {
       expect(report.notices.some((notice) => notice.startsWith("The clock of this machine is "))).toBe(wrongByMs !== 0);
       await member.stop(5_000);
     }
-  }, 180_000);
+  });
 });

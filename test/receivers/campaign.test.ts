@@ -12,7 +12,6 @@ const MAIL_FAILING_SHARES = [0.02, 0.1];
 
 test.each(RECEIVERS.map((receiver) => [receiver.name, receiver] as const))(
   "%s gets each alarm of a storm once, urgent alarms first and at its own rate, despite failing requests",
-  { timeout: 60_000 },
   async (name, receiver) => {
     const wrong = seededRandom(seed).pick(name === "email" ? MAIL_FAILING_SHARES : FAILING_SHARES);
     const result = await playStorm(receiver, { seed, alarms: ALARMS, wrong });

@@ -9,7 +9,6 @@ const KILLS_IN_DOUBT = sized(8, 4);
 
 test.each(RECEIVERS.map((row) => [row.name, row] as const))(
   "a process that is killed between request and commit leaves one incident per alarm at the receiver %s",
-  { timeout: 120_000 },
   async (_, row) => {
     let openKills = 0;
     for (let round = 0; openKills < KILLS_IN_DOUBT; round += 1) {

@@ -72,7 +72,7 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
     await store.close();
     firstPollMs = Math.min(...committed.filter((e) => e.type === "site-added").map((e) => Date.parse(e.time))) + 2_000;
     transitions = everTransitions.filter(({ atMs }) => atMs > firstPollMs && atMs <= endMs);
-  }, 600_000);
+  });
 
   afterAll(() => harness?.clear());
 

@@ -204,59 +204,55 @@ describe("a failing sink at a reload", () => {
 });
 
 describe("random configuration changes and kills of the worker", () => {
-  test.each([1, 2])(
-    "cause no sink to miss an event that the sink selects (seed %i)",
-    async (seed) => {
-      const random = seededRandom(seed);
-      const [whole, filtered, resting] = [recordingSink(40), recordingSink(300), recordingSink()];
-      const sinkByName = { whole, filtered, resting };
-      await startWithSinks(
-        Object.fromEntries(Object.entries(sinkByName).map(([name, { sink }]) => [name, { delivery: {}, sink }])),
-      );
-      isSlow = true;
-      let kills = 0;
-      for (let round = 0; round < 16; round += 1) {
-        await virtual.clock.advance(random.below(40_000));
-        await virtual.reload((file) => {
-          file.sinks.whole.batch = 5 + random.below(200);
-          file.sinks.filtered.filter = random.pick([{}, { kinds: ["tag-*"] }, { kinds: ["tag-value", "alarm-*"] }]);
-          file.sinks.resting.enabled = random.chance(0.6);
-          file.sources.main.read[0].every = random.pick(["30s", "1m", "2m"]);
-        });
-        await virtual.clock.advance(random.below(900));
-        if (!random.chance(0.25)) continue;
-        kills += 1;
-        await virtual.restart(random.pick(["crash", "stop"] as const));
-      }
+  test.each([1, 2])("cause no sink to miss an event that the sink selects (seed %i)", async (seed) => {
+    const random = seededRandom(seed);
+    const [whole, filtered, resting] = [recordingSink(40), recordingSink(300), recordingSink()];
+    const sinkByName = { whole, filtered, resting };
+    await startWithSinks(
+      Object.fromEntries(Object.entries(sinkByName).map(([name, { sink }]) => [name, { delivery: {}, sink }])),
+    );
+    isSlow = true;
+    let kills = 0;
+    for (let round = 0; round < 16; round += 1) {
+      await virtual.clock.advance(random.below(40_000));
       await virtual.reload((file) => {
-        file.sinks.filtered.filter = {};
-        file.sinks.resting.enabled = true;
+        file.sinks.whole.batch = 5 + random.below(200);
+        file.sinks.filtered.filter = random.pick([{}, { kinds: ["tag-*"] }, { kinds: ["tag-value", "alarm-*"] }]);
+        file.sinks.resting.enabled = random.chance(0.6);
+        file.sources.main.read[0].every = random.pick(["30s", "1m", "2m"]);
       });
-      await virtual.clock.advance(10 * MINUTE_MS);
-      const all = await virtual.events();
-      const dueEvents = (events: readonly AnyEvent[]) => events.slice(0, events.length - 60);
-      const missingIds = (got: readonly AnyEvent[], due: readonly AnyEvent[]) => {
-        const had = new Set(eventIds(got));
-        return eventIds(due).filter((id) => !had.has(id));
-      };
-      expect(kills).toBeGreaterThan(0);
-      expect(missingIds(whole.got, dueEvents(all))).toEqual([]);
-      expect(missingIds(resting.got, dueEvents(all))).toEqual([]);
-      expect(
-        missingIds(
-          filtered.got,
-          dueEvents(all).filter(({ type }) => type === "tag-value"),
-        ),
-      ).toEqual([]);
-      for (const { got, seen } of Object.values(sinkByName)) {
-        // A kill repeats at most the batch that the sink was writing.
-        expect(got.length - new Set(eventIds(got)).size).toBeLessThanOrEqual(kills * 205);
-        expect(seen.most).toBeLessThanOrEqual(1 + kills);
-      }
-      expect(new Set(eventIds(all)).size).toBe(all.length);
-    },
-    120_000,
-  );
+      await virtual.clock.advance(random.below(900));
+      if (!random.chance(0.25)) continue;
+      kills += 1;
+      await virtual.restart(random.pick(["crash", "stop"] as const));
+    }
+    await virtual.reload((file) => {
+      file.sinks.filtered.filter = {};
+      file.sinks.resting.enabled = true;
+    });
+    await virtual.clock.advance(10 * MINUTE_MS);
+    const all = await virtual.events();
+    const dueEvents = (events: readonly AnyEvent[]) => events.slice(0, events.length - 60);
+    const missingIds = (got: readonly AnyEvent[], due: readonly AnyEvent[]) => {
+      const had = new Set(eventIds(got));
+      return eventIds(due).filter((id) => !had.has(id));
+    };
+    expect(kills).toBeGreaterThan(0);
+    expect(missingIds(whole.got, dueEvents(all))).toEqual([]);
+    expect(missingIds(resting.got, dueEvents(all))).toEqual([]);
+    expect(
+      missingIds(
+        filtered.got,
+        dueEvents(all).filter(({ type }) => type === "tag-value"),
+      ),
+    ).toEqual([]);
+    for (const { got, seen } of Object.values(sinkByName)) {
+      // A kill repeats at most the batch that the sink was writing.
+      expect(got.length - new Set(eventIds(got)).size).toBeLessThanOrEqual(kills * 205);
+      expect(seen.most).toBeLessThanOrEqual(1 + kills);
+    }
+    expect(new Set(eventIds(all)).size).toBe(all.length);
+  });
 });
 
 describe("the status page at a reload", () => {

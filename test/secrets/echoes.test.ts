@@ -145,12 +145,12 @@ test("the worker stores, emits and shows no part of a secret that servers echo",
   const page = new URL(/"status":"(http[^"]+)"/.exec(startLog)?.[1] ?? "");
   const readReport = async () => JSON.parse((await cli.plenum("status", "--json")).stdout) as StatusReport;
   const counts = async () => (await readReport()).sources[0]?.counts;
-  await expect.poll(async () => (await counts())?.tags, { timeout: 40_000 }).toBe(8);
-  await expect.poll(async () => (await counts())?.alarms, { timeout: 40_000 }).toBe(1);
-  await expect.poll(async () => (await counts())?.values, { timeout: 40_000 }).toBeGreaterThan(0);
-  await expect.poll(messages, { timeout: 40_000 }).toContain("/alarm/");
+  await expect.poll(async () => (await counts())?.tags).toBe(8);
+  await expect.poll(async () => (await counts())?.alarms).toBe(1);
+  await expect.poll(async () => (await counts())?.values).toBeGreaterThan(0);
+  await expect.poll(messages).toContain("/alarm/");
   const letters = async () => JSON.parse((await cli.plenum("outbox", "dead", "--json")).stdout) as object[];
-  await expect.poll(async () => (await letters()).length, { timeout: 40_000 }).toBeGreaterThan(30);
+  await expect.poll(async () => (await letters()).length).toBeGreaterThan(30);
 
   const commandOutput = await readAllOutput(cli, page, secrets.statusPassword);
   worker.signal("SIGTERM");
@@ -163,7 +163,7 @@ test("the worker stores, emits and shows no part of a secret that servers echo",
   expect(redacted).toBeGreaterThan(100);
   expect(messages()).toContain("[redacted]");
   expect(files["state/plenum.db"] ?? "").toContain("[redacted]");
-}, 240_000);
+});
 
 test("the search for secrets finds a secret in every encoding", () => {
   const secrets = canaries();

@@ -35,9 +35,7 @@ async function followSimulator(more: Partial<VirtualWorkerOptions> = {}) {
 const knownCount = ({ value }: Pick<PlotResponse, "value">) => value.filter((each) => each !== null).length;
 
 describe("a worker that has run for a while", () => {
-  test("returns all stored readings for a plot, also after a stop and after a crash", {
-    timeout: 120_000,
-  }, async () => {
+  test("returns all stored readings for a plot, also after a stop and after a crash", async () => {
     const { response, clock, firstTag, virtual } = await followSimulator({
       source: { quota: { requests_per_minute: 2 }, read: [{ name: "all", every: "2m", fresher: true }] },
     });
@@ -64,7 +62,7 @@ describe("a worker that has run for a while", () => {
     for (const [n, low] of (month.low ?? []).entries()) expect(low ?? 0).toBeLessThanOrEqual(month.high?.[n] ?? 0);
   });
 
-  test("fetches the history of a plotted tag once, with spare requests", { timeout: 120_000 }, async () => {
+  test("fetches the history of a plotted tag once, with spare requests", async () => {
     const { response, clock, simulator } = await followSimulator();
     await clock.advance(5 * MINUTE);
     const { hasLog } = simulator.truth;
@@ -82,7 +80,7 @@ describe("a worker that has run for a while", () => {
     expect(requests()).toBe(1);
   });
 
-  test("counts requests by purpose, deliveries by sink, and rejected requests", { timeout: 120_000 }, async () => {
+  test("counts requests by purpose, deliveries by sink, and rejected requests", async () => {
     const { response, clock } = await followSimulator({
       simulator: {
         ...SIMULATOR,
@@ -104,7 +102,7 @@ describe("a worker that has run for a while", () => {
     expect(sink.lag.value.at(-1)).not.toBeNull();
   });
 
-  test("stores no time series and deletes earlier ones when plots are switched off", { timeout: 120_000 }, async () => {
+  test("stores no time series and deletes earlier ones when plots are switched off", async () => {
     const { response, clock, firstTag, virtual } = await followSimulator({ state: { plots: false } });
     await clock.advance(12 * MINUTE);
     const id = await firstTag();
@@ -115,9 +113,7 @@ describe("a worker that has run for a while", () => {
   });
 });
 
-test("a write from the status page passes the write checks, reaches the service and is recorded in the audit log", {
-  timeout: 120_000,
-}, async () => {
+test("a write from the status page passes the write checks, reaches the service and is recorded in the audit log", async () => {
   const folder = temporaryFolder();
   const passwordFile = join(folder, "password");
   writeFileSync(passwordFile, "a long password", { mode: 0o600 });

@@ -82,7 +82,7 @@ onLinux("a worker without file descriptors for 10 s polls again within seconds a
   });
   const worker = place.startWithin(DESCRIPTORS, "run");
   const url = await statusUrlOf(worker);
-  await expect.poll(polls, { timeout: 20_000 }).toBeGreaterThan(1);
+  await expect.poll(polls).toBeGreaterThan(1);
   const halfOpen = await flood(DESCRIPTORS, Number(new URL(url).port), "GET / HTTP/1.1\r\n");
   const requestsDuring = polls();
   await expect
@@ -91,7 +91,7 @@ onLinux("a worker without file descriptors for 10 s polls again within seconds a
   await halfOpen.atMost(0);
   expect(polls(), "the token is remembered, and the connection kept").toBeGreaterThan(requestsDuring);
   const requestsBefore = polls();
-  await expect.poll(polls, { timeout: 8_000 }).toBeGreaterThan(requestsBefore);
+  await expect.poll(polls).toBeGreaterThan(requestsBefore);
   worker.signal("SIGTERM");
   const { stderr } = await worker.ended;
   expect(stderr).not.toMatch(/set aside|not to be had|refuse|secret file/);

@@ -46,7 +46,6 @@ describe.skipIf(absent("chromium"))("each view of the status page", () => {
       }
       expect([complaints, elsewhere]).toEqual([[], []]);
     },
-    180_000,
   );
 
   test.each([320, 390, 1280, 3840])("fits a width of %i pixels with long names", async (width) => {

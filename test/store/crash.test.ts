@@ -20,7 +20,7 @@ function committer(folder: string, first: number) {
     child,
     said,
     async until(count: number) {
-      await expect.poll(() => said().length, { timeout: 15_000 }).toBeGreaterThanOrEqual(count);
+      await expect.poll(() => said().length).toBeGreaterThanOrEqual(count);
     },
   };
 }

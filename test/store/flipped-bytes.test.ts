@@ -19,9 +19,7 @@ beforeEach(() => {
 
 const BOUNDS = { maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 60_000, replayMs: 2 ** 40 };
 
-test(`flipped bytes anywhere in the file stop no sink, and every lost event is counted (seed ${seed})`, {
-  timeout: 300_000,
-}, async () => {
+test(`flipped bytes anywhere in the file stop no sink, and every lost event is counted (seed ${seed})`, async () => {
   const { broken, replaced, reindexed } = await flipBytes(100, seed);
   expect(broken, replay).toEqual([]);
   expect(replaced + reindexed, "flips that needed a repair").toBeGreaterThan(5);

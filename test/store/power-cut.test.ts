@@ -17,7 +17,7 @@ describe(`data reported as durable survives a power cut intact (seed ${seed})`, 
   test.each([
     ["store", CUTS],
     ["file sink", CUTS],
-  ] as const)("in the %s, at each of %i simulated power cuts", { timeout: 600_000 }, async (of, wanted) => {
+  ] as const)("in the %s, at each of %i simulated power cuts", async (of, wanted) => {
     if (!canRecord()) {
       process.stderr.write("There is no strace that may trace here: the power cuts are skipped.\n");
       return;

@@ -143,9 +143,7 @@ test("recovery of a state file ignores uncommitted events in its write-ahead log
   expect(await recoverEvents(join(base, "fresh"), file, CLOCK)).toMatchObject({ found: 399 });
 });
 
-test(`recovery of a randomly damaged state file never crashes and returns only committed events (seed ${seed})`, {
-  timeout: 60_000,
-}, async () => {
+test(`recovery of a randomly damaged state file never crashes and returns only committed events (seed ${seed})`, async () => {
   const random = seededRandom(seed);
   const file = await killed();
   const told = new Map(EVENTS.map((each) => [each.id, each]));

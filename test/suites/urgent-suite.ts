@@ -279,7 +279,7 @@ export function describeUrgent(name: string, behind: number, runs: number, locat
         (steps, behaviours) => checkOrder(steps, behaviours),
       );
       await fc.assert(schedules, { numRuns: runs, seed, endOnFailure: true });
-    }, 120_000);
+    });
 
     async function checkOrder(
       steps: readonly (typeof randomStep extends fc.Arbitrary<infer T> ? T : never)[],

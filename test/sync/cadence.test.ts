@@ -170,7 +170,6 @@ describe("live values at the interval `every` of their read class", () => {
         expect(medianDeviation(name, everyMs / 1_000, HOUR_MS), name).toBeLessThan(0.6);
       }
     },
-    60_000,
   );
 
   test("keep the read time of each tag within its interval after a restart", async () => {
@@ -213,7 +212,6 @@ describe("live values at the interval `every` of their read class", () => {
         expect(gaps.at(-1)).toBeLessThanOrEqual(promisedSeconds * 1_000 + (history === "busy" ? SLOT_MS : 0));
       }
     },
-    60_000,
   );
 
   test("arrive at most one request slot early or late when the reads need 98 % of the quota", async () => {

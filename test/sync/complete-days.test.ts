@@ -287,7 +287,7 @@ describe("events about complete days of a site", () => {
       await expectBalance(building, classes, timeZone);
     }
     expect(findFaults(building.events()), replay).toEqual([]);
-  }, 120_000);
+  });
 });
 
 async function expectBalance(

@@ -55,7 +55,6 @@ test.each<[configuration: string, source: { readonly read: readonly object[]; re
     const [, rows] = /stores (\d+) rows of values a day/.exec(planLines(setupPlan).join("\n")) ?? [];
     expectWithin5Percent(24 * values.length, Number(rows), "rows on the setup page");
   },
-  300_000,
 );
 
 function expectWithin5Percent(counted: number, planned: number | undefined, of: string): void {

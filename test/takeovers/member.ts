@@ -4,8 +4,6 @@ import { type Running, runPlenum } from "../plenum-process.ts";
 import { createWallClock } from "../wall-clock.ts";
 import { startDatabaseProxy } from "./database-proxy.ts";
 
-const START_WITHIN_MS = 60_000;
-
 export type Member = Awaited<ReturnType<typeof createMember>>;
 
 export async function createMember(options: {
@@ -51,7 +49,7 @@ export async function createMember(options: {
         cwd: folder,
         environment,
       });
-      await running.waitForOutput("is running", START_WITHIN_MS);
+      await running.waitForOutput("is running");
     },
     kill: async () => void (await end("SIGKILL")),
     stop: () => end("SIGTERM"),

@@ -12,9 +12,7 @@ const fault = (kind: FaultKind, member: string | null, seconds: number): Fault =
 });
 
 describe.skipIf(needs.includes(true))("a fleet of three members", () => {
-  test("a fleet of three members passes all checks of delivery and takeover while members and the database fail and recover", {
-    timeout: 600_000,
-  }, async () => {
+  test("a fleet of three members passes all checks of delivery and takeover while members and the database fail and recover", async () => {
     const report = await runTakeovers({
       seed: SEED,
       sources: 6,

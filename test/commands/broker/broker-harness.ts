@@ -21,6 +21,8 @@ import { startWireTap } from "./wire-tap.ts";
 import { startWorkerRun, type WorkerRun } from "./worker-run.ts";
 
 export const FACTOR = 8;
+/** Long, because it only ends a campaign that hangs. */
+const WAIT_TIMEOUT_MS = 180_000;
 const PACE = 30;
 const MOST_UNDER_WAY = 40;
 const MOST_AHEAD = 300;
@@ -270,10 +272,10 @@ function createWaiter() {
     ring: () => {
       for (const wake of sleepers) wake();
     },
-    until: async (holds: () => Promise<boolean>, what: string, withinMs = 60_000): Promise<void> => {
-      const until = performance.now() + withinMs;
+    until: async (holds: () => Promise<boolean>, what: string): Promise<void> => {
+      const until = performance.now() + WAIT_TIMEOUT_MS;
       while (!(await holds())) {
-        if (performance.now() > until) throw new Error(`In ${withinMs / 1000} s it did not happen that ${what}.`);
+        if (performance.now() > until) throw new Error(`It did not happen in time that ${what}.`);
         await new Promise<void>((resolve) => {
           const wake = () => {
             clearTimeout(timer);

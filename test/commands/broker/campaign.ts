@@ -175,7 +175,7 @@ async function settle(harness: Harness, sent: Sent): Promise<void> {
     }
     return fresh.some((id) => harness.heard.get(id) === "confirmed");
   }, "a fresh command is confirmed");
-  await harness.until(() => withRunningState(harness.stateFolder, isSettled), "every command has its end", 120_000);
+  await harness.until(() => withRunningState(harness.stateFolder, isSettled), "every command has its end");
 }
 
 function endsOf(results: readonly Event<"command-result">[]): ReadonlyMap<string, number> {

@@ -1,5 +1,5 @@
 import type { Packet } from "mqtt-packet";
-import { describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import { detectBrokerRestart, parseUptime } from "#connectors/mqtt/detect-broker-restart.ts";
 import { systemClock, type TimeSinceBoot } from "#src/core/runtime/clock.ts";
 import { absent } from "../../real-servers.ts";
@@ -10,7 +10,6 @@ import { createTestSink, startMosquittoInTest } from "./test-sink.ts";
 
 const HOUR_S = 3_600;
 const AT = Date.UTC(2026, 10, 22);
-const WAIT_OPTIONS = { timeout: 30_000 };
 
 function isNew(
   first: { readonly uptime: number | null },
@@ -141,7 +140,7 @@ describe("the detection of a new broker instance after the wall clock was set by
     let sink = createSink();
     let life: string | null = null;
     const detectInstance = async () => {
-      await vi.waitFor(() => sink.open(never()), WAIT_OPTIONS);
+      await expect.poll(() => sink.open(never())).toBeUndefined();
       const serverInstance = await sink.detectRestart?.(life, never());
       life = serverInstance?.instanceId ?? null;
       return serverInstance?.isNew;
@@ -156,11 +155,12 @@ describe("the detection of a new broker instance after the wall clock was set by
       now.uptimeS = uptimeS;
       broker.cut();
       if (sinks === "two sinks") sink = createSink();
-      const isNew = await vi.waitFor(async () => {
-        const isNewInstance = await detectInstance();
-        expect(life).toContain(`"uptime":${uptimeS}`);
-        return isNewInstance;
-      }, WAIT_OPTIONS);
+      let isNew: boolean | undefined;
+      const readLife = async () => {
+        isNew = await detectInstance();
+        return life;
+      };
+      await expect.poll(readLife).toContain(`"uptime":${uptimeS}`);
       expect(isNew).toBe(isNewLife);
     }
   });

@@ -26,7 +26,7 @@ function createRecorder(take: (arrival: CommandMessage) => Promise<void> = async
       await take(arrival);
     },
     async until(count: number) {
-      await expect.poll(() => arrived.length, { timeout: 10_000, interval: 10 }).toBeGreaterThanOrEqual(count);
+      await expect.poll(() => arrived.length, { interval: 10 }).toBeGreaterThanOrEqual(count);
     },
   };
 }

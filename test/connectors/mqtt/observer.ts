@@ -2,6 +2,9 @@ import { connectAsync, type IClientOptions, type IClientPublishOptions, type IPu
 import { expect, onTestFinished } from "vitest";
 import { findSchemaProblem } from "./message-schema.ts";
 
+/** Long, because it only ends a test that hangs. */
+const MESSAGE_TIMEOUT_MS = 180_000;
+
 export type Observer = Awaited<ReturnType<typeof observe>>;
 
 export interface HeardMessage {
@@ -28,7 +31,7 @@ export async function observe(url: string, filters: string | string[] = "#", opt
   if (filters.length > 0) await client.subscribeAsync(filters, { qos: 1 });
   return {
     heard: heardMessages as readonly HeardMessage[],
-    until(matches: (message: HeardMessage) => boolean, withinMs = 30_000) {
+    until(matches: (message: HeardMessage) => boolean) {
       return new Promise<HeardMessage>((resolve, reject) => {
         const settle = () => {
           clearTimeout(timer);
@@ -42,8 +45,8 @@ export async function observe(url: string, filters: string | string[] = "#", opt
         };
         const timer = setTimeout(() => {
           settle();
-          reject(new Error(`not heard within ${withinMs} ms; topics: ${heardMessages.map((h) => h.topic).join(" ")}`));
-        }, withinMs);
+          reject(new Error(`not heard; topics: ${heardMessages.map((h) => h.topic).join(" ")}`));
+        }, MESSAGE_TIMEOUT_MS);
         pendingChecks.add(checkMessages);
         checkMessages();
       });

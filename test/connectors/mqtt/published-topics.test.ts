@@ -293,5 +293,4 @@ test.skipIf(absent("mosquitto"))(
     expect(new Set(owned.map((base) => base.toLowerCase())).size).toBe(owned.length);
     expect(retained.filter((message) => /^plenum\/(cmd|reply|worker)\//.test(message.topic))).toEqual([]);
   },
-  120_000,
 );

@@ -1,5 +1,5 @@
 import type { Packet } from "mqtt-packet";
-import { expect, test, vi } from "vitest";
+import { expect, test } from "vitest";
 import type { Sink } from "#src/core/connector.ts";
 import { openDispatcher } from "../../delivery/dispatcher-harness.ts";
 import { valueEvent } from "../../sample-events.ts";
@@ -8,8 +8,6 @@ import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
 import { contextFor, never } from "../context.ts";
 import { isValue, puback, type ScriptedBroker, startScriptedBroker } from "./scripted-broker.ts";
 import { createTestSink } from "./test-sink.ts";
-
-const WAIT_OPTIONS = { timeout: 30_000 };
 
 async function setUp(clock: VirtualClock): Promise<{ broker: ScriptedBroker; sink: Sink }> {
   const broker = closeAfterTest(await startScriptedBroker(5, (packet) => (isValue(packet) ? [] : undefined)));
@@ -30,7 +28,7 @@ async function acknowledge(
 ): Promise<void> {
   await clock.advance(afterMs);
   broker.send(puback(packet));
-  await vi.waitFor(() => expect(sink.progressMs?.()).toBe(clock.monotonic()), WAIT_OPTIONS);
+  await expect.poll(() => sink.progressMs?.()).toBe(clock.monotonic());
 }
 
 test("delivers each event once over one connection to a broker that needs 8 s per message", async () => {
@@ -42,7 +40,7 @@ test("delivers each event once over one connection to a broker that needs 8 s pe
   await store.commit({ events: batch });
   await clock.advance(0);
   for (const packet of await values(far.broker, batch.length)) await acknowledge(far, packet, clock, 8_000);
-  await vi.waitFor(async () => expect(await store.outbox.lag()).toMatchObject([{ depth: 0 }]), WAIT_OPTIONS);
+  await expect.poll(() => store.outbox.lag()).toMatchObject([{ depth: 0 }]);
   expect(far.broker.came.filter(isValue)).toHaveLength(batch.length);
   expect(far.broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
   expect(dispatcher.status()).toMatchObject([{ attempts: 0, lastError: null }]);

@@ -65,7 +65,7 @@ describe.each(["plain", "delta"] as const)("an interrupted Parquet sink with tab
       if (table_format === "delta") expectNoOrphanedFile(s3, `${replay}, request ${at}`);
     }
     expect(requests).toBeGreaterThan(30);
-  }, 180_000);
+  });
 
   test("an interrupted Parquet sink removes the files of an interrupted commit whose events have left the outbox", async () => {
     const s3 = await openS3();

@@ -95,7 +95,7 @@ describe.each(LAKES)("a lake without history readings (%s, %s)", (where, format)
       const name: string = manifest.tables[table].files[0].name;
       expect(filesOf(closed, table, site).map((file) => file.replaceAll("%3D", "="))).toEqual([name]);
     }
-  }, 120_000);
+  });
 });
 
 describe.each(["plain", "delta"] as const)("hourly compaction with table_format %s", (format) => {

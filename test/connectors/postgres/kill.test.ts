@@ -14,5 +14,5 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with kill -9 during com
     const landed = await landUnderKills(server, await createDatabase(server), KILLS, seed);
     expect(landed, replay).toMatchObject({ lost: 0, doubled: 0, dead: 0 });
     expect(landed.rows, replay).toBeGreaterThan(50 * KILLS);
-  }, 240_000);
+  });
 });

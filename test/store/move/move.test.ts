@@ -28,7 +28,7 @@ const clock: Clock = { ...systemClock, now: CLOCK.now };
 const log = createLog({ level: "silent" });
 const SINKS = ["ahead", "behind"];
 
-describe.skipIf(absent("postgres"))("moving a state from a folder into a database", { timeout: 120_000 }, () => {
+describe.skipIf(absent("postgres"))("moving a state from a folder into a database", () => {
   const server = startServerForTests();
   let sample: string;
   let furnished: TwoSources;
@@ -39,7 +39,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
   beforeAll(async () => {
     sample = temporaryFolder("plenum-move");
     furnished = await createTwoSourceState(sample);
-  }, 120_000);
+  });
   afterAll(() => rmSync(sample, { recursive: true, force: true }));
   beforeEach(() => {
     folder = testFolder("plenum-moved");

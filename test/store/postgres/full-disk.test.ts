@@ -51,5 +51,5 @@ describe.skipIf(absent("postgres"))("a database whose disk is full", () => {
     await store.commit({ events: Array.from({ length: 100 }, (_, n) => valueEvent(committed + n)) });
     expect(await known()).toBe(committed + 100);
     await store.close();
-  }, 120_000);
+  });
 });

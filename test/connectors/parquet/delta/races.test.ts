@@ -81,7 +81,7 @@ test(`a Delta table contains every batch once with concurrent writers and lost r
     ),
     { numRuns: RUNS, seed },
   );
-}, 120_000);
+});
 
 async function write(
   store: MemoryStore,

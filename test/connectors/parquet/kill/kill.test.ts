@@ -12,5 +12,4 @@ test.each(LAKES)(
     const killed = await killDuringCommits(where, format, KILLS, seed);
     expect(killed, replay).toMatchObject({ kills: KILLS, lost: 0, doubled: 0 });
   },
-  300_000,
 );
