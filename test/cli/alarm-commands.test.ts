@@ -27,14 +27,11 @@ test("the alarm commands test a pager, send it the active alarms, and add, list,
   await worker.waitForOutput("started");
   // Recorded alarms may be active as well, by the time of day.
   await expect
-    .poll(
-      async () => {
-        const active = await cli.json<readonly unknown[]>("alarms");
-        const openIncidents = pager.incidents().filter(({ isOpen }) => isOpen);
-        return active.length > 0 && openIncidents.length === active.length;
-      },
-      { timeout: 30_000 },
-    )
+    .poll(async () => {
+      const active = await cli.json<readonly unknown[]>("alarms");
+      const openIncidents = pager.incidents().filter(({ isOpen }) => isOpen);
+      return active.length > 0 && openIncidents.length === active.length;
+    })
     .toBe(true);
   expect(await cli.refusal("silence", "add", "--for", "1h", "--reason", "Repair")).toBe(
     "78 That would silence every alarm of every building. Say which with --source, --site, --priority, --name or --alarm; or --all, if it is meant.",

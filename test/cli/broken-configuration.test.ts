@@ -64,7 +64,7 @@ async function startArmedWorker(service: Service, state: Readonly<Record<string,
 async function writeThrough(cli: Harness, id: string, value: number, run: Run): Promise<unknown> {
   const command = { source: null, tagId: "10169", forSeconds: null, ttlSeconds: null, user: "test" };
   const controlSocket = { stateFolder: cli.path(STATE_FOLDER) };
-  await sendCommand(controlSocket, { ...command, id, value }, AbortSignal.timeout(20_000));
+  await sendCommand(controlSocket, { ...command, id, value }, AbortSignal.timeout(60_000));
   const result = async () => {
     const { stdout } = await run("events", "--kind", "command-result", "--json");
     const line = stdout.split("\n").find((each) => each.includes(`"commandId":"${id}"`));

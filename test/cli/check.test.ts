@@ -102,7 +102,7 @@ async function findObstacles(settings: Settings, state: Partial<State> = {}): Pr
   const isFull = commands.audit_max_bytes === "1MiB";
   const config = isFull ? { ...parsed, commands: { ...parsed.commands, audit_max_bytes: 0 } } : parsed;
   const report = createCheckReport((path) => path.join("."));
-  await checkTagWriting(config, report, AbortSignal.timeout(20_000));
+  await checkTagWriting(config, report, AbortSignal.timeout(60_000));
   return report.results.filter(({ detail }) => !detail.startsWith("No worker is running here"));
 }
 

@@ -74,9 +74,7 @@ describe("commands with a running worker", () => {
     const worker = await cli.run("--arm-writing");
     expect((await cli.plenum("status", "--probe")).code).toBe(0);
     await expect
-      .poll(async () => (data(await cli.plenum("outbox", "dead", "hook", "--json")) as unknown[]).length, {
-        timeout: 20_000,
-      })
+      .poll(async () => (data(await cli.plenum("outbox", "dead", "hook", "--json")) as unknown[]).length)
       .toBe(2);
     const letters = data(await cli.plenum("outbox", "dead", "--json")) as { id: number; reason: string }[];
     expect(letters[0]?.reason).toBe(`attempts-exhausted: ${hook.url} answered 500.`);
@@ -96,9 +94,7 @@ describe("commands with a running worker", () => {
     const status = data(await cli.plenum("status", "--json")) as StatusReport;
     expect(status.startedAt).toMatch(/Z$/);
     expect(status.commands).toMatchObject({ enabled: true, stopped: false, writable: 1 });
-    await expect
-      .poll(async () => (await cli.plenum("status", "--json")).stdout.includes('"tags":null'), { timeout: 20_000 })
-      .toBe(false);
+    await expect.poll(async () => (await cli.plenum("status", "--json")).stdout.includes('"tags":null')).toBe(false);
     const stop = await cli.plenum("writes", "stop");
     expect(stop.code).toBe(0);
     const refusedWrite = await cli.plenum("write", "10169", "75", "--id", "a", "--json");

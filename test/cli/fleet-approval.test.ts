@@ -10,7 +10,6 @@ import { createMachine, fleetOf, type Machine } from "./fleet-machine-harness.ts
 import type { Ended } from "./plenum.ts";
 
 const SOURCES = ["east", "west"];
-const LONG = { timeout: 60_000 };
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule of a fleet", () => {
   test("applies to every member, and an approval takes effect only on machines that have the approved file", async () => {
@@ -41,13 +40,13 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
     const [here, there] = machines as [Machine, Machine];
     await Promise.all([here.start(), there.start()]);
     const sortedHolders = async () => (await fleetOf(harness)).sources.map(({ holder }) => holder).toSorted();
-    await expect.poll(sortedHolders, LONG).toEqual(["here", "there"]);
+    await expect.poll(sortedHolders).toEqual(["here", "there"]);
     const { sources } = await fleetOf(harness);
     const hasUnknownTags = async () =>
       (await Promise.all(machines.map(({ one }) => one("status --json")))).some(({ stdout }) =>
         stdout.includes('"tags":0'),
       );
-    await expect.poll(hasUnknownTags, LONG).toBe(false);
+    await expect.poll(hasUnknownTags).toBe(false);
 
     async function write(machine: Machine, source: string, value: number): Promise<string> {
       const tag = harness.services.get(source)?.tags.at(-1);
@@ -64,20 +63,20 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
         }),
       );
     for (const machine of machines) expect((await machine.one("writes arm")).code).toBe(0);
-    await expect.poll(() => written(41), LONG).toEqual(["unapproved", "unapproved"]);
+    await expect.poll(() => written(41)).toEqual(["unapproved", "unapproved"]);
     writeFileSync(join(here.folder, "anna.pem"), privateKey.export({ format: "pem", type: "pkcs8" }) as string);
     expect((await here.one("writes approve anna --key anna.pem")).code).toBe(0);
-    await expect.poll(() => written(42), LONG).toEqual(["confirmed", "unapproved"]);
+    await expect.poll(() => written(42)).toEqual(["confirmed", "unapproved"]);
     copyFileSync(join(here.folder, "approvals.json"), join(there.folder, "approvals.json"));
-    await expect.poll(() => written(43), LONG).toEqual(["confirmed", "confirmed"]);
+    await expect.poll(() => written(43)).toEqual(["confirmed", "confirmed"]);
     await stopAll();
     const aliveMembers = async () => (await fleetOf(harness)).members.filter(({ state }) => state === "alive");
-    await expect.poll(aliveMembers, LONG).toEqual([]);
+    await expect.poll(aliveMembers).toEqual([]);
     here.configure("plenum.yaml", { commands: configured(1_000).commands });
     const freed = async () => (await fleetOf(harness)).sources.every(({ holder }) => holder === "here");
     await here.start();
-    await expect.poll(freed, LONG).toBe(true);
-    await expect.poll(() => write(here, "east", 500), LONG).toBe("unapproved");
+    await expect.poll(freed).toBe(true);
+    await expect.poll(() => write(here, "east", 500)).toBe("unapproved");
     for (const { simulator } of harness.services.values())
       expect(simulator.truth.writes().map(({ value }) => value)).not.toContain(500);
   });

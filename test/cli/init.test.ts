@@ -137,9 +137,7 @@ function atTerminal(cli: Harness, ...args: readonly string[]) {
     press: (key: string) => void childProcess.stdin.write(key),
     ended: new Promise<number | null>((resolve) => childProcess.once("close", resolve)),
     async answer(question: string, answer: string, isRequested = true) {
-      await expect
-        .poll(() => displayedText.indexOf(question, searchStart), { timeout: 20_000 })
-        .toBeGreaterThanOrEqual(0);
+      await expect.poll(() => displayedText.indexOf(question, searchStart)).toBeGreaterThanOrEqual(0);
       searchStart = displayedText.indexOf(question, searchStart) + question.length;
       if (isRequested) childProcess.stdin.write(`${answer}\r`);
     },

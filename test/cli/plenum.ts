@@ -8,6 +8,7 @@ import type { AnyEvent } from "#src/core/model/event.ts";
 import { SERVICE_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
+import type { StatusReport } from "#src/ui/status/status-report.ts";
 import type { CommandResult } from "./command-host.ts";
 import { COMPILED, command, MAIN } from "./hosted.ts";
 
@@ -141,10 +142,14 @@ export const WRITING = {
   allow: [{ type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" }],
 };
 
-/** Waits until the worker has listed tags. */
+/** Waits until the worker has read the complete lists of all sources. */
 export async function knowsTags(cli: Harness): Promise<void> {
-  const areTagsKnown = async () => !(await cli.plenum("status", "--json")).stdout.includes('"tags":0');
-  await expect.poll(areTagsKnown).toBe(true);
+  const isInventoryRead = async () => {
+    const { stdout } = await cli.plenum("status", "--json");
+    const { sources } = JSON.parse(stdout) as StatusReport;
+    return sources.map(({ firstInventory }) => firstInventory?.done);
+  };
+  await expect.poll(isInventoryRead).not.toContain(false);
 }
 
 /** Returns the configuration of a webhook to a server on this machine. */

@@ -39,7 +39,7 @@ const MODULE = pathToFileURL(join(import.meta.dirname, "../../src/cli/shell/unca
 
 function run(fault: string) {
   const program = `import { exitOnUncaughtErrors } from ${JSON.stringify(MODULE)}; exitOnUncaughtErrors(); ${fault}; setInterval(() => {}, 1000);`;
-  return spawnSync(process.execPath, ["--input-type=module", "-e", program], { encoding: "utf8", timeout: 15_000 });
+  return spawnSync(process.execPath, ["--input-type=module", "-e", program], { encoding: "utf8", timeout: 60_000 });
 }
 
 describe("uncaught errors", () => {

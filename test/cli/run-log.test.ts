@@ -59,7 +59,7 @@ describe("the log of plenum run", () => {
       setTimeout(() => { throw new Error("fell over"); }, 20);`;
     const { status, stdout, stderr } = spawnSync(process.execPath, ["--input-type=module", "-e", program], {
       encoding: "utf8",
-      timeout: 15_000,
+      timeout: 60_000,
     });
     expect([status, stdout]).toEqual([1, ""]);
     expect(readLines(stderr)).toMatchObject([

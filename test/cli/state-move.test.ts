@@ -105,8 +105,6 @@ async function receiver() {
   };
 }
 
-const LONG = { timeout: 60_000 };
-
 describe.skipIf(absent("postgres"))("a worker's state continues in a fleet and from a backup", () => {
   let server: RealServer;
   beforeAll(async () => {
@@ -141,8 +139,7 @@ describe.skipIf(absent("postgres"))("a worker's state continues in a fleet and f
     };
     const resolve = (which: keyof typeof services, alarm: string) =>
       services[which].simulator.control.resolveAlarm(alarm.split(" ")[1] ?? "");
-    const awaitEvent = (type: string, id: string) =>
-      expect.poll(() => hook.counts(type)[id] ?? 0, LONG).toBeGreaterThan(0);
+    const awaitEvent = (type: string, id: string) => expect.poll(() => hook.counts(type)[id] ?? 0).toBeGreaterThan(0);
     const withinQuota = () => {
       for (const { simulator } of Object.values(services)) {
         expect(simulator.truth.busiestMinute()).toBeLessThanOrEqual(20);
@@ -165,7 +162,7 @@ describe.skipIf(absent("postgres"))("a worker's state continues in a fleet and f
       const [source = "", id] = alarm.split(" ");
       const sourceFilter = ["--source", source.replace("/sources/", ""), "--kind", "alarm-raised"];
       const committed = async () => (await cli.plenum("events", "--json", ...sourceFilter)).stdout;
-      await expect.poll(committed, LONG).toContain(`"id":"${id}"`);
+      await expect.poll(committed).toContain(`"id":"${id}"`);
     }
     await worker.stop();
     inDatabase();
@@ -208,7 +205,7 @@ describe.skipIf(absent("postgres"))("a worker's state continues in a fleet and f
     await heard("alarm-resolved", ends);
     await firstMember.stop();
     // The dump contains the member until its lease runs out.
-    await expect.poll(() => Date.now() - dumpedAtMs, LONG).toBeGreaterThan(FLEET_LEASE_TIMING.ttlMs);
+    await expect.poll(() => Date.now() - dumpedAtMs).toBeGreaterThan(FLEET_LEASE_TIMING.ttlMs);
     const client = await connectTo(server);
     await client.query(`drop schema ${schema} cascade`);
     await client.end();
@@ -220,7 +217,7 @@ describe.skipIf(absent("postgres"))("a worker's state continues in a fleet and f
     const newAlarm = raise("annex");
     await heard("alarm-raised", newAlarm);
     // The service still reports events from after the backup, so they are emitted again with the same ids.
-    await expect.poll(() => hook.counts("alarm-resolved")[ends], LONG).toBe(2);
+    await expect.poll(() => hook.counts("alarm-resolved")[ends]).toBe(2);
     const status = await cli.plenum("status");
     expect(status.stdout).toContain("The database is not the one that the members used last");
     await secondMember.stop();

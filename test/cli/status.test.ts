@@ -64,9 +64,7 @@ test("plenum read rejects unknown tag ids without a request, and sends the reque
 
   const worker = await cli.run();
   const reads = () => service.simulator.truth.requests().filter(({ path }) => path.includes("/tags/read"));
-  await expect
-    .poll(async () => (await cli.plenum("status")).stdout, { timeout: 20_000 })
-    .toMatch(/^source main: 1 sites, 8 tags/m);
+  await expect.poll(async () => (await cli.plenum("status")).stdout).toMatch(/^source main: 1 sites, 8 tags/m);
   await worker.stop();
   const readsBefore = reads().length;
   expect(await cli.refusal("read", "10169", "77", "88")).toMatch(

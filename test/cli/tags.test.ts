@@ -61,12 +61,8 @@ test("plenum tags prints the tags of a running worker with value, age, read clas
   const { service, cli, rowsOf } = await placed();
   const worker = await cli.run();
   const ownTags = () => rowsOf("tags", "--site", "6");
-  await expect
-    .poll(async () => (await ownTags()).filter(({ hasLog }) => hasLog !== null).length, { timeout: 40_000 })
-    .toBe(8);
-  await expect
-    .poll(async () => (await ownTags()).some(({ readAt }) => readAt !== null), { timeout: 40_000 })
-    .toBe(true);
+  await expect.poll(async () => (await ownTags()).filter(({ hasLog }) => hasLog !== null).length).toBe(8);
+  await expect.poll(async () => (await ownTags()).some(({ readAt }) => readAt !== null)).toBe(true);
   const rows = await ownTags();
   expect(rows.filter(({ hasLog }) => hasLog === false).map(({ id }) => id)).toEqual(["10170"]);
   expect(rows.find(({ class: name }) => name === "warm")).toMatchObject({ value: expect.anything() });

@@ -112,7 +112,7 @@ async function startControlSocket(stateFolder: string, file: string): Promise<vo
 }
 
 async function findStates(file: string): Promise<unknown> {
-  const { folders, running: workers } = await findWorkerState(file, {}, AbortSignal.timeout(20_000));
+  const { folders, running: workers } = await findWorkerState(file, {}, AbortSignal.timeout(60_000));
   return { folders, running: workers.map(({ config }) => config.state.folder) };
 }
 
@@ -152,7 +152,7 @@ describe("findState with a broken configuration file", () => {
     const folder = state("one");
     const url = "postgresql://plenum@127.0.0.1/plenum";
     writeFileSync(at("plenum.yaml"), `state: { folder: ${folder}, postgres: { url: "${url}" } }\nsources: [\n`);
-    const { fleetState } = await findWorkerState(at("plenum.yaml"), {}, AbortSignal.timeout(20_000));
+    const { fleetState } = await findWorkerState(at("plenum.yaml"), {}, AbortSignal.timeout(60_000));
     expect(fleetState).toMatchObject({ folder, postgres: { url } });
   });
 });

@@ -21,7 +21,7 @@ function observeStage(harness: Harness) {
     },
     /** Requests history from the process of the member. */
     async requestHistory(): Promise<string> {
-      const found = await findWorker(`${harness.folder}/state/a`, AbortSignal.timeout(30_000));
+      const found = await findWorker(`${harness.folder}/state/a`, AbortSignal.timeout(60_000));
       if (found.kind !== "open") throw new Error(`The control socket is ${found.kind}.`);
       const [from, to] = ["2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"];
       const query = { tagIds: tags.slice(0, 1), resolution: "5m", from, to, timeZone: "UTC" };

@@ -36,9 +36,9 @@ describeWithServers("one member of a fleet", () => {
       expect(`${checked.stdout}${checked.stderr}`).toBe("");
     }
 
-    const found = await findWorker(`${harness.folder}/a`, AbortSignal.timeout(10_000));
+    const found = await findWorker(`${harness.folder}/a`, AbortSignal.timeout(60_000));
     if (found.kind !== "open") throw new Error(`The control socket is ${found.kind}.`);
-    expect((await requestStatus(found.socket, AbortSignal.timeout(10_000))).sources).toHaveLength(2);
+    expect((await requestStatus(found.socket, AbortSignal.timeout(60_000))).sources).toHaveLength(2);
     await member.stop(8_000);
     expect(member.held()).toEqual([]);
     expectQuotaMet(harness);

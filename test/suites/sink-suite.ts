@@ -208,7 +208,7 @@ async function offerBatch(sink: Sink, events: readonly Event[]): Promise<readonl
 
 async function writeAndListStored(sink: Sink, batch: readonly Event[]): Promise<readonly Event[]> {
   try {
-    const receipt = await sink.write(batch, AbortSignal.timeout(5_000));
+    const receipt = await sink.write(batch, AbortSignal.timeout(60_000));
     checkReceipt(receipt, batch.length);
     return receipt.retry === undefined ? [] : batch.slice(receipt.retry.from);
   } catch (error) {

@@ -23,7 +23,7 @@ test("the progress of the lists estimates the pages of a site not yet listed fro
   }
   const emitted: TagListProgress[] = [];
   const source = { tags: pages } as Pick<Source, "tags"> as Source;
-  await readTagsFromLists(source, [1, 2], [], AbortSignal.timeout(5_000), (each) => emitted.push(each));
+  await readTagsFromLists(source, [1, 2], [], AbortSignal.timeout(60_000), (each) => emitted.push(each));
   const texts = emitted.map(
     (p) => `${p.tagCount} tags, site ${p.siteNumber}, page ${p.pageCount}, ${p.pagesLeft} left`,
   );

@@ -152,7 +152,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
       await harness.query("select pg_reload_conf()");
       const insertDocument = () => database.query("insert into fleet_document values ('k', '1')").catch(errorText);
       await expect
-        .poll(insertDocument, { timeout: 5_000 })
+        .poll(insertDocument)
         .toMatch(/^The server of \S+, schema \S+ has become a replica; the next one is looked for/);
       await expect
         .poll(() => database.query("select 1").then(() => "answered", errorText))
@@ -174,9 +174,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
     await expect(database.query("select 1")).rejects.toThrow(Retryable);
     await expect(database.query("select 1")).rejects.toThrow(Retryable);
     await server().startAgain();
-    await expect
-      .poll(() => database.query("select 1").then(({ rows }) => rows, String), { timeout: 10_000 })
-      .toEqual([[1]]);
+    await expect.poll(() => database.query("select 1").then(({ rows }) => rows, String)).toEqual([[1]]);
   });
 
   test("rejects invalid options in the configuration", () => {
