@@ -166,7 +166,7 @@ function workerConfig(folder: string, scenario: Scenario, url: string, servers: 
 
 async function request({ statusUrl }: Worker, path: string): Promise<void> {
   const reply = await fetch(`${statusUrl}${path}`).catch(() => null);
-  await reply?.text();
+  await reply?.text().catch(() => null);
 }
 
 async function sendTenMinutesOfRequests(worker: Worker): Promise<void> {
