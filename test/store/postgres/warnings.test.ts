@@ -39,9 +39,11 @@ describe.skipIf(programPath("postgres") === null)(
     test("notifies the worker at once of a replay, a changed document and an ended sink", async () => {
       await isListening();
       const [changes, version] = [await holder.changes(), await holder.version("silence")];
-      const marked = holder.outbox.waitForChange(AbortSignal.timeout(60_000));
+      const tooLate = AbortSignal.timeout(60_000);
+      const marked = holder.outbox.waitForChange(tooLate);
       expect(await operator.outbox.replay("sink", "2020-01-01T00:00:00Z")).toBe(3);
       await marked;
+      expect(tooLate.aborted).toBe(false);
       await expect.poll(() => holder.outbox.next("sink", 9)).toMatchObject({ isRepeat: true, events: [{}, {}, {}] });
       expect(await holder.changes()).not.toBe(changes);
 
