@@ -12,7 +12,7 @@ export async function setup(project: TestProject): Promise<void> {
   await build(ROOT);
   project.onTestsRerun(() => build(ROOT));
   process.env.TMPDIR = createRunFolder(chooseTemporaryRoot());
-  process.env.NODE_COMPILE_CACHE ??= join(ROOT, "node_modules/.cache/plenum");
+  if (!project.config.coverage.enabled) process.env.NODE_COMPILE_CACHE ??= join(ROOT, "node_modules/.cache/plenum");
 }
 
 export function teardown(): void {
