@@ -3,7 +3,15 @@ import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, wri
 import { expect, test } from "vitest";
 import { sendCommand } from "#src/ui/operator/control-socket-client.ts";
 import { MAIN, resultOf } from "./hosted.ts";
-import { type Ended, type Harness, knowsTags, openHarness, type Service, simulatedServer, WRITING } from "./plenum.ts";
+import {
+  type Ended,
+  type Harness,
+  openHarness,
+  type Service,
+  simulatedServer,
+  WRITING,
+  waitForInventory,
+} from "./plenum.ts";
 
 const FILE = "plenum.yaml";
 const STATE_FOLDER = "memory";
@@ -57,7 +65,7 @@ async function startArmedWorker(service: Service, state: Readonly<Record<string,
   const cli = openHarness(service.url);
   cli.configure({ state, commands: WRITING });
   await cli.run("--arm-writing");
-  await knowsTags(cli);
+  await waitForInventory(cli);
   return cli;
 }
 

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
-import { localHook, openHarness, servedHarness, WRITING } from "./plenum.ts";
+import { localHook, openHarness, servedHarness, WRITING, waitForInventory } from "./plenum.ts";
 
 function data({ stdout }: { readonly stdout: string }): unknown {
   expect(stdout.endsWith("\n")).toBe(true);
@@ -94,7 +94,7 @@ describe("commands with a running worker", () => {
     const status = data(await cli.plenum("status", "--json")) as StatusReport;
     expect(status.startedAt).toMatch(/Z$/);
     expect(status.commands).toMatchObject({ enabled: true, stopped: false, writable: 1 });
-    await expect.poll(async () => (await cli.plenum("status", "--json")).stdout.includes('"tags":null')).toBe(false);
+    await waitForInventory(cli);
     const stop = await cli.plenum("writes", "stop");
     expect(stop.code).toBe(0);
     const refusedWrite = await cli.plenum("write", "10169", "75", "--id", "a", "--json");

@@ -143,13 +143,13 @@ export const WRITING = {
 };
 
 /** Waits until the worker has read the complete lists of all sources. */
-export async function knowsTags(cli: Harness): Promise<void> {
+export async function waitForInventory(cli: Harness): Promise<void> {
   const isInventoryRead = async () => {
     const { stdout } = await cli.plenum("status", "--json");
     const { sources } = JSON.parse(stdout) as StatusReport;
-    return sources.map(({ firstInventory }) => firstInventory?.done);
+    return sources.length > 0 && sources.every(({ firstInventory }) => firstInventory?.done === true);
   };
-  await expect.poll(isInventoryRead).not.toContain(false);
+  await expect.poll(isInventoryRead).toBe(true);
 }
 
 /** Returns the configuration of a webhook to a server on this machine. */

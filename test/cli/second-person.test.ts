@@ -4,7 +4,15 @@ import { expect, onTestFinished, test } from "vitest";
 import { derivePublicKeyText } from "#src/engine/commands/approval/signature.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
-import { type Ended, type Harness, knowsTags, openHarness, servedHarness, simulatedServer, WRITING } from "./plenum.ts";
+import {
+  type Ended,
+  type Harness,
+  openHarness,
+  servedHarness,
+  simulatedServer,
+  WRITING,
+  waitForInventory,
+} from "./plenum.ts";
 
 function createKey(cli: Harness, name: string): string {
   const { privateKey } = generateKeyPairSync("ed25519");
@@ -24,7 +32,7 @@ test("plenum writes approval lists changed write rules, plenum writes approve ap
   const checkOutput = await cli.plenum("check");
   expect([checkOutput.code, checkOutput.stdout]).toEqual([78, expect.stringContaining("it is not approved yet")]);
   const worker = await cli.run();
-  await knowsTags(cli);
+  await waitForInventory(cli);
   expect(await cli.json("write", "10169", "75")).toMatchObject({ reason: "not-armed" });
   expect((await cli.plenum("status")).stdout).toContain("run plenum writes arm once");
   expect((await cli.plenum("writes", "arm")).code).toBe(0);
@@ -66,7 +74,7 @@ test("plenum writes approval lists changed write rules, plenum writes approve ap
     commands: { ...commands, approval: undefined, allow: [{ ...TAG, max: 1_000 }] },
   });
   const otherWorker = await cli.run();
-  await knowsTags(cli);
+  await waitForInventory(cli);
   expect(await cli.json("write", "10169", "500")).toMatchObject({ reason: "not-armed" });
   await otherWorker.stop();
   expect(service.simulator.truth.writes().map(({ value }) => value)).toEqual([75, 76]);
@@ -82,7 +90,7 @@ test("a second person confirms an MQTT command on the command line, and a comman
     commands: { ...WRITING, allow: [{ ...TAG, second_person: true }] },
   });
   const worker = await cli.run("--arm-writing");
-  await knowsTags(cli);
+  await waitForInventory(cli);
   const people = await observe(broker.url, ["plenum/main/+/tag/+/accepted", "plenum/status/commands"]);
   onTestFinished(() => people.leave());
   await people.until(({ topic, json }) => topic === "plenum/status/commands" && json.status === "online");

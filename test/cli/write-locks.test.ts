@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { knowsTags, servedHarness, WRITING } from "./plenum.ts";
+import { servedHarness, WRITING, waitForInventory } from "./plenum.ts";
 
 test("plenum writes lock rejects other senders' commands until plenum writes unlock", async () => {
   const { cli } = await servedHarness();
@@ -7,7 +7,7 @@ test("plenum writes lock rejects other senders' commands until plenum writes unl
   const lockTag = ["writes", "lock", "--tag", "10169", "--owner", "anna", "--reason", "Repair of the valve", "--for"];
   expect(await cli.refusal(...lockTag, "4h")).toMatch(/^(1|75|78) /);
   const worker = await cli.run("--arm-writing");
-  await knowsTags(cli);
+  await waitForInventory(cli);
   for (const [args, message] of [
     [["writes", "lock", "--owner", "anna", "--reason", "x", "--for", "4h"], /Name one of --tag, --system and --site/],
     [["writes", "lock", "--site", "6", "--owner", "anna", "--reason", "x"], /either --for or --until/],

@@ -288,7 +288,7 @@ function checkGoals(rows: ReadonlyMap<string, Row>): void {
   const growth = (a: Row, b: Row) => coreShare(a) / coreShare(b);
   const perReceiver = (a: Row, b: Row) => (coreShare(a) - coreShare(b)) / 10;
   console.log();
-  checkRows("a live value of 20 sources / of the minimal program", ["live", "minimal"], ratio, 1.7);
+  checkRows("a live value of 20 sources / of the minimal program", ["live", "minimal"], ratio, 1.3);
   const [live, idle, minimal] = [rows.get("live"), rows.get("idle"), rows.get("minimal")];
   // The minimal program polls no alarms and no lists, has no metrics and no health check.
   if (live !== undefined && idle !== undefined && minimal !== undefined) {
