@@ -125,3 +125,14 @@ test.each<[RegExp, Change]>([
   const quiet = quietMinute();
   expect(judge({ ...quiet, ...change(quiet) }).problems.join("\n")).toMatch(problem);
 });
+
+test("a source that moves again before its first request does not count as a late first request", () => {
+  const quiet = quietMinute();
+  const moves = [
+    { source: "s01", from: "a", to: "b", epoch: 2, atMs: 28_500, reason: "moved" },
+    { source: "s01", from: "b", to: "a", epoch: 3, atMs: 29_000, reason: "moved" },
+    { source: "s01", from: "a", to: "b", epoch: 4, atMs: 30_000, reason: "moved" },
+  ];
+  const { figures } = judge({ ...quiet, takeovers: [...quiet.takeovers.slice(0, 1), ...moves] });
+  expect(Object.fromEntries(figures)["from the takeover to the first request"]).toBe("1.0 s, 1.0 s, 1.0 s of 1");
+});

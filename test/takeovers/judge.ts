@@ -78,11 +78,15 @@ function lostFor(moved: readonly Takeover[], faults: readonly FaultRecord[]): re
     });
 }
 
-function startedAfter({ services }: Evidence, moved: readonly Takeover[]): readonly number[] {
+function startedAfter({ services, takeovers }: Evidence, moved: readonly Takeover[]): readonly number[] {
   const requests = new Map(services.map((service) => [service.source, service.requests]));
   return moved.flatMap(({ source, to, atMs }) => {
+    // A source may move again before its first request.
+    const endMs = Math.min(
+      ...takeovers.filter((each) => each.source === source && each.atMs > atMs).map((each) => each.atMs),
+    );
     const first = requests.get(source)?.find((each) => each.atMs >= atMs && each.tokenName === to);
-    return first === undefined ? [] : [first.atMs - atMs];
+    return first === undefined || first.atMs > endMs ? [] : [first.atMs - atMs];
   });
 }
 
