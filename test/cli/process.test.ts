@@ -123,12 +123,12 @@ test("a worker under the Node.js permission model delivers alarms, restarts with
 
 const FEW =
   "--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20 --no-parallel-scavenge --no-allocation-site-pretenuring";
-const MANY = FEW.replaceAll("size=4", "size=16").replace("percent=20", "percent=60");
+const MANY = FEW.replaceAll("size=4", "size=32").replace("percent=20", "percent=60");
 
 test.each([
   ["9 sources keep the flags of the start script", 9, FEW, {}, null],
   ["10 sources get a larger heap", 10, FEW, {}, MANY],
-  ["100 sources get semi-spaces of 64 MB", 100, FEW, {}, MANY.replaceAll("size=16", "size=64")],
+  ["100 sources get semi-spaces of 64 MB", 100, FEW, {}, MANY.replaceAll("size=32", "size=64")],
   ["10 sources with a larger heap keep the flags", 10, MANY, {}, null],
   ["200 sources keep other flags that a user chose", 200, "--max-semi-space-size=1 --optimize-for-size", {}, null],
   ["200 sources keep the same flags when PLENUM_NODE_FLAGS has them", 200, FEW, { PLENUM_NODE_FLAGS: FEW }, null],

@@ -193,7 +193,7 @@ const FEW_SOURCES_FLAGS = [
 /** Semi-space sizes of V8 from these numbers of sources on. Larger ones save processor time and need more memory. */
 const SEMI_SPACE_SIZES = [
   { sources: 100, megabytes: 64 },
-  { sources: 10, megabytes: 16 },
+  { sources: 10, megabytes: 32 },
 ];
 
 /** Returns Node.js flags with larger semi-spaces for ten sources or more; null to keep the current flags. */
