@@ -73,7 +73,7 @@ export async function endPrograms(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Pr
 }
 
 /** Runs `work` with a temporary folder, then ends all started programs and removes the folder. */
-export async function withFolder(work: (folder: string) => Promise<void>): Promise<void> {
+export async function withFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
   const folder = mkdtempSync(join(tmpdir(), "plenum-bench-"));
   const cleanUp = async () => {
     await endPrograms("SIGKILL");
@@ -82,7 +82,7 @@ export async function withFolder(work: (folder: string) => Promise<void>): Promi
   for (const signal of ["SIGINT", "SIGTERM"] as const)
     process.once(signal, () => void cleanUp().then(() => process.exit(1)));
   try {
-    await work(folder);
+    return await work(folder);
   } finally {
     await cleanUp();
   }
