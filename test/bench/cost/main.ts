@@ -267,7 +267,7 @@ function printRows(rows: ReadonlyMap<string, Row>): void {
   const idleRow = rows.get("no-lists");
   const head = ["", "µs/value", "minimal", "µs/record", "% core", "MiB", "peak", "B/value", "new, stop ms", "stop ms"];
   const tableRows = [...rows].map(([key, row]) => {
-    const minimal = rows.get(key === "many" ? "minimal-many" : "minimal");
+    const minimal = rows.get(key.endsWith("many") ? "minimal-many" : "minimal");
     return [
       ...[row.scenario.name, decimal(perValue(row))],
       decimal(minimal === undefined ? null : perValue(row) / perValue(minimal), 2),
