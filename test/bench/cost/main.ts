@@ -23,7 +23,7 @@ import {
   withFolder,
 } from "../harness.ts";
 
-/** Processor time of workers relative to a minimal program (`npm run bench:cost`, half an hour; `--lists`, `--quick`). */
+/** Processor time of workers relative to a minimal program (`npm run bench:cost`, 40 minutes; `--lists`, `--quick`). */
 const { positionals, values: size } = parseArgs({
   allowPositionals: true,
   options: {
@@ -85,6 +85,8 @@ const WORKERS: Readonly<Record<string, Scenario>> = {
   receivers: { ...STANDING, name: "the same, with two receivers", receivers: 2 },
 };
 const SCENARIOS: Readonly<Record<string, Scenario>> = { ...WORKERS, ...LISTS };
+/** Workers with the load of the minimal program. */
+const COMPARED_KEYS = ["live", "steady", "idle"];
 
 /** V8 compiles for about eight minutes at the rate of the quota, and a worker runs for months. */
 const WARM_MS = size.quick ? 10_000 : size.lists ? 90_000 : 480_000;
@@ -322,7 +324,7 @@ function checkGoals(rows: ReadonlyMap<string, Row>): void {
 
 type NamedScenario = readonly [key: string, Scenario];
 
-/** Scenarios of one group run at once. The 200 sources have their own group, because their load slows other programs. */
+/** Scenarios of one group run at once. More load slows all programs, and a worker more than the minimal program. */
 function selectScenarios(): readonly (readonly NamedScenario[])[] {
   const { sources, tags = "20", every = "3s" } = size;
   if (sources !== undefined) {
@@ -336,12 +338,18 @@ function selectScenarios(): readonly (readonly NamedScenario[])[] {
   const unknownKeys = keys.filter((key) => SCENARIOS[key] === undefined);
   if (unknownKeys.length > 0)
     throw new Error(`Unknown: ${unknownKeys.join()}. Scenarios: ${Object.keys(SCENARIOS).join(", ")}.`);
-  const few = keys.filter((key) => key !== "many").map((key) => [key, SCENARIOS[key] as Scenario] as const);
-  const minimalMany = ["minimal-many", { ...FULL_LOAD, ...MINIMAL_PROGRAM, sources: 200 }] as const;
+  const select = (isChosen: (key: string) => boolean) =>
+    keys.filter(isChosen).map((key): NamedScenario => [key, SCENARIOS[key] as Scenario]);
+  const minimal: NamedScenario = ["minimal", { ...FULL_LOAD, ...MINIMAL_PROGRAM }];
+  const minimalMany: NamedScenario = ["minimal-many", { ...FULL_LOAD, ...MINIMAL_PROGRAM, sources: 200 }];
+  const compared = select((key) => COMPARED_KEYS.includes(key));
+  const many = select((key) => key === "many");
+  const others = select((key) => key !== "many" && !COMPARED_KEYS.includes(key));
   return [
-    ...(few.length > 0 ? [[["minimal", { ...FULL_LOAD, ...MINIMAL_PROGRAM }] as const, ...few]] : []),
-    ...(keys.includes("many") ? [[minimalMany, ["many", WORKERS.many as Scenario] as const]] : []),
-  ];
+    compared.length > 0 ? [minimal, ...compared] : [],
+    many.length > 0 ? [minimalMany, ...many] : [],
+    others,
+  ].filter((group) => group.length > 0);
 }
 
 function measureGroup(group: readonly NamedScenario[], servers: Servers): Promise<readonly (readonly [string, Row])[]> {
